@@ -1,0 +1,489 @@
+//! An experiment as data: a question, settings, and sweeps over some of them.
+//!
+//! experiment ⊃ sweep ⊃ cell ⊃ trial. A plan is a TOML text with one table per part of [`Spec`] and a list of
+//! sweeps; a scale (`[scale.quick]`) overrides settings; an axis sets one setting per value. Whatever the way a
+//! setting got its value, a cell is identified by its complete [`Spec`], so a changed setting never reuses an old
+//! result.
+
+mod spec;
+
+pub use spec::*;
+
+use crate::workload::Random;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+/// What is wrong with a plan, in words for the person who wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlanError(pub String);
+
+fn wrong<T>(text: impl Into<String>) -> Result<T, PlanError> {
+    Err(PlanError(text.into()))
+}
+
+/// A plan after its scale and overrides were applied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// Short name, also the results folder's.
+    pub name: String,
+    /// Title of its report.
+    pub title: String,
+    /// What it answers.
+    pub question: String,
+    /// Why one would want to know.
+    pub why: String,
+    /// How to read its answer, and what the answer cannot say.
+    pub how_to_read: String,
+    /// Name of the published study whose numbers stand beside ours, if any.
+    pub published: Option<String>,
+    /// How often each cell is measured.
+    pub repeats: u32,
+    /// Seed of the order of trials and of the workload.
+    pub seed: u64,
+    /// The scale that was chosen, with its sentence.
+    pub scale: String,
+    /// The sweeps in the order in which they run.
+    pub sweeps: Vec<Sweep>,
+}
+
+/// Cells that belong together: the product of some axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sweep {
+    /// Short name, the beginning of its cells' names.
+    pub name: String,
+    /// What this sweep answers.
+    pub question: String,
+    /// The swept settings.
+    pub axes: Vec<Axis>,
+    /// Every combination, first axis slowest.
+    pub cells: Vec<Cell>,
+}
+
+/// One swept setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axis {
+    /// What people call it: "disk".
+    pub name: String,
+    /// The setting that it sets: "disk.shape".
+    pub sets: String,
+    /// What its values are called, in order.
+    pub labels: Vec<String>,
+    values: Vec<Value>,
+}
+
+/// One combination of settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// The sweep that it belongs to.
+    pub sweep: String,
+    /// Axis names with the labels of this cell's values.
+    pub labels: Vec<(String, String)>,
+    /// Everything that defines it.
+    pub spec: Spec,
+}
+
+impl Cell {
+    /// Readable slug and a short hash of the canonical spec; names the cell's folder.
+    pub fn id(&self) -> String {
+        let canonical = serde_json::to_string(&self.spec).expect("a spec is plain data");
+        let hash = blake3::hash(canonical.as_bytes()).to_hex();
+        let slug: Vec<String> =
+            std::iter::once(&self.sweep).chain(self.labels.iter().map(|(_, label)| label)).map(|w| slug(w)).collect();
+        format!("{}-{}", slug.join("-"), &hash[..8])
+    }
+
+    /// The label of `axis`, if this cell's sweep has that axis.
+    pub fn label(&self, axis: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| name == axis).map(|(_, label)| label.as_str())
+    }
+}
+
+fn slug(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            'a'..='z' | '0'..='9' | '.' => out.push(c),
+            'A'..='Z' => out.push(c.to_ascii_lowercase()),
+            '%' => out.push_str("pct"),
+            _ if out.ends_with('-') || out.is_empty() => {}
+            _ => out.push('-'),
+        }
+    }
+    // "92 %" becomes "92pct", not "92-pct".
+    out.replace("-pct", "pct").trim_matches('-').to_string()
+}
+
+/// A cell to be measured for the `repeat`-th time, counted from 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial<'a> {
+    /// What is measured.
+    pub cell: &'a Cell,
+    /// Which repetition.
+    pub repeat: u32,
+}
+
+impl Trial<'_> {
+    /// Seed of this trial's operations: repeats of a cell draw different operations, reruns the same ones.
+    pub fn seed(&self, experiment_seed: u64) -> u64 {
+        Random::new(experiment_seed, u64::from(self.repeat)).bits()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    name: String,
+    title: String,
+    question: String,
+    why: String,
+    how_to_read: String,
+    published: Option<String>,
+    repeats: u32,
+    #[serde(default = "one")]
+    seed: u64,
+    sweep: Vec<SweepText>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct SweepText {
+    name: String,
+    question: String,
+    #[serde(default)]
+    settings: Table,
+    axis: Vec<AxisText>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct AxisText {
+    name: String,
+    sets: String,
+    values: Vec<Value>,
+    labels: Option<Vec<String>>,
+}
+
+impl Experiment {
+    /// Reads a plan. `scale` names one of its `[scale.*]` tables; `overrides` are `setting=value` pairs that beat
+    /// the scale, as given on a command line.
+    pub fn parse(text: &str, scale: &str, overrides: &[(String, String)]) -> Result<Experiment, PlanError> {
+        let mut table: Table = text.parse().map_err(|e: toml::de::Error| PlanError(e.to_string()))?;
+        let scales = match table.remove("scale") {
+            Some(Value::Table(scales)) => scales,
+            Some(_) => return wrong("`scale` must be tables: [scale.quick] and so on"),
+            None => Table::new(),
+        };
+        match scales.get(scale) {
+            Some(Value::Table(patch)) => merge(&mut table, patch),
+            Some(_) => return wrong(format!("[scale.{scale}] must be a table")),
+            None => {
+                let names: Vec<&str> = scales.keys().map(String::as_str).collect();
+                return wrong(unknown("scale", scale, &names));
+            }
+        }
+        for (path, value) in overrides {
+            // "128 MiB" is not TOML, but it is what one types: then the text itself is the value.
+            let value = format!("v = {value}")
+                .parse::<Table>()
+                .ok()
+                .and_then(|mut t| t.remove("v"))
+                .unwrap_or_else(|| Value::String(value.clone()));
+            set(&mut table, path, value)?;
+        }
+        let mut settings = Table::new();
+        for part in Spec::PARTS {
+            if let Some(value) = table.remove(part) {
+                settings.insert(part.into(), value);
+            }
+        }
+        let header: Header = table.try_into().map_err(|e: toml::de::Error| explain(e.message()))?;
+        if header.repeats == 0 || header.sweep.is_empty() {
+            return wrong("a plan needs at least one sweep and one repeat");
+        }
+        let mut sweeps = Vec::new();
+        for sweep in header.sweep {
+            sweeps.push(Sweep::new(sweep, &settings)?);
+        }
+        Ok(Experiment {
+            name: header.name,
+            title: header.title,
+            question: header.question,
+            why: header.why,
+            how_to_read: header.how_to_read,
+            published: header.published,
+            repeats: header.repeats,
+            seed: header.seed,
+            scale: scale.to_string(),
+            sweeps,
+        })
+    }
+
+    /// Names of the scales of a plan, in its order.
+    pub fn scales(text: &str) -> Vec<String> {
+        let table: Table = text.parse().unwrap_or_default();
+        match table.get("scale") {
+            Some(Value::Table(scales)) => scales.keys().cloned().collect(),
+            _ => vec![],
+        }
+    }
+
+    /// Keeps only the cells whose axes have the given labels; an axis that a sweep lacks does not exclude it.
+    pub fn only(&mut self, filters: &[(String, String)]) -> Result<(), PlanError> {
+        for (axis, label) in filters {
+            let axes: Vec<&Axis> = self.sweeps.iter().flat_map(|s| &s.axes).filter(|a| a.name == *axis).collect();
+            if axes.is_empty() {
+                let names: Vec<&str> = self.sweeps.iter().flat_map(|s| s.axes.iter().map(|a| a.name.as_str())).collect();
+                return wrong(unknown("axis", axis, &names));
+            }
+            let labels: Vec<&str> = axes.iter().flat_map(|a| a.labels.iter().map(String::as_str)).collect();
+            let Some(found) = labels.iter().find(|l| slug(l) == slug(label)).map(|l| l.to_string()) else {
+                return wrong(unknown(&format!("value of axis {axis}"), label, &labels));
+            };
+            for sweep in &mut self.sweeps {
+                sweep.cells.retain(|cell| cell.label(axis).is_none_or(|l| l == found));
+            }
+        }
+        self.sweeps.retain(|sweep| !sweep.cells.is_empty());
+        Ok(())
+    }
+
+    /// All trials in the order in which they should run: sweep after sweep, within a sweep randomised complete
+    /// blocks: every cell once per block, in an order of its own, so that a drift of the machine hits all alike.
+    pub fn trials(&self) -> Vec<Trial<'_>> {
+        let mut trials = Vec::new();
+        for (index, sweep) in self.sweeps.iter().enumerate() {
+            for repeat in 0..self.repeats {
+                let mut block: Vec<Trial<'_>> = sweep.cells.iter().map(|cell| Trial { cell, repeat }).collect();
+                Random::new(self.seed, ((index as u64) << 32) | u64::from(repeat)).shuffle(&mut block);
+                trials.extend(block);
+            }
+        }
+        trials
+    }
+}
+
+impl Sweep {
+    fn new(text: SweepText, base: &Table) -> Result<Sweep, PlanError> {
+        let mut settings = base.clone();
+        merge(&mut settings, &text.settings);
+        let mut axes = Vec::new();
+        for axis in text.axis {
+            if axis.values.is_empty() {
+                return wrong(format!("axis {} of sweep {} has no values", axis.name, text.name));
+            }
+            let labels = axis.labels.unwrap_or_else(|| axis.values.iter().map(label_of).collect());
+            if labels.len() != axis.values.len() {
+                return wrong(format!(
+                    "axis {} of sweep {} has {} values and {} labels",
+                    axis.name,
+                    text.name,
+                    axis.values.len(),
+                    labels.len()
+                ));
+            }
+            axes.push(Axis { name: axis.name, sets: axis.sets, labels, values: axis.values });
+        }
+        let mut cells = vec![(Vec::new(), settings)];
+        for axis in &axes {
+            let mut product = Vec::new();
+            for (labels, settings) in &cells {
+                for (label, value) in axis.labels.iter().zip(&axis.values) {
+                    let (mut labels, mut settings) = (labels.clone(), settings.clone());
+                    labels.push((axis.name.clone(), label.clone()));
+                    set(&mut settings, &axis.sets, value.clone())?;
+                    product.push((labels, settings));
+                }
+            }
+            cells = product;
+        }
+        let mut out = Vec::new();
+        for (labels, settings) in cells {
+            let spec: Spec = settings.try_into().map_err(|e: toml::de::Error| explain(e.message()))?;
+            spec.check().map_err(|e| PlanError(format!("sweep {}: {e}", text.name)))?;
+            out.push(Cell { sweep: text.name.clone(), labels, spec });
+        }
+        Ok(Sweep { name: text.name, question: text.question, axes, cells: out })
+    }
+}
+
+fn label_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Lays `patch` over `table`, table by table.
+fn merge(table: &mut Table, patch: &Table) {
+    for (key, value) in patch {
+        match (table.get_mut(key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Sets `a.b.c` in a nested table, making tables on the way.
+fn set(table: &mut Table, path: &str, value: Value) -> Result<(), PlanError> {
+    match path.split_once('.') {
+        None => {
+            table.insert(path.to_string(), value);
+            Ok(())
+        }
+        Some((first, rest)) => {
+            match table.entry(first.to_string()).or_insert_with(|| Value::Table(Table::new())) {
+                Value::Table(inner) => set(inner, rest, value),
+                _ => wrong(format!("`{first}` in `{path}` is a value, not a table of settings")),
+            }
+        }
+    }
+}
+
+/// "unknown axis `disc`; there are disk, working_set: did you mean `disk`?"
+pub fn unknown(what: &str, given: &str, known: &[&str]) -> String {
+    let mut names: Vec<&str> = known.to_vec();
+    names.dedup();
+    let nearest = names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(given, name), *name))
+        .min()
+        .filter(|(distance, name)| *distance <= name.len().max(given.len()) / 2)
+        .map(|(_, name)| name);
+    match (nearest, names.is_empty()) {
+        (Some(name), _) => format!("unknown {what} `{given}`: did you mean `{name}`?"),
+        (None, true) => format!("unknown {what} `{given}`: there is none"),
+        (None, false) => format!("unknown {what} `{given}`: there are {}", names.join(", ")),
+    }
+}
+
+/// Adds the nearest right word to serde's "unknown field" and "unknown variant".
+fn explain(message: &str) -> PlanError {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    for (prefix, what) in [("unknown field", "setting"), ("unknown variant", "value")] {
+        if message.starts_with(prefix)
+            && let Some(given) = quoted.next()
+        {
+            let known: Vec<&str> = quoted.collect();
+            return PlanError(unknown(what, given, &known));
+        }
+    }
+    PlanError(message.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = r#"
+        name = "t"
+        title = "T"
+        question = "q"
+        why = "w"
+        how_to_read = "h"
+        repeats = 2
+        [target]
+        kind = "wiredtiger"
+        [target.wiredtiger]
+        cache = "64 MiB"
+        [machine]
+        memory = "256 MiB"
+        [disk]
+        size = "1 GiB"
+        shape = "iops=5000"
+        [workload]
+        working_set = "92 %"
+        [load]
+        sessions = 16
+        [[sweep]]
+        name = "reads"
+        question = "q"
+        [[sweep.axis]]
+        name = "working_set"
+        sets = "workload.working_set"
+        values = ["92 %", "138 %"]
+        [[sweep.axis]]
+        name = "disk"
+        sets = "disk.shape"
+        values = ["iops=5000", "iops=600,latency=7ms", "iops=150,latency=7ms"]
+        labels = ["5000 IOPS", "600 IOPS", "150 IOPS"]
+        [scale.quick]
+        [scale.tiny]
+        repeats = 1
+        target.wiredtiger.cache = "16 MiB"
+    "#;
+
+    fn parse(scale: &str) -> Experiment {
+        Experiment::parse(PLAN, scale, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_scale_overrides_settings_and_a_changed_setting_changes_the_cell() {
+        let (quick, tiny) = (parse("quick"), parse("tiny"));
+        assert_eq!((quick.repeats, tiny.repeats), (2, 1));
+        assert_eq!(quick.sweeps[0].cells.len(), 6);
+        let (a, b) = (quick.sweeps[0].cells[0].id(), tiny.sweeps[0].cells[0].id());
+        assert!(a.starts_with("reads-92pct-5000-iops-"), "{a}");
+        assert_ne!(a, b);
+        assert_eq!(a, parse("quick").sweeps[0].cells[0].id());
+    }
+
+    #[test]
+    fn blocks_are_complete_and_shuffled() {
+        let quick = parse("quick");
+        let trials = quick.trials();
+        assert_eq!(trials.len(), 12);
+        for block in trials.chunks(6) {
+            let mut ids: Vec<String> = block.iter().map(|t| t.cell.id()).collect();
+            ids.sort();
+            ids.dedup();
+            assert_eq!(ids.len(), 6);
+        }
+        let order = |block: usize| trials[block * 6..][..6].iter().map(|t| t.cell.id()).collect::<Vec<_>>();
+        assert_ne!(order(0), order(1));
+    }
+
+    #[test]
+    fn filters_keep_what_they_name() {
+        let mut quick = parse("quick");
+        quick.only(&[("disk".into(), "600 iops".into())]).unwrap();
+        assert_eq!(quick.sweeps[0].cells.len(), 2);
+        let error = quick.only(&[("disc".into(), "1".into())]).unwrap_err();
+        assert_eq!(error.0, "unknown axis `disc`: did you mean `disk`?");
+        let error = parse("quick").only(&[("disk".into(), "500 IOPS".into())]).unwrap_err();
+        assert!(error.0.contains("did you mean `5000 IOPS`?"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_the_nearest_right_word() {
+        for (from, to, expected) in [
+            ("cache = \"64", "cahce = \"64", "unknown setting `cahce`: did you mean `cache`?"),
+            ("kind = \"wiredtiger\"", "kind = \"wiredtigre\"", "unknown value `wiredtigre`: did you mean `wiredtiger`?"),
+            ("sessions = 16", "sessions = 0", "load.sessions must be at least 1"),
+            ("repeats = 2", "repeats = 0", "at least one sweep and one repeat"),
+            ("\"iops=5000\",", "\"iopz=5000\",", "iops"),
+            ("size = \"1 GiB\"", "size = \"1 Gib\"", "is not a size"),
+            ("sets = \"disk.shape\"", "sets = \"disk.shap\"", "unknown setting `shap`: did you mean `shape`?"),
+        ] {
+            let text = PLAN.replacen(from, to, 1);
+            let error = Experiment::parse(&text, "quick", &[]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+        let error = Experiment::parse(PLAN, "quikc", &[]).unwrap_err().to_string();
+        assert_eq!(error, "unknown scale `quikc`: did you mean `quick`?");
+    }
+
+    #[test]
+    fn overrides_beat_the_scale() {
+        let experiment =
+            Experiment::parse(PLAN, "tiny", &[("target.wiredtiger.cache".into(), "32 MiB".into())]).unwrap();
+        let cache = experiment.sweeps[0].cells[0].spec.target.wiredtiger.cache;
+        assert_eq!(cache, CacheSize::Bytes(crate::units::Bytes::mib(32)));
+    }
+}

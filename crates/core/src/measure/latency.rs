@@ -1,0 +1,169 @@
+//! Latencies in HdrHistograms: 1 ns to 1 h, three significant digits, merged and never averaged.
+
+use crate::op::Timing;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+/// A histogram of nanoseconds.
+pub type Histogram = hdrhistogram::Histogram<u64>;
+
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// An empty histogram with this product's bounds.
+pub fn histogram() -> Histogram {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("constant bounds are valid")
+}
+
+/// The latencies of one class of operations in one interval.
+///
+/// In a closed loop an operation is due when it is sent, so its wait is zero by definition and its residence is its
+/// service; only one histogram is kept then.
+#[derive(Debug, Clone)]
+pub struct Latencies {
+    service: Histogram,
+    open: Option<Box<(Histogram, Histogram)>>,
+}
+
+impl Latencies {
+    /// Nothing recorded yet, for a closed loop.
+    pub fn closed() -> Self {
+        Latencies { service: histogram(), open: None }
+    }
+
+    /// Nothing recorded yet, for an open loop: wait and residence are kept too.
+    pub fn open() -> Self {
+        Latencies { service: histogram(), open: Some(Box::new((histogram(), histogram()))) }
+    }
+
+    /// Records one operation; anything longer than an hour counts as an hour.
+    #[inline]
+    pub fn record(&mut self, timing: &Timing) {
+        self.service.saturating_record(timing.ended.0.saturating_sub(timing.began.0));
+        if let Some(open) = &mut self.open {
+            open.0.saturating_record(timing.began.0.saturating_sub(timing.due.0));
+            open.1.saturating_record(timing.ended.0.saturating_sub(timing.due.0));
+        }
+    }
+
+    /// Adds another interval or session.
+    pub fn merge(&mut self, other: &Latencies) {
+        self.service.add(&other.service).expect("all histograms have the same bounds");
+        match (&mut self.open, &other.open) {
+            (Some(mine), Some(theirs)) => {
+                mine.0.add(&theirs.0).expect("all histograms have the same bounds");
+                mine.1.add(&theirs.1).expect("all histograms have the same bounds");
+            }
+            (None, None) => {}
+            _ => panic!("open and closed loops are never mixed"),
+        }
+    }
+
+    /// Forgets everything but keeps the memory.
+    pub fn clear(&mut self) {
+        self.service.reset();
+        if let Some(open) = &mut self.open {
+            open.0.reset();
+            open.1.reset();
+        }
+    }
+
+    /// How many operations were recorded.
+    pub fn count(&self) -> u64 {
+        self.service.len()
+    }
+
+    /// ended − began.
+    pub fn service(&self) -> &Histogram {
+        &self.service
+    }
+
+    /// ended − due: what a user waits.
+    pub fn residence(&self) -> &Histogram {
+        self.open.as_ref().map_or(&self.service, |open| &open.1)
+    }
+
+    /// began − due; `None` in a closed loop, where it is zero by definition.
+    pub fn wait(&self) -> Option<&Histogram> {
+        self.open.as_ref().map(|open| &open.0)
+    }
+
+    /// As text, for records and pipes.
+    pub fn to_text(&self) -> LatencyText {
+        LatencyText {
+            service: encode(&self.service),
+            wait: self.wait().map(encode),
+            residence: self.open.as_ref().map(|open| encode(&open.1)),
+        }
+    }
+
+    /// Reads what [`Latencies::to_text`] wrote.
+    pub fn from_text(text: &LatencyText) -> Result<Self, String> {
+        let open = match (&text.wait, &text.residence) {
+            (Some(wait), Some(residence)) => Some(Box::new((decode(wait)?, decode(residence)?))),
+            _ => None,
+        };
+        Ok(Latencies { service: decode(&text.service)?, open })
+    }
+}
+
+/// [`Latencies`] as HdrHistogram's own compressed V2 encoding in base64, the payload of `.hlog` lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyText {
+    /// ended − began.
+    pub service: String,
+    /// began − due, in an open loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// ended − due, in an open loop; in a closed one it equals `service`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residence: Option<String>,
+}
+
+/// A histogram in HdrHistogram's compressed V2 encoding, base64.
+pub fn encode(histogram: &Histogram) -> String {
+    use base64::Engine;
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new().serialize(histogram, &mut bytes).expect("writing to memory does not fail");
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// Reads what [`encode`], or any other HdrHistogram implementation, wrote.
+pub fn decode(text: &str) -> Result<Histogram, String> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| format!("not base64: {e}"))?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| format!("not an HdrHistogram: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Tick;
+
+    fn timing(due: u64, began: u64, ended: u64) -> Timing {
+        Timing { due: Tick(due), began: Tick(began), ended: Tick(ended) }
+    }
+
+    #[test]
+    fn waiting_in_the_generator_counts_as_residence() {
+        let mut latencies = Latencies::open();
+        latencies.record(&timing(0, 900, 1000));
+        assert_eq!(latencies.service().max(), 100);
+        assert_eq!(latencies.wait().unwrap().max(), 900);
+        assert_eq!(latencies.residence().max(), 1000);
+    }
+
+    #[test]
+    fn merging_is_addition_and_text_is_lossless() {
+        let (mut a, mut b) = (Latencies::closed(), Latencies::closed());
+        for n in 1..1000 {
+            a.record(&timing(0, 0, n * 10));
+            b.record(&timing(0, 0, n * 1000));
+        }
+        let mut both = a.clone();
+        both.merge(&b);
+        assert_eq!(both.count(), 1998);
+        let back = Latencies::from_text(&both.to_text()).unwrap();
+        assert_eq!(back.service(), both.service());
+        assert!(decode("%%%").is_err() && decode("aGVsbG8=").is_err());
+    }
+}
