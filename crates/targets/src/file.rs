@@ -1,0 +1,155 @@
+//! A file read with buffered reads of which nothing stays cached: what the device does for an engine that reads
+//! through the page cache, without the engine.
+
+use rustix::fs::{Advice, fadvise};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tipover_core::metric::{Kind, Metric};
+use tipover_core::op::{Failure, Op, OpKind, Outcome};
+use tipover_core::target::{Facts, Session, Target, TargetError};
+use tipover_core::workload::Dataset;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = 4096;
+
+/// One file whose pages are the records of a data set with one field of 4 KiB.
+#[derive(Debug)]
+pub struct FileTarget {
+    path: PathBuf,
+    read_bytes: AtomicU64,
+}
+
+impl FileTarget {
+    /// The file `reads.data` in `folder`.
+    pub fn new(folder: &Path) -> Self {
+        FileTarget { path: folder.join("reads.data"), read_bytes: AtomicU64::new(0) }
+    }
+
+    fn error(&self, doing: &str, reason: impl std::fmt::Display) -> TargetError {
+        TargetError::new(format!("{doing} {}", self.path.display()), reason)
+    }
+}
+
+impl Target for FileTarget {
+    fn facts(&self) -> Result<Facts, TargetError> {
+        let size = std::fs::metadata(&self.path).map_or(0, |m| m.len());
+        Ok(Facts::from([("system".into(), "file".into()), ("file_size_bytes".into(), size.into())]))
+    }
+
+    fn accepts(&self, kind: OpKind) -> bool {
+        kind == OpKind::ReadAt
+    }
+
+    fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
+        assert_eq!((dataset.fields, u64::from(dataset.field_length)), (1, PAGE), "a record is one page of the file");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.path)
+            .map_err(|e| self.error("creating", e))?;
+        // Pages go out in runs of 1 MiB: one write call per page would make loading the slowest part of a trial.
+        let (mut run, mut page) = (Vec::with_capacity(1 << 20), Vec::new());
+        let mut first = records.start;
+        for record in records.clone() {
+            dataset.value(record, 0, &mut page);
+            run.extend_from_slice(&page);
+            if run.len() == 1 << 20 || record + 1 == records.end {
+                file.write_all_at(&run, first * PAGE).map_err(|e| self.error("writing", e))?;
+                run.clear();
+                first = record + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), TargetError> {
+        let file = File::open(&self.path).map_err(|e| self.error("opening", e))?;
+        file.sync_all().map_err(|e| self.error("flushing", e))?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| self.error("dropping the cache of", e))
+    }
+
+    fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        let file = File::open(&self.path).map_err(|e| self.error("opening", e))?;
+        Ok(Box::new(FileSession { target: self, file, buffer: Vec::new() }))
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        vec![Metric {
+            name: "engine_file_read_bytes".into(),
+            kind: Kind::Counter,
+            help: "bytes that sessions of this target read from its file, counted by the target".into(),
+        }]
+    }
+
+    fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+        Ok(BTreeMap::from([("engine_file_read_bytes".into(), self.read_bytes.load(Ordering::Relaxed) as f64)]))
+    }
+}
+
+struct FileSession<'a> {
+    target: &'a FileTarget,
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl Session for FileSession<'_> {
+    fn execute(&mut self, op: &Op) -> Outcome {
+        let Op::ReadAt { offset, length } = *op else { return Outcome::Refused(Failure::Other) };
+        self.buffer.resize(length as usize, 0);
+        match self.file.read_exact_at(&mut self.buffer, offset) {
+            Ok(()) => {
+                self.target.read_bytes.fetch_add(u64::from(length), Ordering::Relaxed);
+                // Without this the second read of a page would measure memory.
+                match fadvise(&self.file, offset, NonZeroU64::new(u64::from(length)), Advice::DontNeed) {
+                    Ok(()) => Outcome::Done,
+                    Err(_) => Outcome::Refused(Failure::InputOutput),
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Outcome::Refused(Failure::NotFound),
+            Err(_) => Outcome::Refused(Failure::InputOutput),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract;
+
+    #[test]
+    fn keeps_the_contract() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FileTarget::new(folder.path());
+        contract::check(&target, &contract::Expect { finds_missing_records: true, kinds: &[OpKind::ReadAt] });
+    }
+
+    #[test]
+    fn what_was_read_does_not_stay_cached() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FileTarget::new(folder.path());
+        let dataset = Dataset { fields: 1, field_length: PAGE as u32, ..Dataset::ycsb(256) };
+        target.load(&dataset, 0..256).unwrap();
+        target.settle().unwrap();
+        let read = || std::fs::read_to_string("/proc/self/io").ok().and_then(|io| {
+            io.lines().find_map(|l| l.strip_prefix("read_bytes: ").and_then(|n| n.parse::<u64>().ok()))
+        });
+        let device = rustix::fs::statfs(folder.path()).unwrap().f_type;
+        const TMPFS: i64 = 0x0102_1994;
+        let Some(before) = read().filter(|_| device != TMPFS) else {
+            println!("SKIPPED: the temporary folder is not on a block device, so nothing shows what was cached");
+            return;
+        };
+        let mut session = target.open(&dataset).unwrap();
+        for _ in 0..3 {
+            assert_eq!(session.execute(&Op::ReadAt { offset: 0, length: 65536 }), Outcome::Done);
+        }
+        let after = read().unwrap();
+        assert!(after - before >= 3 * 65536, "only {} bytes came from the device", after - before);
+    }
+}
