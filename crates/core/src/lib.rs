@@ -7,6 +7,7 @@ pub mod measure;
 pub mod metric;
 pub mod op;
 pub mod record;
+pub mod simulate;
 pub mod target;
 pub mod units;
 pub mod workload;

@@ -46,3 +46,45 @@ impl Sample {
         Some(self.get(name)? - earlier.get(name)?)
     }
 }
+
+/// The probes of a trial: under these names their samples stand in records.
+pub mod probe {
+    /// The target's own statistics.
+    pub const TARGET: &str = "target";
+    /// The kernel's account of the process that holds generator and embedded engine.
+    pub const PROCESS: &str = "process";
+    /// The kernel's account of the block device, where there is one.
+    pub const DEVICE: &str = "device";
+    /// The memory group of the target.
+    pub const GROUP: &str = "group";
+    /// Stalled time for want of memory, processor and input/output.
+    pub const PRESSURE: &str = "pressure";
+    /// The whole machine.
+    pub const SYSTEM: &str = "system";
+}
+
+/// Names of metrics that studies rely on, so that a probe, a simulated trial and a study cannot disagree on them.
+pub mod name {
+    /// Look-ups in a tree of the engine.
+    pub const ENGINE_SEARCHES: &str = "engine_searches";
+    /// Pages that were not in the engine's cache.
+    pub const ENGINE_PAGE_READS: &str = "engine_page_reads";
+    /// Bytes of those pages in memory.
+    pub const ENGINE_CACHE_READ_BYTES: &str = "engine_cache_read_bytes";
+    /// Bytes that the engine read from its files, from the page cache or the device.
+    pub const ENGINE_FILE_READ_BYTES: &str = "engine_file_read_bytes";
+    /// Reads of those files.
+    pub const ENGINE_FILE_READS: &str = "engine_file_reads";
+    /// Bytes in the engine's cache.
+    pub const ENGINE_CACHE_BYTES: &str = "engine_cache_bytes";
+    /// Bytes that the process asked for in read calls (`rchar`).
+    pub const PROCESS_ASKED_READ_BYTES: &str = "process_asked_read_bytes";
+    /// Bytes that the kernel fetched from storage for it (`read_bytes`).
+    pub const PROCESS_DEVICE_READ_BYTES: &str = "process_device_read_bytes";
+    /// Bytes read from the block device (`diskstats`).
+    pub const DEVICE_READ_BYTES: &str = "device_read_bytes";
+    /// Reads completed by the block device (`diskstats`).
+    pub const DEVICE_READ_REQUESTS: &str = "device_read_requests";
+    /// Page cache charged to the target's group.
+    pub const GROUP_PAGE_CACHE_BYTES: &str = "cgroup_page_cache_bytes";
+}

@@ -1,8 +1,9 @@
 //! What a trial leaves behind: raw facts. Every figure and picture is a pure function of records.
 
+use crate::device;
 use crate::experiment::Spec;
-use crate::measure::LatencyText;
-use crate::metric::Sample;
+use crate::measure::{LatencyText, Witnesses};
+use crate::metric::{Sample, name as metric, probe};
 use crate::op::Failure;
 use crate::target::Facts;
 use crate::units::Tick;
@@ -110,6 +111,8 @@ pub struct Measured {
     pub first: BTreeMap<String, Sample>,
     /// Probe values at the end, by probe.
     pub last: BTreeMap<String, Sample>,
+    /// The shaped disk's own counters at both ends; absent when the target does not live on one.
+    pub disk: Option<(device::Counters, device::Counters)>,
     /// Where the processor time went.
     pub cpu: Cpu,
 }
@@ -153,6 +156,8 @@ pub struct Interval {
     pub latency: LatencyText,
     /// Probe values at its end, by probe.
     pub samples: BTreeMap<String, Sample>,
+    /// The shaped disk's own counters at its end.
+    pub disk: Option<device::Counters>,
 }
 
 impl Record {
@@ -181,6 +186,27 @@ impl Measured {
     /// Growth of a counter of a probe over the phase.
     pub fn growth(&self, probe: &str, metric: &str) -> Option<f64> {
         self.last.get(probe)?.growth(self.first.get(probe)?, metric)
+    }
+
+    /// iostat's columns for the phase, from the disk's own counters.
+    pub fn disk_rates(&self) -> Option<device::Rates> {
+        let (first, last) = self.disk.as_ref()?;
+        last.rates_since(first)
+    }
+
+    /// Who saw how many bytes being read, for the budget; `None` for a target that counts none.
+    pub fn witnesses(&self) -> Option<Witnesses> {
+        let grown = |probe: &str, metric: &str| self.growth(probe, metric);
+        let (first, last) = self.disk.as_ref()?;
+        Some(Witnesses {
+            engine_read_bytes: grown(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?,
+            process_asked_bytes: grown(probe::PROCESS, metric::PROCESS_ASKED_READ_BYTES),
+            // Above FUSE the kernel books nothing as fetched from storage; a zero there is no witness.
+            process_device_bytes: grown(probe::DEVICE, metric::DEVICE_READ_BYTES)
+                .and_then(|_| grown(probe::PROCESS, metric::PROCESS_DEVICE_READ_BYTES)),
+            block_device_bytes: grown(probe::DEVICE, metric::DEVICE_READ_BYTES),
+            disk_bytes: (last.read.bytes.0 - first.read.bytes.0) as f64,
+        })
     }
 
     /// Level of a gauge of a probe at the end of the phase.

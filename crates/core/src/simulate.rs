@@ -1,0 +1,486 @@
+//! A whole trial in virtual time: the same workload, device model and records as a real one, in milliseconds.
+//!
+//! The engine is a cache of leaf pages with random replacement above a page cache of the same kind, both fed by the
+//! real workload; sessions queue for processors first come first served and for the real [`device::Model`]. Inner
+//! pages and the index are taken to be cached, as they are within the first second of a real trial. It serves to
+//! test everything that lives on records, and to say what a plan would give before it is run.
+
+use crate::device::{self, Kind, Model};
+use crate::experiment::{Trial, WorkloadKind};
+use crate::measure::{Latencies, histogram};
+use crate::metric::{Sample, name, probe};
+use crate::op::{Op, Timing};
+use crate::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
+use crate::units::{Bytes, Tick};
+use crate::workload::{RandomReads, Random, Workload, Ycsb};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// What a simulated machine costs; the defaults were measured on a 2-core machine with WiredTiger 11.3.1.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Processors.
+    pub cores: u32,
+    /// Processor time of a read whose pages are in the engine's cache.
+    pub hit_cpu: Duration,
+    /// Additional processor time of a page that comes from the page cache: copy, checksum, rebuild, evict.
+    pub miss_cpu: Duration,
+    /// Bytes of a leaf page in the engine's cache.
+    pub leaf_resident: Bytes,
+    /// Bytes of the same page in the file.
+    pub leaf_file: Bytes,
+    /// Memory of the target's group that is neither engine cache nor page cache.
+    pub other_memory: Bytes,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Machine {
+            cores: 2,
+            hit_cpu: Duration::from_nanos(1_500),
+            miss_cpu: Duration::from_micros(25),
+            leaf_resident: Bytes(36_000),
+            leaf_file: Bytes::kib(29),
+            other_memory: Bytes::mib(24),
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+/// A set of pages of limited size that forgets at random.
+struct Cache {
+    slots: Vec<u32>,
+    place: Vec<u32>,
+    capacity: usize,
+}
+
+const ABSENT: u32 = u32::MAX;
+
+impl Cache {
+    fn new(pages: u64, capacity: u64) -> Self {
+        Cache { slots: vec![], place: vec![ABSENT; pages as usize], capacity: capacity.min(pages) as usize }
+    }
+
+    /// Whether `page` was there; it is afterwards.
+    fn touch(&mut self, page: u64, random: &mut Random) -> bool {
+        let page = page as usize;
+        if self.place[page] != ABSENT {
+            return true;
+        }
+        if self.slots.len() < self.capacity {
+            self.place[page] = self.slots.len() as u32;
+            self.slots.push(page as u32);
+        } else if self.capacity > 0 {
+            let slot = random.below(self.capacity as u64) as usize;
+            self.place[self.slots[slot] as usize] = ABSENT;
+            self.slots[slot] = page as u32;
+            self.place[page] = slot as u32;
+        }
+        false
+    }
+}
+
+/// Totals of the simulated counters.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    operations: u64,
+    misses: u64,
+    engine_bytes: u64,
+    fetched_bytes: u64,
+    cpu_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The session got its processor time; `rest` device requests follow.
+    Computed(u32),
+    /// The device answered one request.
+    Fetched(u32),
+}
+
+struct Session {
+    began: Tick,
+    number: u64,
+    /// Requests still to be sent for the page at hand, one after the other as a read without readahead does.
+    requests: u64,
+    request_bytes: u64,
+    sent: Tick,
+    /// Processor time after the last request, if a page was fetched or copied.
+    finishing: Duration,
+}
+
+struct World<'a> {
+    trial: &'a Trial<'a>,
+    machine: &'a Machine,
+    workload: Box<dyn Workload>,
+    records_per_leaf: u64,
+    engine: Cache,
+    page_cache: Cache,
+    model: Model,
+    random: Random,
+    now: Tick,
+    events: BinaryHeap<Reverse<(Tick, u64, Event)>>,
+    order: u64,
+    idle_cores: u32,
+    waiting: VecDeque<(u32, Duration)>,
+    sessions: Vec<Session>,
+    counts: Counts,
+    latencies: Latencies,
+}
+
+impl World<'_> {
+    fn schedule(&mut self, at: Tick, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((at, self.order, event)));
+    }
+
+    fn compute(&mut self, session: u32, time: Duration) {
+        if self.idle_cores == 0 {
+            self.waiting.push_back((session, time));
+        } else {
+            self.idle_cores -= 1;
+            self.counts.cpu_ns += time.as_nanos() as u64;
+            self.schedule(self.now + time, Event::Computed(session));
+        }
+    }
+
+    fn release_core(&mut self) {
+        self.idle_cores += 1;
+        if let Some((session, time)) = self.waiting.pop_front() {
+            self.compute(session, time);
+        }
+    }
+
+    /// Looks the operation's page up in both caches; returns the device requests that it takes, their size and the
+    /// processor time for a page that was not in the engine's cache.
+    fn look_up(&mut self, op: &Op) -> (u64, u64, Duration) {
+        match *op {
+            Op::Read { record } | Op::Insert { record } => {
+                let leaf = record / self.records_per_leaf;
+                if self.engine.touch(leaf, &mut self.random) {
+                    return (0, 0, Duration::ZERO);
+                }
+                self.counts.misses += 1;
+                self.counts.engine_bytes += self.machine.leaf_file.0;
+                let cached = self.page_cache.touch(leaf, &mut self.random);
+                // Without readahead each page of a buffered read is a request; with it one request brings them all.
+                let (requests, size) = match (cached, self.trial.cell.spec.disk.readahead.0) {
+                    (true, _) => (0, 0),
+                    (false, 0) => (self.machine.leaf_file.0.div_ceil(PAGE), PAGE),
+                    (false, _) => (1, self.machine.leaf_file.0),
+                };
+                self.counts.fetched_bytes += requests * size;
+                (requests, size, self.machine.miss_cpu)
+            }
+            Op::ReadAt { length, .. } => {
+                self.counts.engine_bytes += u64::from(length);
+                self.counts.fetched_bytes += u64::from(length);
+                (u64::from(length) / PAGE, PAGE, Duration::from_micros(1))
+            }
+        }
+    }
+
+    fn begin(&mut self, session: u32) {
+        let op = self.workload.op(self.sessions[session as usize].number);
+        let (requests, request_bytes, finishing) = self.look_up(&op);
+        let state = &mut self.sessions[session as usize];
+        (state.began, state.requests, state.request_bytes, state.finishing) =
+            (self.now, requests, request_bytes, finishing);
+        self.compute(session, self.trial.cell.spec.target.request_path_cpu + self.machine.hit_cpu);
+    }
+
+    fn next_step(&mut self, session: u32) {
+        let state = &mut self.sessions[session as usize];
+        if state.requests > 0 {
+            state.requests -= 1;
+            state.sent = self.now;
+            let size = Bytes(state.request_bytes);
+            let done = self.model.submit(self.now, Kind::Read, size);
+            self.schedule(done, Event::Fetched(session));
+        } else if state.finishing > Duration::ZERO {
+            let time = std::mem::take(&mut state.finishing);
+            self.compute(session, time);
+        } else {
+            let timing = Timing { due: state.began, began: state.began, ended: self.now };
+            state.number += self.trial.cell.spec.load.sessions as u64;
+            self.latencies.record(&timing);
+            self.counts.operations += 1;
+            self.begin(session);
+        }
+    }
+
+    fn run_until(&mut self, end: Tick) {
+        while let Some(&Reverse((at, _, event))) = self.events.peek() {
+            if at > end {
+                break;
+            }
+            self.events.pop();
+            self.now = at;
+            match event {
+                Event::Computed(session) => {
+                    self.release_core();
+                    self.next_step(session);
+                }
+                Event::Fetched(session) => {
+                    let state = &self.sessions[session as usize];
+                    let (sent, size) = (state.sent, Bytes(state.request_bytes));
+                    self.model.complete(sent, at, Kind::Read, size);
+                    self.next_step(session);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    fn samples(&self) -> BTreeMap<String, Sample> {
+        let c = &self.counts;
+        let sample = |values: &[(&str, u64)]| Sample {
+            begin: self.now,
+            end: self.now,
+            values: values.iter().map(|(name, value)| (name.to_string(), *value as f64)).collect(),
+        };
+        BTreeMap::from([
+            (
+                probe::TARGET.into(),
+                sample(&[
+                    (name::ENGINE_SEARCHES, c.operations * 2),
+                    (name::ENGINE_PAGE_READS, c.misses),
+                    (name::ENGINE_CACHE_READ_BYTES, c.misses * self.machine.leaf_resident.0),
+                    (name::ENGINE_FILE_READS, c.misses),
+                    (name::ENGINE_FILE_READ_BYTES, c.engine_bytes),
+                    (name::ENGINE_CACHE_BYTES, self.engine.slots.len() as u64 * self.machine.leaf_resident.0),
+                ]),
+            ),
+            (
+                probe::PROCESS.into(),
+                sample(&[
+                    (name::PROCESS_ASKED_READ_BYTES, c.engine_bytes),
+                    (name::PROCESS_DEVICE_READ_BYTES, c.fetched_bytes),
+                ]),
+            ),
+            (
+                probe::DEVICE.into(),
+                sample(&[
+                    (name::DEVICE_READ_BYTES, c.fetched_bytes),
+                    (name::DEVICE_READ_REQUESTS, c.fetched_bytes / PAGE),
+                ]),
+            ),
+        ])
+    }
+}
+
+/// Carries out `trial` in virtual time on `machine`; always gives the same record for the same arguments.
+pub fn trial(experiment: &str, trial: &Trial<'_>, experiment_seed: u64, machine: &Machine) -> (Record, Vec<Interval>) {
+    let spec = &trial.cell.spec;
+    let seed = trial.seed(experiment_seed);
+    let records_per_leaf = (machine.leaf_resident.0 / spec.target.wiredtiger.record_resident_bytes).max(1);
+    let (workload, leaves): (Box<dyn Workload>, u64) = match spec.workload.kind {
+        WorkloadKind::YcsbReads => {
+            let dataset = spec.dataset(seed);
+            let leaves = dataset.records.div_ceil(records_per_leaf);
+            (Box::new(Ycsb::reads(&dataset, spec.workload.requests, seed)), leaves)
+        }
+        WorkloadKind::FileReads => {
+            let w = &spec.workload;
+            (Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)), 1)
+        }
+    };
+    let cache = spec.effective_cache_bytes().0;
+    let memory = spec.machine.memory.map_or(u64::MAX / 2, |memory| memory.0);
+    let page_cache = memory.saturating_sub(cache + machine.other_memory.0);
+    let mut world = World {
+        trial,
+        machine,
+        workload,
+        records_per_leaf,
+        engine: Cache::new(leaves, cache / machine.leaf_resident.0),
+        page_cache: Cache::new(leaves, page_cache / machine.leaf_file.0),
+        model: Model::new(spec.shape().expect("a checked spec has a shape"), seed),
+        random: Random::new(seed, u64::MAX),
+        now: Tick(0),
+        events: BinaryHeap::new(),
+        order: 0,
+        idle_cores: machine.cores,
+        waiting: VecDeque::new(),
+        sessions: vec![],
+        counts: Counts::default(),
+        latencies: Latencies::closed(),
+    };
+    // Warm-up needs no time: operations beyond the measured ones pass through the caches until both turned over.
+    const WARM_UP_FROM: u64 = 1 << 60;
+    for n in 0..leaves * 40 {
+        let op = world.workload.op(WARM_UP_FROM + n);
+        world.look_up(&op);
+    }
+    world.counts = Counts::default();
+    let phase = |name: &str, begin, end, evidence: &str| Phase {
+        name: name.into(),
+        begin,
+        end,
+        evidence: evidence.into(),
+    };
+    for index in 0..spec.load.sessions {
+        world.sessions.push(Session {
+            began: Tick(0),
+            number: u64::from(index),
+            requests: 0,
+            request_bytes: 0,
+            sent: Tick(0),
+            finishing: Duration::ZERO,
+        });
+        world.begin(index);
+    }
+    // The queue fills as in a real trial before anything counts.
+    let shape = world.model.spec().clone();
+    let settle = shape.iops.map_or(Duration::from_millis(100), |iops| {
+        Duration::from_secs_f64(f64::from(spec.load.sessions) * 8.0 * spec.trial.settle_turns / iops.0)
+    });
+    let begin = Tick(0) + settle;
+    world.run_until(begin);
+    world.latencies.clear();
+    let first_operations = world.counts.operations;
+    let (first, first_disk) = (world.samples(), world.model.counters(begin));
+    let first_cpu = world.counts.cpu_ns;
+    let mut series = Vec::new();
+    let mut merged = Latencies::closed();
+    loop {
+        let (interval_begin, operations) = (world.now, world.counts.operations);
+        world.run_until(interval_begin + spec.trial.interval);
+        merged.merge(&world.latencies);
+        series.push(Interval {
+            phase: "measure".into(),
+            begin: interval_begin,
+            end: world.now,
+            operations: world.counts.operations - operations,
+            failures: BTreeMap::new(),
+            latency: world.latencies.to_text(),
+            samples: world.samples(),
+            disk: Some(world.model.counters(world.now)),
+        });
+        world.latencies.clear();
+        let elapsed = world.now.since(begin);
+        let enough = world.counts.operations - first_operations >= spec.trial.measure_operations;
+        if elapsed >= spec.trial.measure_most || (enough && elapsed >= spec.trial.measure_least) {
+            break;
+        }
+    }
+    let end = world.now;
+    let operations = world.counts.operations - first_operations;
+    let path = spec.target.request_path_cpu.as_nanos() as u64 * operations;
+    let cpu_ns = world.counts.cpu_ns - first_cpu;
+    let record = Record {
+        format: FORMAT,
+        experiment: experiment.into(),
+        sweep: trial.cell.sweep.clone(),
+        cell: trial.cell.id(),
+        labels: trial.cell.labels.clone(),
+        repeat: trial.repeat,
+        seed,
+        spec: spec.clone(),
+        provenance: Provenance {
+            command: "simulated".into(),
+            version: String::new(),
+            commit: String::new(),
+            started_unix_s: 0,
+        },
+        verdict: Verdict::Valid,
+        machine: serde_json::json!({"simulated": true, "cores": machine.cores}),
+        missed: vec![],
+        target: BTreeMap::from([("system".into(), "simulated".into())]),
+        disk: BTreeMap::from([("mode".into(), "simulated".into())]),
+        phases: vec![
+            phase("settle", Tick(0), begin, "two rounds of device waits in virtual time"),
+            phase("measure", begin, end, "as the plan says, in virtual time"),
+        ],
+        measured: Some(Measured {
+            begin,
+            end,
+            operations,
+            failures: BTreeMap::new(),
+            latency: merged.to_text(),
+            first,
+            last: world.samples(),
+            disk: Some((first_disk, world.model.counters(end))),
+            cpu: Cpu {
+                process_ns: cpu_ns,
+                sessions_ns: cpu_ns,
+                generator_ns: 0,
+                request_path_ns: path.min(cpu_ns),
+                disk_ns: 0,
+            },
+        }),
+    };
+    (record, series)
+}
+
+/// The device's mean wait that a closed system of `sessions` with a saturated gate must show: Little's law.
+pub fn saturated_wait(sessions: u32, device: &device::Spec) -> Option<Duration> {
+    device.iops.map(|iops| Duration::from_secs_f64(f64::from(sessions) / iops.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use crate::measure::{Budget, decode, little_residual};
+
+    const PLAN: &str = include_str!("../../../experiments/working-set.toml");
+
+    fn matrix() -> Vec<(Record, Vec<Interval>)> {
+        let experiment = Experiment::parse(PLAN, "quick", &[]).unwrap();
+        let cells = experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells);
+        cells.map(|cell| trial("t", &Trial { cell, repeat: 0 }, 1, &Machine::default())).collect()
+    }
+
+    #[test]
+    fn the_published_physics_comes_out() {
+        let records: Vec<Record> = matrix().into_iter().map(|(record, _)| record).collect();
+        let measured = |set: &str, disk: &str| {
+            let wanted = |r: &&Record| r.label("working_set") == Some(set) && r.label("disk") == Some(disk);
+            records.iter().find(wanted).unwrap().measured.clone().unwrap()
+        };
+        let (fast, middle, slow) = ("5000 IOPS", "600 IOPS + 7 ms", "150 IOPS + 7 ms");
+        let x = |set: &str, disk: &str| measured(set, disk).throughput();
+        for set in ["92 %", "138 %"] {
+            let alike = x(set, slow) / x(set, fast);
+            assert!((alike - 1.0).abs() < 0.02, "{set}: the disk does not matter, but slow / fast = {alike}");
+        }
+        let drop = 1.0 - x("138 %", fast) / x("92 %", fast);
+        assert!((0.03..0.25).contains(&drop), "beyond the engine's cache {drop} is lost");
+        let (a, b) = (x("230 %", fast) / x("230 %", slow), x("230 %", middle) / x("230 %", slow));
+        assert!((a / 33.3 - 1.0).abs() < 0.12 && (b / 4.0 - 1.0).abs() < 0.12, "33 : 4 : 1 came out as {a} : {b} : 1");
+        let p99 = decode(&measured("230 %", slow).latency.service).unwrap().value_at_quantile(0.99) as f64 / 1e9;
+        let expected = 7.25 * 16.0 / 150.0;
+        assert!((p99 / expected - 1.0).abs() < 0.25, "p99 {p99} s, reads per miss × sessions / IOPS = {expected} s");
+    }
+
+    #[test]
+    fn laws_hold_and_budgets_close() {
+        for (record, series) in matrix() {
+            let m = record.measured.unwrap();
+            let mean = decode(&m.latency.service).unwrap().mean() / 1e9;
+            let residual = little_residual(16.0, m.throughput(), mean);
+            assert!(residual.abs() < 0.06, "{}: Little's law is off by {residual}", record.cell);
+            let budget = Budget::of(&m.witnesses().unwrap());
+            assert_eq!(budget.closes, Some(true), "{}: {}", record.cell, budget.evidence);
+            assert_eq!(series.iter().map(|i| i.operations).sum::<u64>(), m.operations);
+            let rates = m.disk_rates().unwrap();
+            if rates.utilization.0 > 0.99 {
+                let wait = rates.read_await.unwrap().as_secs_f64();
+                let queue = wait * rates.reads.0;
+                assert!((queue / rates.queue - 1.0).abs() < 0.05, "queue {} but r/s × await = {queue}", rates.queue);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_trial() {
+        let experiment = Experiment::parse(PLAN, "tiny", &[]).unwrap();
+        let cell = experiment.sweeps.last().unwrap().cells.last().unwrap();
+        let run = |repeat| trial("t", &Trial { cell, repeat }, 1, &Machine::default());
+        assert_eq!(run(0), run(0));
+        assert_ne!(run(0).0.measured, run(1).0.measured);
+    }
+}
