@@ -1,1 +1,114 @@
-fn main() {}
+//! The work around the product, in the product's language: `make <verb>` is `cargo xtask <verb>`.
+
+mod lint;
+mod process;
+mod setup;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use process::{Step, cargo};
+use workspace::Workspace;
+
+const HELP: &str = "\
+Tipover: a laboratory for databases and disks
+
+  make setup   fetch the third-party sources; install the system packages that are missing (as root, with apt)
+               ARGS=--tests: also what only the tests need · ARGS=--sources: no system packages
+  make build   setup's sources, then the release binary
+  make demo    setup, build, and run the working-set study    e.g. make demo ARGS=\"--scale tiny\"
+  make test    setup --tests, format, clippy, tidy, every bench in miniature, every test; what CI runs
+  make bench   every bench in full, one after another          one alone: make bench ARGS=generator
+  make lint    format, clippy, tidy, and cargo deny when it is installed
+  make tidy    only the house rules: directions, purity, sizes, words, links, licences
+               ARGS=--wrap: first break comments that are too wide
+  make clean   remove build output; results stay               ARGS=--all: also the fetched sources
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (verb, rest) = match arguments.split_first() {
+        Some((verb, rest)) => (verb.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    match perform(verb, rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {verb}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(verb: &str, rest: &[String]) -> Result<()> {
+    match verb {
+        "help" | "-h" | "--help" => print!("{HELP}"),
+        "setup" => setup::set_up(&Workspace::locate()?, setup::Purpose::from_flags(rest)?)?,
+        "build" => build(&Workspace::locate()?, setup::Purpose::Sources)?,
+        "demo" => demo(&Workspace::locate()?, rest)?,
+        "test" => test::test(&Workspace::locate()?, rest)?,
+        "bench" => bench(&Workspace::locate()?, rest)?,
+        "lint" => lint::lint(&Workspace::locate()?)?,
+        "tidy" if rest.iter().any(|flag| flag == "--wrap") => {
+            tidy::wrap(&Workspace::locate()?)?;
+            tidy::tidy(&Workspace::locate()?)?;
+        }
+        "tidy" => tidy::tidy(&Workspace::locate()?)?,
+        "clean" => clean(&Workspace::locate()?, rest)?,
+        other => bail!("there is no verb `{other}`; `make help` lists them"),
+    }
+    Ok(())
+}
+
+fn build(workspace: &Workspace, purpose: setup::Purpose) -> Result<()> {
+    setup::set_up(workspace, purpose)?;
+    let step = Step::begin("build tipover");
+    cargo(workspace, &["build", "--release", "-p", "tipover"])?;
+    step.done();
+    Ok(())
+}
+
+fn demo(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    build(workspace, setup::Purpose::Demo)?;
+    let step = Step::begin("run the working-set study");
+    let binary = workspace.target_folder()?.join("release/tipover");
+    let mut command = workspace.command(&binary);
+    command.args(["run", "working-set"]).args(arguments);
+    process::run(command)?;
+    step.done();
+    Ok(())
+}
+
+/// Benches run one after another: two at once would measure each other. Naming some runs only those.
+fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
+    setup::set_up(workspace, setup::Purpose::Sources)?;
+    let benches = workspace.benches()?;
+    if let Some(unknown) = wanted.iter().find(|name| !benches.iter().any(|bench| bench.name == **name)) {
+        let known: Vec<&str> = benches.iter().map(|bench| bench.name.as_str()).collect();
+        bail!("there is no bench `{unknown}`; there are: {}", known.join(", "));
+    }
+    for bench in benches.iter().filter(|bench| wanted.is_empty() || wanted.contains(&bench.name)) {
+        let step = Step::begin(&format!("bench {}", bench.name));
+        cargo(workspace, &["bench", "-p", &bench.package, "--bench", &bench.name])?;
+        step.done();
+    }
+    Ok(())
+}
+
+fn clean(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    if let Some(unknown) = arguments.iter().find(|argument| *argument != "--all") {
+        bail!("clean knows --all, not `{unknown}`");
+    }
+    cargo(workspace, &["clean"])?;
+    let sources = workspace.root.join("third_party");
+    if !arguments.is_empty() && sources.exists() {
+        std::fs::remove_dir_all(&sources)?;
+        println!("removed {}", sources.display());
+    }
+    println!("results/ stays: measurements are never cleaned away");
+    Ok(())
+}

@@ -111,7 +111,7 @@ pub struct Measured {
     pub first: BTreeMap<String, Sample>,
     /// Probe values at the end, by probe.
     pub last: BTreeMap<String, Sample>,
-    /// The shaped disk's own counters at both ends; absent when the target does not live on one.
+    /// The shaped disk's own counters at both ends, on the trial clock; absent when the target does not live on one.
     pub disk: Option<(device::Counters, device::Counters)>,
     /// Where the processor time went.
     pub cpu: Cpu,
@@ -206,7 +206,24 @@ impl Measured {
                 .and_then(|_| grown(probe::PROCESS, metric::PROCESS_DEVICE_READ_BYTES)),
             block_device_bytes: grown(probe::DEVICE, metric::DEVICE_READ_BYTES),
             disk_bytes: (last.read.bytes.0 - first.read.bytes.0) as f64,
+            skew_bytes: self.skew_s() / self.seconds()
+                * grown(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?,
         })
+    }
+
+    /// Seconds between the first and the last of the budget's witnesses being read, at both ends added.
+    fn skew_s(&self) -> f64 {
+        let spread = |samples: &BTreeMap<String, Sample>, disk: Option<Tick>| {
+            let of_budget = |(name, _): &(&String, &Sample)| {
+                [probe::TARGET, probe::PROCESS, probe::DEVICE].contains(&name.as_str())
+            };
+            let read: Vec<&Sample> = samples.iter().filter(of_budget).map(|(_, sample)| sample).collect();
+            let first = read.iter().map(|s| s.begin).chain(disk).min().unwrap_or_default();
+            let last = read.iter().map(|s| s.end).chain(disk).max().unwrap_or_default();
+            last.since(first).as_secs_f64()
+        };
+        let (first, last) = self.disk.as_ref().map_or((None, None), |(a, b)| (Some(a.at), Some(b.at)));
+        spread(&self.first, first) + spread(&self.last, last)
     }
 
     /// Level of a gauge of a probe at the end of the phase.

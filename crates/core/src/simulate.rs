@@ -7,12 +7,12 @@
 
 use crate::device::{self, Kind, Model};
 use crate::experiment::{Trial, WorkloadKind};
-use crate::measure::{Latencies, histogram};
+use crate::measure::Latencies;
 use crate::metric::{Sample, name, probe};
 use crate::op::{Op, Timing};
 use crate::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
 use crate::units::{Bytes, Tick};
-use crate::workload::{RandomReads, Random, Workload, Ycsb};
+use crate::workload::{Random, RandomReads, Workload, Ycsb};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -272,7 +272,12 @@ impl World<'_> {
 }
 
 /// Carries out `trial` in virtual time on `machine`; always gives the same record for the same arguments.
-pub fn trial(experiment: &str, trial: &Trial<'_>, experiment_seed: u64, machine: &Machine) -> (Record, Vec<Interval>) {
+pub fn trial(
+    experiment: &str,
+    trial: &Trial<'_>,
+    experiment_seed: u64,
+    machine: &Machine,
+) -> (Record, Vec<Interval>) {
     let spec = &trial.cell.spec;
     let seed = trial.seed(experiment_seed);
     let records_per_leaf = (machine.leaf_resident.0 / spec.target.wiredtiger.record_resident_bytes).max(1);
@@ -450,10 +455,17 @@ mod tests {
         let drop = 1.0 - x("138 %", fast) / x("92 %", fast);
         assert!((0.03..0.25).contains(&drop), "beyond the engine's cache {drop} is lost");
         let (a, b) = (x("230 %", fast) / x("230 %", slow), x("230 %", middle) / x("230 %", slow));
-        assert!((a / 33.3 - 1.0).abs() < 0.12 && (b / 4.0 - 1.0).abs() < 0.12, "33 : 4 : 1 came out as {a} : {b} : 1");
-        let p99 = decode(&measured("230 %", slow).latency.service).unwrap().value_at_quantile(0.99) as f64 / 1e9;
+        assert!(
+            (a / 33.3 - 1.0).abs() < 0.12 && (b / 4.0 - 1.0).abs() < 0.12,
+            "33 : 4 : 1 came out as {a} : {b} : 1"
+        );
+        let p99 =
+            decode(&measured("230 %", slow).latency.service).unwrap().value_at_quantile(0.99) as f64 / 1e9;
         let expected = 7.25 * 16.0 / 150.0;
-        assert!((p99 / expected - 1.0).abs() < 0.25, "p99 {p99} s, reads per miss × sessions / IOPS = {expected} s");
+        assert!(
+            (p99 / expected - 1.0).abs() < 0.25,
+            "p99 {p99} s, reads per miss × sessions / IOPS = {expected} s"
+        );
     }
 
     #[test]
@@ -470,7 +482,11 @@ mod tests {
             if rates.utilization.0 > 0.99 {
                 let wait = rates.read_await.unwrap().as_secs_f64();
                 let queue = wait * rates.reads.0;
-                assert!((queue / rates.queue - 1.0).abs() < 0.05, "queue {} but r/s × await = {queue}", rates.queue);
+                assert!(
+                    (queue / rates.queue - 1.0).abs() < 0.05,
+                    "queue {} but r/s × await = {queue}",
+                    rates.queue
+                );
             }
         }
     }

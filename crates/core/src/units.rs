@@ -356,7 +356,12 @@ pub fn significant(x: f64, digits: i32) -> String {
     let magnitude = x.abs().log10().floor() as i32;
     let decimals = (digits - 1 - magnitude).max(0) as usize;
     let scale = 10f64.powi((magnitude - digits + 1).max(0));
-    format!("{:.decimals$}", (x / scale).round_ties_even().mul_add(if decimals == 0 { scale } else { 0.0 }, if decimals == 0 { 0.0 } else { x }))
+    format!(
+        "{:.decimals$}",
+        (x / scale)
+            .round_ties_even()
+            .mul_add(if decimals == 0 { scale } else { 0.0 }, if decimals == 0 { 0.0 } else { x })
+    )
 }
 
 #[cfg(test)]

@@ -1,1 +1,39 @@
-//! Stub.
+//! The shaped disk: `tipover_core::device` behind FUSE, in a process of its own.
+//!
+//! [`Disk::mount`] starts a daemon (which runs [`serve`]) and gives a guard. In **block mode** the daemon
+//! shows one image file, a loop device with direct I/O stands on it and a real file system on that, so that
+//! diskstats, PSI, readahead and journal replay are the kernel's own. In **file mode** it shows a folder.
+//! Layers, from the user down: page cache, file system and loop device (block mode), FUSE, [`shape`], and a
+//! [`Backing`] that keeps the bytes.
+//!
+//! Whoever dies, nothing stays: the daemon ends with its client, and what a killed daemon leaves is found by
+//! [`leftovers`] and removed by [`clean`].
+
+mod backing;
+mod block;
+mod calibrate;
+mod clock;
+mod daemon;
+mod file;
+mod leftovers;
+mod loopdev;
+mod mkfs;
+mod mount;
+mod mounts;
+mod nodes;
+mod privilege;
+mod protocol;
+mod requests;
+mod shape;
+mod stack;
+mod state;
+mod table;
+
+pub use backing::{Backing, File, Memory};
+pub use calibrate::Calibration;
+pub use clock::monotonic;
+pub use daemon::serve;
+pub use leftovers::{Leftover, clean, leftovers};
+pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, MountOptions};
+pub use privilege::Privileges;
+pub use protocol::BackingChoice;

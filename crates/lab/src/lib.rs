@@ -1,1 +1,28 @@
-//! Stub.
+//! Where a trial runs: process trees with memory and CPU limits that leave nothing behind.
+//!
+//! * [`Cgroups`] looks at what the machine offers (cgroup v1, v2 or both at once), [`Group`] is one limited
+//!   place.
+//! * [`Launch`] starts a command inside a group before its first instruction; [`Child`] guards the tree it
+//!   becomes.
+//! * [`Name`] marks everything made here with its owner, so that [`leftovers`] finds what a killed run left.
+//!
+//! Linux only. `unsafe` appears once, in `child`, for the few system calls between fork and exec.
+
+mod cgroups;
+mod child;
+mod group;
+mod leftover;
+mod limits;
+mod mount;
+mod name;
+mod usage;
+
+pub use cgroups::{Cgroups, Version};
+pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
+pub use group::{Dropped, Group};
+pub use leftover::{Cleaned, Leftover, clean, leftovers};
+pub use limits::{LimitError, Limits};
+pub use mount::{Mount, parse_mountinfo};
+pub use name::Name;
+pub use rustix::process::Signal;
+pub use usage::{CpuTime, MemoryUse};

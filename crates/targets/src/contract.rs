@@ -16,7 +16,11 @@ pub struct Expect<'a> {
 const RECORDS: u64 = 600;
 
 fn read(kinds: &[OpKind], record: u64) -> Op {
-    if kinds == [OpKind::ReadAt] { Op::ReadAt { offset: record * 4096, length: 4096 } } else { Op::Read { record } }
+    if kinds == [OpKind::ReadAt] {
+        Op::ReadAt { offset: record * 4096, length: 4096 }
+    } else {
+        Op::Read { record }
+    }
 }
 
 /// Checks `target`, which must be empty.
@@ -48,7 +52,11 @@ pub fn check(target: &dyn Target, expect: &Expect<'_>) {
                 scope.spawn(move || {
                     let mut session = target.open(dataset).unwrap();
                     for record in (first..RECORDS).step_by(4) {
-                        assert_eq!(session.execute(&read(expect.kinds, record)), Outcome::Done, "record {record}");
+                        assert_eq!(
+                            session.execute(&read(expect.kinds, record)),
+                            Outcome::Done,
+                            "record {record}"
+                        );
                     }
                 });
             }
@@ -58,7 +66,11 @@ pub fn check(target: &dyn Target, expect: &Expect<'_>) {
         let mut session = target.open(&dataset).unwrap();
         let missing = session.execute(&read(expect.kinds, RECORDS + 7));
         assert_eq!(missing, Outcome::Refused(Failure::NotFound));
-        assert_eq!(session.execute(&read(expect.kinds, 0)), Outcome::Done, "a refusal leaves the session usable");
+        assert_eq!(
+            session.execute(&read(expect.kinds, 0)),
+            Outcome::Done,
+            "a refusal leaves the session usable"
+        );
     }
 
     // What it declares is what it samples, and counters do not run backwards.

@@ -46,7 +46,11 @@ impl Target for FileTarget {
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
-        assert_eq!((dataset.fields, u64::from(dataset.field_length)), (1, PAGE), "a record is one page of the file");
+        assert_eq!(
+            (dataset.fields, u64::from(dataset.field_length)),
+            (1, PAGE),
+            "a record is one page of the file"
+        );
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -88,7 +92,10 @@ impl Target for FileTarget {
     }
 
     fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
-        Ok(BTreeMap::from([("engine_file_read_bytes".into(), self.read_bytes.load(Ordering::Relaxed) as f64)]))
+        Ok(BTreeMap::from([(
+            "engine_file_read_bytes".into(),
+            self.read_bytes.load(Ordering::Relaxed) as f64,
+        )]))
     }
 }
 
@@ -136,13 +143,17 @@ mod tests {
         let dataset = Dataset { fields: 1, field_length: PAGE as u32, ..Dataset::ycsb(256) };
         target.load(&dataset, 0..256).unwrap();
         target.settle().unwrap();
-        let read = || std::fs::read_to_string("/proc/self/io").ok().and_then(|io| {
-            io.lines().find_map(|l| l.strip_prefix("read_bytes: ").and_then(|n| n.parse::<u64>().ok()))
-        });
+        let read = || {
+            std::fs::read_to_string("/proc/self/io").ok().and_then(|io| {
+                io.lines().find_map(|l| l.strip_prefix("read_bytes: ").and_then(|n| n.parse::<u64>().ok()))
+            })
+        };
         let device = rustix::fs::statfs(folder.path()).unwrap().f_type;
         const TMPFS: i64 = 0x0102_1994;
         let Some(before) = read().filter(|_| device != TMPFS) else {
-            println!("SKIPPED: the temporary folder is not on a block device, so nothing shows what was cached");
+            println!(
+                "SKIPPED: the temporary folder is not on a block device, so nothing shows what was cached"
+            );
             return;
         };
         let mut session = target.open(&dataset).unwrap();

@@ -50,6 +50,9 @@ impl Session for NullSession {
 mod tests {
     #[test]
     fn keeps_the_contract() {
-        crate::contract::check(&super::Null, &crate::contract::Expect { finds_missing_records: false, kinds: &[] });
+        crate::contract::check(
+            &super::Null,
+            &crate::contract::Expect { finds_missing_records: false, kinds: &[] },
+        );
     }
 }

@@ -28,17 +28,62 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 /// Our name, WiredTiger's description (which is also its path in MongoDB's serverStatus), and what it counts.
 const STATISTICS: [(&str, Kind, &str, &str); 12] = [
     ("engine_searches", Kind::Counter, "cursor: cursor search calls", "look-ups in a tree"),
-    ("engine_page_requests", Kind::Counter, "cache: pages requested from the cache", "pages asked of the cache, several per look-up"),
-    ("engine_page_reads", Kind::Counter, "cache: pages read into cache", "pages that were not in the cache: misses"),
-    ("engine_cache_read_bytes", Kind::Counter, "cache: bytes read into cache", "bytes of those pages in memory, uncompressed"),
-    ("engine_file_reads", Kind::Counter, "block-manager: blocks read", "blocks read from files, from the page cache or the device"),
-    ("engine_file_read_bytes", Kind::Counter, "block-manager: bytes read", "bytes of those blocks, compressed as on disk"),
-    ("engine_clean_evictions", Kind::Counter, "cache: unmodified pages evicted", "pages dropped from the cache"),
-    ("engine_cache_wait_us", Kind::Counter, "thread-yield: application thread time waiting for cache (usecs)", "time that sessions waited for room in the cache"),
+    (
+        "engine_page_requests",
+        Kind::Counter,
+        "cache: pages requested from the cache",
+        "pages asked of the cache, several per look-up",
+    ),
+    (
+        "engine_page_reads",
+        Kind::Counter,
+        "cache: pages read into cache",
+        "pages that were not in the cache: misses",
+    ),
+    (
+        "engine_cache_read_bytes",
+        Kind::Counter,
+        "cache: bytes read into cache",
+        "bytes of those pages in memory, uncompressed",
+    ),
+    (
+        "engine_file_reads",
+        Kind::Counter,
+        "block-manager: blocks read",
+        "blocks read from files, from the page cache or the device",
+    ),
+    (
+        "engine_file_read_bytes",
+        Kind::Counter,
+        "block-manager: bytes read",
+        "bytes of those blocks, compressed as on disk",
+    ),
+    (
+        "engine_clean_evictions",
+        Kind::Counter,
+        "cache: unmodified pages evicted",
+        "pages dropped from the cache",
+    ),
+    (
+        "engine_cache_wait_us",
+        Kind::Counter,
+        "thread-yield: application thread time waiting for cache (usecs)",
+        "time that sessions waited for room in the cache",
+    ),
     ("engine_journal_syncs", Kind::Counter, "log: log sync operations", "journal flushes to the device"),
-    ("engine_cache_bytes", Kind::Gauge, "cache: bytes currently in the cache", "bytes in the cache, with WiredTiger's 8 % allowance for its allocator"),
+    (
+        "engine_cache_bytes",
+        Kind::Gauge,
+        "cache: bytes currently in the cache",
+        "bytes in the cache, with WiredTiger's 8 % allowance for its allocator",
+    ),
     ("engine_cache_limit_bytes", Kind::Gauge, "cache: maximum bytes configured", "size of the cache"),
-    ("engine_dirty_bytes", Kind::Gauge, "cache: tracked dirty bytes in the cache", "bytes in the cache that are not on disk yet"),
+    (
+        "engine_dirty_bytes",
+        Kind::Gauge,
+        "cache: tracked dirty bytes in the cache",
+        "bytes in the cache that are not on disk yet",
+    ),
 ];
 
 /// An open WiredTiger home with mongod's two background threads.
@@ -101,7 +146,9 @@ impl WiredTiger {
         let session = self.connection.session()?;
         Ok(Writer {
             trees: match self.trees {
-                Trees::Two => Tables::Two { index: session.cursor(INDEX)?, store: session.cursor(COLLECTION)? },
+                Trees::Two => {
+                    Tables::Two { index: session.cursor(INDEX)?, store: session.cursor(COLLECTION)? }
+                }
                 Trees::One => Tables::One { store: session.cursor(COLLECTION)? },
             },
             session,
@@ -193,8 +240,9 @@ struct Documents<'a> {
 
 impl<'a> Documents<'a> {
     fn of(dataset: &'a Dataset) -> Self {
-        let names =
-            (0..dataset.fields).map(|f| format!("field{f}").try_into().expect("a number has no NUL")).collect();
+        let names = (0..dataset.fields)
+            .map(|f| format!("field{f}").try_into().expect("a number has no NUL"))
+            .collect();
         Documents { dataset, names, key: Vec::new(), value: Vec::new() }
     }
 
@@ -263,7 +311,9 @@ impl Target for WiredTiger {
                 Ok(()) => first = last,
                 // The cache was too full for the transaction; it was rolled back and can be repeated.
                 Err(error) if error.kind() == ErrorKind::Rollback => {}
-                Err(error) => return Err(TargetError::new(format!("loading records {first} to {last}"), error)),
+                Err(error) => {
+                    return Err(TargetError::new(format!("loading records {first} to {last}"), error));
+                }
             }
         }
         Ok(())
@@ -296,7 +346,11 @@ impl Target for WiredTiger {
         let names = STATISTICS.map(|(_, _, description, _)| description);
         let mut reader = session.statistics_reader(None, &names).map_err(failed(doing))?;
         let values = reader.read().map_err(failed(doing))?;
-        Ok(STATISTICS.iter().zip(values).map(|((name, ..), value)| (name.to_string(), *value as f64)).collect())
+        Ok(STATISTICS
+            .iter()
+            .zip(values)
+            .map(|((name, ..), value)| (name.to_string(), *value as f64))
+            .collect())
     }
 }
 

@@ -32,7 +32,7 @@ impl Gate {
 
 /// The first whole nanosecond not before `fine`: rounding up, so that a gate is never faster than it says.
 fn up(fine: u128) -> Tick {
-    Tick((fine + ((1 << FRACTION) - 1) >> FRACTION) as u64)
+    Tick(((fine + ((1 << FRACTION) - 1)) >> FRACTION) as u64)
 }
 
 /// A device in operation: its [`Spec`], what is queued at each station, and its [`Counters`].

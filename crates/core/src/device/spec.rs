@@ -357,16 +357,18 @@ mod tests {
             of(1u32..100_000),
             spread,
         )
-            .prop_map(|(name, iops, bandwidth, latency, write_latency, flush_latency, parallel, spread)| Spec {
-                name,
-                iops: iops.map(Rate),
-                bandwidth: bandwidth.map(Bytes),
-                latency,
-                write_latency,
-                flush_latency,
-                parallel: parallel.and_then(NonZeroU32::new),
-                spread,
-            })
+            .prop_map(
+                |(name, iops, bandwidth, latency, write_latency, flush_latency, parallel, spread)| Spec {
+                    name,
+                    iops: iops.map(Rate),
+                    bandwidth: bandwidth.map(Bytes),
+                    latency,
+                    write_latency,
+                    flush_latency,
+                    parallel: parallel.and_then(NonZeroU32::new),
+                    spread,
+                },
+            )
     }
 
     #[test]

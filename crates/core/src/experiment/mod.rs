@@ -88,8 +88,10 @@ impl Cell {
     pub fn id(&self) -> String {
         let canonical = serde_json::to_string(&self.spec).expect("a spec is plain data");
         let hash = blake3::hash(canonical.as_bytes()).to_hex();
-        let slug: Vec<String> =
-            std::iter::once(&self.sweep).chain(self.labels.iter().map(|(_, label)| label)).map(|w| slug(w)).collect();
+        let slug: Vec<String> = std::iter::once(&self.sweep)
+            .chain(self.labels.iter().map(|(_, label)| label))
+            .map(|w| slug(w))
+            .collect();
         format!("{}-{}", slug.join("-"), &hash[..8])
     }
 
@@ -235,9 +237,11 @@ impl Experiment {
     /// Keeps only the cells whose axes have the given labels; an axis that a sweep lacks does not exclude it.
     pub fn only(&mut self, filters: &[(String, String)]) -> Result<(), PlanError> {
         for (axis, label) in filters {
-            let axes: Vec<&Axis> = self.sweeps.iter().flat_map(|s| &s.axes).filter(|a| a.name == *axis).collect();
+            let axes: Vec<&Axis> =
+                self.sweeps.iter().flat_map(|s| &s.axes).filter(|a| a.name == *axis).collect();
             if axes.is_empty() {
-                let names: Vec<&str> = self.sweeps.iter().flat_map(|s| s.axes.iter().map(|a| a.name.as_str())).collect();
+                let names: Vec<&str> =
+                    self.sweeps.iter().flat_map(|s| s.axes.iter().map(|a| a.name.as_str())).collect();
                 return wrong(unknown("axis", axis, &names));
             }
             let labels: Vec<&str> = axes.iter().flat_map(|a| a.labels.iter().map(String::as_str)).collect();
@@ -258,7 +262,8 @@ impl Experiment {
         let mut trials = Vec::new();
         for (index, sweep) in self.sweeps.iter().enumerate() {
             for repeat in 0..self.repeats {
-                let mut block: Vec<Trial<'_>> = sweep.cells.iter().map(|cell| Trial { cell, repeat }).collect();
+                let mut block: Vec<Trial<'_>> =
+                    sweep.cells.iter().map(|cell| Trial { cell, repeat }).collect();
                 Random::new(self.seed, ((index as u64) << 32) | u64::from(repeat)).shuffle(&mut block);
                 trials.extend(block);
             }
@@ -464,12 +469,20 @@ mod tests {
     fn mistakes_are_named_with_the_nearest_right_word() {
         for (from, to, expected) in [
             ("cache = \"64", "cahce = \"64", "unknown setting `cahce`: did you mean `cache`?"),
-            ("kind = \"wiredtiger\"", "kind = \"wiredtigre\"", "unknown value `wiredtigre`: did you mean `wiredtiger`?"),
+            (
+                "kind = \"wiredtiger\"",
+                "kind = \"wiredtigre\"",
+                "unknown value `wiredtigre`: did you mean `wiredtiger`?",
+            ),
             ("sessions = 16", "sessions = 0", "load.sessions must be at least 1"),
             ("repeats = 2", "repeats = 0", "at least one sweep and one repeat"),
             ("\"iops=5000\",", "\"iopz=5000\",", "iops"),
             ("size = \"1 GiB\"", "size = \"1 Gib\"", "is not a size"),
-            ("sets = \"disk.shape\"", "sets = \"disk.shap\"", "unknown setting `shap`: did you mean `shape`?"),
+            (
+                "sets = \"disk.shape\"",
+                "sets = \"disk.shap\"",
+                "unknown setting `shap`: did you mean `shape`?",
+            ),
         ] {
             let text = PLAN.replacen(from, to, 1);
             let error = Experiment::parse(&text, "quick", &[]).unwrap_err().to_string();

@@ -325,6 +325,9 @@ impl Default for TrialSpec {
     }
 }
 
+/// WiredTiger, like mongod, writes its journal in files of 100 MB of which two or three exist at a time.
+const JOURNAL_BYTES: u64 = 300_000_000;
+
 impl Spec {
     /// The tables of a plan that are settings; everything else in it is about the experiment.
     pub const PARTS: [&'static str; 6] = ["target", "machine", "disk", "workload", "load", "trial"];
@@ -347,16 +350,22 @@ impl Spec {
                 return wrong("target.kind = \"wiredtiger\" needs workload.kind = \"ycsb_reads\"".into());
             }
             if self.target.wiredtiger.cache == CacheSize::Auto && self.machine.memory.is_none() {
-                return wrong("cache = \"auto\" is mongod's rule (memory − 1 GiB)/2 and needs machine.memory".into());
+                return wrong(
+                    "cache = \"auto\" is mongod's rule (memory − 1 GiB)/2 and needs machine.memory".into(),
+                );
             }
             let cache = self.cache_bytes();
             if cache < Bytes::mib(4) {
-                return wrong(format!("a WiredTiger cache of {cache} is too small to run; give at least 4 MiB"));
+                return wrong(format!(
+                    "a WiredTiger cache of {cache} is too small to run; give at least 4 MiB"
+                ));
             }
             if let Some(memory) = self.machine.memory
                 && memory.0 < cache.0 + Bytes::mib(16).0
             {
-                return wrong(format!("machine.memory of {memory} cannot hold a cache of {cache} and its process"));
+                return wrong(format!(
+                    "machine.memory of {memory} cannot hold a cache of {cache} and its process"
+                ));
             }
         }
         if self.workload.kind == WorkloadKind::YcsbReads {
@@ -366,7 +375,7 @@ impl Spec {
             if self.records() == 0 {
                 return wrong("the working set has no records".into());
             }
-            let needed = self.dataset(0).logical_bytes() * 3 / 2;
+            let needed = self.data_bytes().0;
             if self.target.kind == TargetKind::Wiredtiger && needed > self.disk.size.0 {
                 return wrong(format!(
                     "disk.size of {} is too small for {} records of {} (about {} with journal and checkpoints)",
@@ -417,6 +426,14 @@ impl Spec {
                 (bytes / self.target.wiredtiger.record_resident_bytes as f64) as u64
             }
             (None, None) => 0,
+        }
+    }
+
+    /// Bytes on the disk of this cell's data, journal and checkpoints included.
+    pub fn data_bytes(&self) -> Bytes {
+        match self.workload.kind {
+            WorkloadKind::YcsbReads => Bytes(self.dataset(0).logical_bytes() * 3 / 2 + JOURNAL_BYTES),
+            WorkloadKind::FileReads => self.workload.file_size,
         }
     }
 

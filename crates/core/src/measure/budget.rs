@@ -16,6 +16,8 @@ pub struct Witnesses {
     pub block_device_bytes: Option<f64>,
     /// The shaped disk's daemon: what it served.
     pub disk_bytes: f64,
+    /// What may have been read between the first and the last witness's reading, at both ends of the window.
+    pub skew_bytes: f64,
 }
 
 /// The budget: engine misses = page-cache hits + device reads, with what does not fit.
@@ -39,19 +41,22 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Largest residual of a budget that closes: probes are not read at the very same moment.
+    /// Largest residual of a budget that closes, besides what the witnesses' different moments explain.
     pub const TOLERANCE: f64 = 0.02;
+    /// If their different moments explain more than this share, nothing is proved.
+    const MOST_SKEW: f64 = 0.10;
     /// Below this a share of nothing is noise: a few pages of bookkeeping.
     const SLACK_BYTES: f64 = 1_048_576.0;
 
     /// Draws up the budget.
     pub fn of(w: &Witnesses) -> Budget {
         let missed = w.engine_read_bytes;
-        let tolerance = |of: f64| (of * Self::TOLERANCE).max(Self::SLACK_BYTES);
+        let tolerance = |of: f64| (of * Self::TOLERANCE).max(Self::SLACK_BYTES) + w.skew_bytes;
         let (page_cache, independent) = match (w.process_asked_bytes, w.process_device_bytes) {
             (Some(asked), Some(fetched)) => ((asked - fetched).max(0.0), true),
             _ => ((missed - w.disk_bytes).max(0.0), false),
         };
+        let blurred = w.skew_bytes > Self::MOST_SKEW * missed.max(10.0 * Self::SLACK_BYTES);
         let residual = missed - page_cache - w.disk_bytes;
         let mut faults = Vec::new();
         if independent && residual.abs() > tolerance(missed) {
@@ -66,9 +71,13 @@ impl Budget {
         {
             faults.push(format!("the block layer saw {block:.0} B, the disk served {:.0} B", w.disk_bytes));
         }
-        let closes = independent.then_some(faults.is_empty());
+        let closes = (independent && !blurred).then_some(faults.is_empty());
         let evidence = match (independent, faults.is_empty()) {
             (_, false) => faults.join("; "),
+            (true, true) if blurred => format!(
+                "the counters were read so far apart that {:.0} B may lie between them: nothing is proved",
+                w.skew_bytes
+            ),
             (true, true) => "the engine's, the kernel's and the disk's counters agree".into(),
             (false, true) => "page-cache hits are the difference of the engine's and the disk's counters: \
                               the kernel's own are not available, so nothing checks them"
@@ -97,6 +106,7 @@ mod tests {
             process_device_bytes: Some(3e8),
             block_device_bytes: Some(3e8),
             disk_bytes: 3e8,
+            skew_bytes: 0.0,
         }
     }
 
@@ -118,6 +128,14 @@ mod tests {
         ] {
             assert_eq!(Budget::of(&liar).closes, Some(false), "{name}");
         }
+    }
+
+    #[test]
+    fn readings_that_lie_apart_excuse_a_little_and_prove_nothing_when_far_apart() {
+        let off = Witnesses { engine_read_bytes: 9.5e8, ..honest() };
+        assert_eq!(Budget::of(&off).closes, Some(false));
+        assert_eq!(Budget::of(&Witnesses { skew_bytes: 5e7, ..off }).closes, Some(true));
+        assert_eq!(Budget::of(&Witnesses { skew_bytes: 2e8, ..off }).closes, None);
     }
 
     #[test]

@@ -28,14 +28,19 @@ impl Estimate {
         let half = |e: &Estimate| (e.high - e.low) / 2.0 / e.value.abs();
         let value = self.value / base.value;
         let error = value.abs() * (half(self).powi(2) + half(base).powi(2)).sqrt();
-        Estimate { value, low: value - error, high: value + error, basis: format!("{}, errors of both", self.basis) }
+        Estimate {
+            value,
+            low: value - error,
+            high: value + error,
+            basis: format!("{}, errors of both", self.basis),
+        }
     }
 }
 
 /// 97.5 % points of Student's t by degrees of freedom 1..=30 (Abramowitz & Stegun, table 26.10).
 const T_975: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
 /// Mean of one figure per trial with Student's interval. With a single trial the spread is unknown: the interval is

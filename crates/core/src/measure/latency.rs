@@ -130,7 +130,8 @@ pub fn encode(histogram: &Histogram) -> String {
 /// Reads what [`encode`], or any other HdrHistogram implementation, wrote.
 pub fn decode(text: &str) -> Result<Histogram, String> {
     use base64::Engine;
-    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| format!("not base64: {e}"))?;
+    let bytes =
+        base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| format!("not base64: {e}"))?;
     Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| format!("not an HdrHistogram: {e}"))
 }
 

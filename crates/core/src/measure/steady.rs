@@ -56,7 +56,11 @@ impl WarmUpRule {
         let late = last.at >= self.most;
         let not_yet = |reason: String| if late { WarmUp::Never(reason) } else { WarmUp::NotYet(reason) };
         if last.at < self.least {
-            return not_yet(format!("{:.1} s of at least {:.1} s", last.at.as_secs_f64(), self.least.as_secs_f64()));
+            return not_yet(format!(
+                "{:.1} s of at least {:.1} s",
+                last.at.as_secs_f64(),
+                self.least.as_secs_f64()
+            ));
         }
         let before = |share: f64| {
             let at = last.at.mul_f64(share);
@@ -72,7 +76,10 @@ impl WarmUpRule {
         let turn_overs = last.engine_read_bytes / self.cache_bytes;
         let hardly_misses = newer.misses_per_operation < Self::NO_MISSES;
         if turn_overs < Self::TURN_OVERS && !hardly_misses {
-            return not_yet(format!("the engine read {turn_overs:.1} times its cache, needs {:.1}", Self::TURN_OVERS));
+            return not_yet(format!(
+                "the engine read {turn_overs:.1} times its cache, needs {:.1}",
+                Self::TURN_OVERS
+            ));
         }
         for (what, a, b, error) in [
             (
@@ -168,14 +175,18 @@ mod tests {
     fn a_flat_miss_ratio_is_steady_once_the_cache_turned_over() {
         let points = series(10, 20_000.0, |_| 0.3);
         assert!(matches!(RULE.judge(&points[..2]), WarmUp::NotYet(_)));
-        assert!(matches!(RULE.judge(&points[..5]), WarmUp::NotYet(reason) if reason.contains("times its cache")));
+        assert!(
+            matches!(RULE.judge(&points[..5]), WarmUp::NotYet(reason) if reason.contains("times its cache"))
+        );
         assert!(matches!(RULE.judge(&points), WarmUp::Steady(_)));
     }
 
     #[test]
     fn a_falling_miss_ratio_is_not_steady_and_in_the_end_never() {
         let points = series(60, 20_000.0, |t| 0.9 * (-t / 40.0).exp());
-        assert!(matches!(RULE.judge(&points[..80]), WarmUp::NotYet(reason) if reason.contains("still moves")));
+        assert!(
+            matches!(RULE.judge(&points[..80]), WarmUp::NotYet(reason) if reason.contains("still moves"))
+        );
         assert!(matches!(RULE.judge(&points), WarmUp::Never(_)));
     }
 

@@ -34,7 +34,14 @@ pub struct Dataset {
 impl Dataset {
     /// YCSB's default: hashed keys, ten fields of 100 bytes.
     pub fn ycsb(records: u64) -> Self {
-        Dataset { records, fields: 10, field_length: 100, key_hash: KeyHash::Ycsb, values: Values::Ycsb, seed: 1 }
+        Dataset {
+            records,
+            fields: 10,
+            field_length: 100,
+            key_hash: KeyHash::Ycsb,
+            values: Values::Ycsb,
+            seed: 1,
+        }
     }
 
     /// Writes the key of `record` into `key`, replacing what it held.
@@ -72,7 +79,9 @@ impl Dataset {
         while value.len() < random_part {
             // The masks are YCSB's: the bits overlap, 31 bits fill six bytes.
             let x = random.bits() as u32;
-            for byte in [x & 31, (x >> 5) & 63, (x >> 10) & 95, (x >> 15) & 31, (x >> 20) & 63, (x >> 25) & 95] {
+            for byte in
+                [x & 31, (x >> 5) & 63, (x >> 10) & 95, (x >> 15) & 31, (x >> 20) & 63, (x >> 25) & 95]
+            {
                 value.push(b' ' + byte as u8);
             }
         }

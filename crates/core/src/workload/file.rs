@@ -19,7 +19,8 @@ pub struct RandomReads {
 impl RandomReads {
     /// Reads of `least` to `most` bytes from a file of `file` bytes; all are rounded to 4 KiB.
     pub fn new(file: Bytes, least: Bytes, most: Bytes, seed: u64) -> Self {
-        let (file_pages, least_pages, most_pages) = (file.0 / PAGE, (least.0 / PAGE).max(1), (most.0 / PAGE).max(1));
+        let (file_pages, least_pages, most_pages) =
+            (file.0 / PAGE, (least.0 / PAGE).max(1), (most.0 / PAGE).max(1));
         assert!(least_pages <= most_pages && most_pages <= file_pages, "reads must fit into the file");
         RandomReads { file_pages, least_pages, most_pages, seed }
     }

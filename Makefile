@@ -1,0 +1,13 @@
+# Every target is one line of `cargo xtask`; the work is in xtask/, in Rust. ARGS is passed on:
+#     make demo ARGS="--scale tiny"
+CARGO ?= cargo
+# rustup adds this folder to the PATH of login shells only; a build machine often has no login shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+VERBS := help setup build demo test bench lint clean tidy
+.PHONY: $(VERBS)
+
+$(VERBS):
+	@$(CARGO) xtask $@ $(ARGS)

@@ -1,0 +1,100 @@
+//! How exact the shaped disk is, and what its transport carries: ratios against theory and against the plain
+//! backing, measured in this one run. `--test` runs it tiny.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{mount, obstacle, random_reads};
+use std::process::ExitCode;
+use std::time::Duration;
+use tipover_core::device::{Kind, Spec};
+use tipover_core::units::Bytes;
+use tipover_disk::Mode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|a| a == "disk-daemon") {
+        return tipover_disk::serve();
+    }
+    let tiny = arguments.iter().any(|a| a == "--test");
+    let time = Duration::from_millis(if tiny { 100 } else { 2000 });
+    for mode in [Mode::Block, Mode::File] {
+        if let Some(obstacle) = obstacle(mode) {
+            println!("SKIPPED: {mode:?} mode: {obstacle}");
+            continue;
+        }
+        unshaped(mode, time);
+        shaped(mode, time);
+    }
+    ExitCode::SUCCESS
+}
+
+/// The file that is read: block mode's device, or a file on file mode's folder.
+fn target(disk: &tipover_disk::Disk) -> std::path::PathBuf {
+    disk.block_device().unwrap_or_else(|| {
+        let file = disk.path().join("file");
+        std::fs::write(&file, vec![1; 64 << 20]).expect("writing the file to be read");
+        file
+    })
+}
+
+fn unshaped(mode: Mode, time: Duration) {
+    let disk = mount(mode, "");
+    let file = target(&disk);
+    let plain = std::path::Path::new("/dev/shm").join(format!("tipover-transport-{}", std::process::id()));
+    std::fs::write(&plain, vec![1; 64 << 20]).expect("writing the file to compare with");
+    println!("{mode:?} mode, unshaped, 4 KiB random direct reads (ratio: to the same reads of plain memory)");
+    for clients in [1, 32] {
+        let cpu = disk.daemon_cpu().expect("asking the daemon");
+        let carried = random_reads(&file, clients, time);
+        let cpu = disk.daemon_cpu().expect("asking the daemon") - cpu;
+        let direct = random_reads(&plain, clients, time);
+        println!(
+            "  depth {clients:>2}: {:>8.0}/s, median {:>5.1} us, daemon {:.2} cores; ratio {:.3}",
+            carried.iops,
+            carried.median.as_secs_f64() * 1e6,
+            cpu.as_secs_f64() / time.as_secs_f64(),
+            carried.iops / direct.iops,
+        );
+    }
+    let _ = std::fs::remove_file(plain);
+}
+
+fn shaped(mode: Mode, time: Duration) {
+    let disk = mount(mode, "");
+    let file = target(&disk);
+    println!("{mode:?} mode, shaped (got / theory)");
+    for text in [
+        "iops=5000",
+        "iops=600,latency=7ms",
+        "iops=150,latency=7ms",
+        "iops=10000,latency=200us",
+        "latency=1ms,parallel=4",
+    ] {
+        let spec: Spec = text.parse().expect("written above");
+        let calibration = match disk.calibrate(&spec) {
+            Ok(calibration) => calibration,
+            Err(e) => {
+                println!("  {text}: {e}");
+                continue;
+            }
+        };
+        for clients in [1, 16] {
+            let theory = spec.ceiling(Kind::Read, Bytes::kib(4), clients).expect("limited").0;
+            let before = disk.counters().expect("asking the daemon");
+            let load = random_reads(&file, u64::from(clients), time);
+            let rates =
+                disk.counters().expect("asking the daemon").rates_since(&before).expect("time passed");
+            println!(
+                "  {text:<26} clients {clients:>2}: {:>8.1}/s = {:.4}, mean {:>7.3} ms, await {:>7.3} ms, queue {:>5.2}, \
+                 compensation {:.0} us",
+                load.iops,
+                load.iops / theory,
+                load.mean.as_secs_f64() * 1e3,
+                rates.read_await.unwrap_or_default().as_secs_f64() * 1e3,
+                rates.queue,
+                calibration.compensation.as_secs_f64() * 1e6,
+            );
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Block mode's file system: a folder with one image file, which a loop device turns into a disk.
+
+use crate::backing::Backing;
+use crate::requests;
+use crate::shape::Shape;
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The one file's name.
+pub(crate) const IMAGE: &str = "disk.img";
+const FOLDER: INodeNo = INodeNo(1);
+const FILE: INodeNo = INodeNo(2);
+/// Nobody changes the image behind our back, so the kernel may remember what it was told.
+const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) struct Image {
+    shape: Arc<Shape>,
+    backing: Arc<dyn Backing>,
+    len: u64,
+}
+
+impl Image {
+    pub fn new(shape: Arc<Shape>, backing: Arc<dyn Backing>) -> io::Result<Image> {
+        let len = backing.len()?;
+        Ok(Image { shape, backing, len })
+    }
+
+    fn attributes(&self, inode: INodeNo) -> FileAttr {
+        let folder = inode == FOLDER;
+        FileAttr {
+            ino: inode,
+            size: if folder { 0 } else { self.len },
+            blocks: if folder { 0 } else { self.len / 512 },
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if folder { FileType::Directory } else { FileType::RegularFile },
+            perm: if folder { 0o700 } else { 0o600 },
+            nlink: if folder { 2 } else { 1 },
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for Image {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // The loop device keeps up to 128 requests in flight; the kernel's own limit must not be felt below that.
+        requests::connect(config, InitFlags::empty(), 256);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == FOLDER && name == IMAGE {
+            reply.entry(&FOR_GOOD, &self.attributes(FILE), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOR_GOOD, &self.attributes(inode));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Past the page cache: the pages above the loop device are the only ones that count.
+        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let entries = [
+            (FOLDER, FileType::Directory, "."),
+            (FOLDER, FileType::Directory, ".."),
+            (FILE, FileType::RegularFile, IMAGE),
+        ];
+        for (at, (inode, kind, name)) in entries.into_iter().enumerate().skip(offset as usize) {
+            if reply.add(inode, at as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        requests::read(&self.shape, &*self.backing, offset, size, reply);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let end = offset.saturating_add(data.len() as u64);
+        if end > self.len {
+            return reply.error(Errno::ENOSPC);
+        }
+        requests::write(&self.shape, &*self.backing, offset, data, reply);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // The answer "not implemented" spares the kernel from asking again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        requests::sync(&self.shape, &*self.backing, reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        // Discards and zero-outs of the block layer; plain allocation has nothing to do.
+        let length = length.min(self.len.saturating_sub(offset));
+        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
+            requests::discard(&self.shape, &*self.backing, offset, length, reply);
+        } else {
+            reply.ok();
+        }
+    }
+}

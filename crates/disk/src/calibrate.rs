@@ -1,0 +1,169 @@
+//! What the way to the daemon and back costs, measured through the mount itself: it is taken off the
+//! configured latency, and a disk faster than it is refused.
+
+use crate::mount::DiskError;
+use crate::privilege;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tipover_core::device::Spec;
+use tipover_core::units::{Rate, span};
+
+const PAGE: usize = 4096;
+/// Below the daemon's threads.
+const READER_PRIORITY: i32 = 5;
+
+/// Configured against achieved, for reports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The shape it is for.
+    pub spec: Spec,
+    /// The latency asked for.
+    #[serde(with = "span", rename = "configured_ns")]
+    pub configured: Duration,
+    /// The latency that single 4 KiB direct reads then met (beyond 50 ms: what follows from those at 50 ms).
+    #[serde(with = "span", rename = "achieved_ns")]
+    pub achieved: Duration,
+    /// What the daemon takes off for the transport.
+    #[serde(with = "span", rename = "compensation_ns")]
+    pub compensation: Duration,
+    /// The same read on the unshaped disk: no latency below it can be imitated.
+    #[serde(with = "span", rename = "floor_ns")]
+    pub floor: Duration,
+    /// The most reads per second on the unshaped disk.
+    #[serde(rename = "floor_iops")]
+    pub floor_iops: Rate,
+}
+
+/// The unshaped disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Floor {
+    /// One read at a time.
+    pub latency: Duration,
+    /// Reads per second, several at a time.
+    pub iops: Rate,
+}
+
+impl Floor {
+    /// The most that the way can cost at any latency: more was measured on a machine too busy to tell.
+    pub fn most(&self) -> Duration {
+        self.latency * 3 + Duration::from_micros(100)
+    }
+
+    /// Whether a disk of this shape can be imitated above this floor.
+    pub fn check(&self, spec: &Spec) -> Result<(), DiskError> {
+        for (key, latency) in [("latency", Some(spec.latency)), ("write_latency", spec.write_latency)] {
+            if let Some(latency) = latency.filter(|l| !l.is_zero() && *l < self.latency) {
+                return Err(DiskError::BeyondTransport {
+                    asked: format!("{key}={}", span::print(latency)),
+                    measured: format!("an unshaped read takes {}", span::rounded(self.latency)),
+                });
+            }
+        }
+        match spec.iops {
+            Some(iops) if iops.0 > self.iops.0 => Err(DiskError::BeyondTransport {
+                asked: format!("iops={}", iops.0),
+                measured: format!("the unshaped disk does {}", self.iops.rounded()),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Measures the floor of the disk behind `path`, unshaped: some tens of milliseconds.
+pub(crate) fn floor(path: &Path) -> io::Result<Floor> {
+    latency(path, 50)?;
+    let latency = latency(path, 300)?;
+    let file = open(path)?;
+    let (clients, reads) = (8, 250);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..clients)
+            .map(|n| {
+                scope.spawn({
+                    let file = &file;
+                    move || read_pages(file, n * 64, reads)
+                })
+            })
+            .collect();
+        readers.into_iter().try_for_each(|reader| match reader.join() {
+            Ok(result) => result.map(|_| ()),
+            Err(_) => Err(io::Error::other("a reader panicked")),
+        })
+    })?;
+    let iops = Rate((clients * reads) as f64 / begin.elapsed().as_secs_f64());
+    Ok(Floor { latency, iops })
+}
+
+/// Overheads depend on how long the machine idles while it waits, but not beyond this; longer latencies are
+/// calibrated here, so that nobody waits for minutes.
+pub(crate) const LONGEST: Duration = Duration::from_millis(50);
+
+/// How many reads tell an overhead well enough in about 150 ms.
+pub(crate) fn reads(latency: Duration) -> usize {
+    (0.15 / latency.as_secs_f64().max(1e-6)).clamp(9.0, 400.0) as usize
+}
+
+/// Median latency of `reads` single direct reads: stalls of a busy machine are not the way's.
+pub(crate) fn latency(path: &Path, reads: usize) -> io::Result<Duration> {
+    let file = open(path)?;
+    // A thread of its own, so that it may be more urgent than the caller's: it is the way that is measured, not
+    // how this machine's scheduler treats one more reader.
+    let measured = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            privilege::run_on_time(READER_PRIORITY);
+            read_pages(&file, 0, reads)
+        });
+        reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))
+    });
+    let mut latencies = measured?;
+    latencies.sort_unstable();
+    Ok(latencies[latencies.len() / 2])
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Reads pages one after another from a small range that begins at page `first`.
+fn read_pages(file: &OwnedFd, first: usize, reads: usize) -> io::Result<Vec<Duration>> {
+    let mut memory = vec![0; 2 * PAGE];
+    let start = memory.as_ptr().align_offset(PAGE);
+    let page = &mut memory[start..start + PAGE];
+    let mut latencies = Vec::with_capacity(reads);
+    for n in 0..reads {
+        let offset = (first + n % 64) * PAGE;
+        let begin = Instant::now();
+        rustix::io::pread(file, &mut *page, offset as u64)?;
+        latencies.push(begin.elapsed());
+    }
+    Ok(latencies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_beyond_the_transport_are_refused_with_the_reason() {
+        let floor = Floor { latency: Duration::from_micros(60), iops: Rate(50_000.0) };
+        let check = |spec: &str| floor.check(&spec.parse().unwrap());
+        for fine in ["", "iops=5000", "iops=600,latency=7ms", "latency=60us", "write_latency=0"] {
+            assert!(check(fine).is_ok(), "{fine}");
+        }
+        let error = check("latency=10us").unwrap_err().to_string();
+        assert!(error.contains("latency=10 us") && error.contains("60.0 us"), "{error}");
+        assert!(check("iops=100000").unwrap_err().to_string().contains("50.0 k/s"));
+        assert!(check("latency=1ms,write_latency=1us").is_err());
+    }
+
+    #[test]
+    fn calibration_takes_a_fraction_of_a_second() {
+        assert_eq!(reads(Duration::from_millis(7)), 21);
+        assert_eq!(reads(Duration::from_micros(100)), 400);
+        assert_eq!(reads(LONGEST), 9);
+    }
+}

@@ -1,0 +1,517 @@
+//! The client's side: a [`Disk`] is a mounted shaped disk with its daemon, and dropping it takes both away.
+
+use crate::calibrate::{self, Calibration, Floor};
+use crate::leftovers;
+use crate::privilege::Privileges;
+use crate::protocol::{BackingChoice, MountRequest, Mounted, Request, Response};
+use crate::{loopdev, mounts};
+use parking_lot::Mutex;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tipover_core::device::{Counters, Spec};
+use tipover_core::units::{Bytes, Rate};
+
+/// What stands between the disk's users and its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A real block device with a real file system on it: faithful in everything, needs root.
+    Block,
+    /// A folder shown through FUSE: needs no root, and knows files by name.
+    File,
+}
+
+/// The file system that block mode puts on its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Filesystem {
+    /// ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+}
+
+/// How to start the daemon: a program that calls [`crate::serve`] when given these arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// What makes it the daemon, such as `["disk-daemon"]`.
+    pub arguments: Vec<OsString>,
+    /// Variables set for it.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl DaemonCommand {
+    /// The running program itself, by the kernel's link to it, which survives a rebuild of the file.
+    pub fn this_program(arguments: &[&str]) -> DaemonCommand {
+        DaemonCommand {
+            program: PathBuf::from("/proc/self/exe"),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// Everything about a disk to be mounted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MountOptions {
+    /// Block device or folder.
+    pub mode: Mode,
+    /// Block mode's file system.
+    pub filesystem: Filesystem,
+    /// Block mode's size; file mode has that of its folder.
+    pub size: Bytes,
+    /// Where the bytes are.
+    pub backing: BackingChoice,
+    /// Where to mount: an empty or missing folder. A missing one is made, and removed at unmount.
+    pub mountpoint: PathBuf,
+    /// The disk's shape to begin with.
+    pub spec: Spec,
+    /// How far the kernel reads ahead; zero reads page by page.
+    pub readahead: Bytes,
+    /// How to start the daemon.
+    pub daemon: DaemonCommand,
+}
+
+/// Why a disk could not be mounted, and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel's door to FUSE is missing or closed.
+    #[error(
+        "/dev/fuse cannot be opened ({0}); load the module with `modprobe fuse`, or start the container with `--device /dev/fuse`"
+    )]
+    NoFuse(io::Error),
+    /// Block mode without root.
+    #[error("block mode needs root for its loop device; run as root, or use file mode")]
+    NotRoot,
+    /// Unprivileged FUSE needs a setuid helper.
+    #[error("mounting as an ordinary user needs fusermount3; install the package fuse3, or run as root")]
+    NoFusermount,
+    /// No loop devices.
+    #[error(
+        "/dev/loop-control cannot be opened ({0}); load the module with `modprobe loop`, or use file mode"
+    )]
+    NoLoop(io::Error),
+    /// The file system's maker is not installed.
+    #[error("{tool} is not installed; install the package {package}, or choose another file system")]
+    MissingTool {
+        /// The program.
+        tool: &'static str,
+        /// The package that has it.
+        package: &'static str,
+    },
+    /// Something is there already.
+    #[error("{} cannot be the mount point: {reason}; name an empty or missing folder", path.display())]
+    MountPoint {
+        /// As given.
+        path: PathBuf,
+        /// What is in the way.
+        reason: String,
+    },
+    /// No file system fits.
+    #[error("a disk of {} is too small for {filesystem}; give it at least {}", size.rounded(), least.rounded())]
+    TooSmall {
+        /// As given.
+        size: Bytes,
+        /// The file system's name.
+        filesystem: &'static str,
+        /// What would do.
+        least: Bytes,
+    },
+    /// The daemon could not be started.
+    #[error("{} could not be started as the disk's daemon: {reason}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// Mounted, but not usable as asked; it has been unmounted again.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Why a mounted disk did not do as told.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The daemon died. Its mount is dead too.
+    #[error(
+        "the disk's daemon is gone ({0}); unmount, and run `tipover doctor --clean` if something stays mounted"
+    )]
+    Gone(io::Error),
+    /// The daemon tried and failed.
+    #[error("{step}: {reason}")]
+    Failed {
+        /// What it tried.
+        step: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A disk faster than what carries its requests.
+    #[error(
+        "{asked} is beyond what carries the disk's requests here ({measured}); ask for a slower disk or leave that key out"
+    )]
+    BeyondTransport {
+        /// Key and value.
+        asked: String,
+        /// The floor.
+        measured: String,
+    },
+    /// Measuring the mount itself failed.
+    #[error("calibration: {0}")]
+    Calibration(io::Error),
+}
+
+/// The socket to the daemon.
+#[derive(Debug)]
+struct Control {
+    out: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Control {
+    fn ask(&mut self, request: &Request) -> Result<Response, DiskError> {
+        let response = self.exchange(request).map_err(DiskError::Gone)?;
+        match response {
+            Response::Failed { step, reason } => Err(DiskError::Failed { step, reason }),
+            other => Ok(other),
+        }
+    }
+    fn exchange(&mut self, request: &Request) -> io::Result<Response> {
+        let mut text = serde_json::to_string(request)?;
+        text.push('\n');
+        self.out.write_all(text.as_bytes())?;
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+/// A mounted shaped disk. Dropping it unmounts everything and ends the daemon; should this process be
+/// killed, the daemon notices and does the same by itself.
+#[derive(Debug)]
+pub struct Disk {
+    control: Mutex<Control>,
+    daemon: Child,
+    options: MountOptions,
+    mounted: Mounted,
+    floor: Floor,
+    /// Transport overhead by configured latency, as far as measured.
+    overheads: Mutex<BTreeMap<Duration, Duration>>,
+    spec: Mutex<Spec>,
+    calibration: Mutex<Option<Calibration>>,
+}
+
+impl Disk {
+    /// Starts the daemon, mounts, and calibrates for the given shape: takes about half a second.
+    ///
+    /// # Errors
+    /// See [`MountError`]; nothing stays mounted.
+    pub fn mount(options: MountOptions) -> Result<Disk, MountError> {
+        check(&options)?;
+        let (control, daemon) = start(&options.daemon)
+            .map_err(|reason| MountError::Start { program: options.daemon.program.clone(), reason })?;
+        // Whatever fails below, dropping the disk takes down what is up.
+        let mut disk = Disk {
+            control: Mutex::new(control),
+            daemon,
+            mounted: Mounted::default(),
+            floor: Floor::default(),
+            overheads: Mutex::default(),
+            spec: Mutex::default(),
+            calibration: Mutex::default(),
+            options,
+        };
+        let options = &disk.options;
+        let request = Request::Mount(MountRequest {
+            mode: options.mode,
+            filesystem: options.filesystem,
+            size: options.size,
+            backing: options.backing.clone(),
+            mountpoint: options.mountpoint.clone(),
+            readahead: options.readahead,
+        });
+        let Response::Mounted(mounted) = disk.ask(&request)? else {
+            return Err(out_of_step().into());
+        };
+        disk.mounted = mounted;
+        disk.floor = calibrate::floor(&disk.mounted.calibration_file).map_err(DiskError::Calibration)?;
+        disk.overheads.lock().insert(Duration::ZERO, disk.floor.latency);
+        let spec = disk.options.spec.clone();
+        disk.set_spec(&spec)?;
+        Ok(disk)
+    }
+
+    /// Where data lives.
+    pub fn path(&self) -> &Path {
+        &self.options.mountpoint
+    }
+
+    /// `/dev/loopN` in block mode, for `/proc/diskstats` and its like.
+    pub fn block_device(&self) -> Option<PathBuf> {
+        self.mounted.loop_number.map(loopdev::device_path)
+    }
+
+    /// How it was mounted; `spec` is the one it was mounted with.
+    pub fn options(&self) -> &MountOptions {
+        &self.options
+    }
+
+    /// Which privileges the daemon was granted; without real time, latencies are less exact on a busy machine.
+    pub fn privileges(&self) -> Privileges {
+        self.mounted.privileges
+    }
+
+    /// The daemon's process number, to put it in a control group of its own.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// CPU time the daemon has used, to be told apart from that of the system under test.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn daemon_cpu(&self) -> Result<Duration, DiskError> {
+        Ok(self.read_counters()?.1)
+    }
+
+    /// What the device has done so far, exact at `Counters::at` on [`crate::monotonic`]'s clock.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn counters(&self) -> Result<Counters, DiskError> {
+        Ok(self.read_counters()?.0)
+    }
+
+    /// Requests at the device now.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn in_flight(&self) -> Result<u64, DiskError> {
+        Ok(self.counters()?.in_flight)
+    }
+
+    fn read_counters(&self) -> Result<(Counters, Duration), DiskError> {
+        match self.ask(&Request::Counters)? {
+            Response::Counters { counters, cpu } => Ok((counters, cpu)),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// The shape in force.
+    pub fn spec(&self) -> Spec {
+        self.spec.lock().clone()
+    }
+
+    /// Changes the disk's shape. Requests that arrive from now on meet it; those under way keep their times.
+    ///
+    /// A latency not met before is calibrated first if the disk is idle (under half a second). Under load the
+    /// overhead of the nearest known latency is used: call [`calibrate`](Self::calibrate) beforehand.
+    ///
+    /// # Errors
+    /// [`DiskError::BeyondTransport`] for a disk that cannot be imitated here; then nothing changes.
+    pub fn set_spec(&self, spec: &Spec) -> Result<(), DiskError> {
+        self.floor.check(spec)?;
+        if !self.overheads.lock().contains_key(&spec.latency) && self.in_flight()? == 0 {
+            return self.calibrate(spec).map(|_| ());
+        }
+        self.set_shape(spec, self.overhead_near(spec.latency))?;
+        *self.spec.lock() = spec.clone();
+        Ok(())
+    }
+
+    /// Measures what the transport adds to this shape's latency, and leaves the disk in this shape. The disk
+    /// should be idle.
+    ///
+    /// # Errors
+    /// As [`set_spec`](Self::set_spec).
+    pub fn calibrate(&self, spec: &Spec) -> Result<Calibration, DiskError> {
+        self.floor.check(spec)?;
+        let mut overhead = self.overhead_near(spec.latency);
+        let mut achieved = self.floor.latency;
+        if !spec.latency.is_zero() {
+            let latency = spec.latency.min(calibrate::LONGEST);
+            let bare = Spec { latency, ..Spec::default() };
+            let measure = |overhead, reads| {
+                self.set_shape(&bare, overhead)?;
+                calibrate::latency(&self.mounted.calibration_file, reads).map_err(DiskError::Calibration)
+            };
+            let reads = calibrate::reads(latency);
+            overhead = (overhead + measure(overhead, reads)?).saturating_sub(latency).min(self.floor.most());
+            achieved = spec.latency - latency + measure(overhead, reads)?;
+        }
+        self.overheads.lock().insert(spec.latency, overhead);
+        self.set_shape(spec, overhead)?;
+        *self.spec.lock() = spec.clone();
+        let calibration = Calibration {
+            spec: spec.clone(),
+            configured: spec.latency,
+            achieved,
+            compensation: overhead,
+            floor: self.floor.latency,
+            floor_iops: self.floor.iops,
+        };
+        *self.calibration.lock() = Some(calibration.clone());
+        Ok(calibration)
+    }
+
+    /// The last calibration: configured against achieved. `None` while only unshaped or known shapes were set.
+    pub fn calibration(&self) -> Option<Calibration> {
+        self.calibration.lock().clone()
+    }
+
+    /// What carries the requests: one unshaped read, and the most unshaped reads per second, measured at mount.
+    pub fn transport_floor(&self) -> (Duration, Rate) {
+        (self.floor.latency, self.floor.iops)
+    }
+
+    fn set_shape(&self, spec: &Spec, compensation: Duration) -> Result<(), DiskError> {
+        self.ask(&Request::Set { spec: spec.clone(), compensation }).map(|_| ())
+    }
+
+    /// The measured overhead at the latency nearest to this one, by ratio.
+    fn overhead_near(&self, latency: Duration) -> Duration {
+        let distance = |known: &Duration| {
+            let log = |span: Duration| (span.as_secs_f64() + 1e-6).ln();
+            (log(*known) - log(latency)).abs()
+        };
+        let overheads = self.overheads.lock();
+        let nearest = overheads.iter().min_by(|a, b| distance(a.0).total_cmp(&distance(b.0)));
+        nearest.map_or(self.floor.latency, |(_, overhead)| *overhead)
+    }
+
+    /// Writes out and forgets the cached pages of all files on this disk, and of no other.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`], or what the system said.
+    pub fn drop_caches(&self) -> Result<(), DiskError> {
+        self.ask(&Request::DropCaches).map(|_| ())
+    }
+
+    /// How far the kernel reads ahead, for files opened from now on.
+    ///
+    /// # Errors
+    /// Without root in file mode; or [`DiskError::Gone`].
+    pub fn set_readahead(&self, size: Bytes) -> Result<(), DiskError> {
+        self.ask(&Request::Readahead(size)).map(|_| ())
+    }
+
+    /// Unmounts and ends the daemon, like dropping, but says what went wrong.
+    ///
+    /// # Errors
+    /// Something stayed; `tipover doctor --clean` may remove it.
+    pub fn unmount(mut self) -> Result<(), DiskError> {
+        self.take_down()
+    }
+
+    fn ask(&self, request: &Request) -> Result<Response, DiskError> {
+        self.control.lock().ask(request)
+    }
+
+    fn take_down(&mut self) -> Result<(), DiskError> {
+        let told = self.control.get_mut().ask(&Request::Unmount);
+        stop(&mut self.daemon);
+        // The daemon did it all, unless it was dead already.
+        if told.is_err() { leftovers::clean_after(self.daemon.id()).map_err(DiskError::Gone) } else { Ok(()) }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if matches!(self.daemon.try_wait(), Ok(None)) || leftovers::is_known(self.daemon.id()) {
+            let _ = self.take_down();
+        }
+    }
+}
+
+fn out_of_step() -> DiskError {
+    DiskError::Gone(io::Error::other("it answers out of step"))
+}
+
+/// Gives the daemon time to end by itself, then none.
+fn stop(daemon: &mut Child) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < patience {
+        match daemon.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+            _ => return,
+        }
+    }
+    let _ = daemon.kill();
+    let _ = daemon.wait();
+}
+
+fn start(command: &DaemonCommand) -> io::Result<(Control, Child)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_read_timeout(Some(Duration::from_secs(300)))?;
+    let daemon = Command::new(&command.program)
+        .args(&command.arguments)
+        .envs(command.environment.iter().map(|(k, v)| (k, v)))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        // Ctrl-C is for us, who then take things down in order.
+        .process_group(0)
+        .spawn()?;
+    let lines = BufReader::new(ours.try_clone()?);
+    Ok((Control { out: ours, lines }, daemon))
+}
+
+/// Refuses what cannot work, before anything is started.
+fn check(options: &MountOptions) -> Result<(), MountError> {
+    let root = geteuid().is_root();
+    let open = |path| std::fs::OpenOptions::new().read(true).write(true).open(path).map(|_| ());
+    if options.mode == Mode::Block && !root {
+        return Err(MountError::NotRoot);
+    }
+    open("/dev/fuse").map_err(MountError::NoFuse)?;
+    if options.mode == Mode::Block {
+        open("/dev/loop-control").map_err(MountError::NoLoop)?;
+        let filesystem = options.filesystem;
+        if filesystem.find_tool().is_none() {
+            return Err(MountError::MissingTool { tool: filesystem.tool(), package: filesystem.package() });
+        }
+        if options.size.0 < filesystem.least() {
+            let least = Bytes(filesystem.least());
+            return Err(MountError::TooSmall { size: options.size, filesystem: filesystem.kind(), least });
+        }
+    } else if !root && !has_fusermount() {
+        return Err(MountError::NoFusermount);
+    }
+    check_mountpoint(&options.mountpoint)
+}
+
+fn has_fusermount() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|d| d.join("fusermount3").is_file() || d.join("fusermount").is_file())
+}
+
+fn check_mountpoint(path: &Path) -> Result<(), MountError> {
+    let refuse = |reason: &str| Err(MountError::MountPoint { path: path.into(), reason: reason.into() });
+    if !path.is_absolute() {
+        return refuse("the path is not absolute");
+    }
+    // The mount table first: looking at a dead mount would only say "not connected".
+    if let Some(entry) = mounts::at(path) {
+        return refuse(&format!("{} ({}) is mounted there", entry.source, entry.kind));
+    }
+    match std::fs::read_dir(path) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => refuse("it is not empty"),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => refuse(&e.to_string()),
+    }
+}

@@ -1,0 +1,48 @@
+//! What a daemon under a file system must ask of the kernel: never to be swapped, never to wait for its own
+//! file system when memory is short, and to run on time. Each is a wish: without the privilege the disk
+//! works, less exactly.
+
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Resource, geteuid, getrlimit, setrlimit};
+use std::num::NonZeroU64;
+
+/// Which wishes were granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Privileges {
+    /// Allocations never wait for write-back through this daemon (`PR_SET_IO_FLUSHER`).
+    pub io_flusher: bool,
+    /// Pages stay in memory once touched (`mlockall`).
+    pub locked: bool,
+    /// Killed last when memory is short.
+    pub spared: bool,
+    /// Real-time priority: the timer wakes on time on a busy machine.
+    pub realtime: bool,
+}
+
+/// Not yet in the `libc` crate; the kernel has it since 5.6.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// For the whole process; before any thread starts.
+pub(crate) fn claim() -> Privileges {
+    // SAFETY: prctl with plain numbers; it changes only how this process is treated.
+    let io_flusher = unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } == 0;
+    // On fault: locking everything now would also touch the receive buffers, 16 MiB for each thread. Under a
+    // limit, later allocations would fail instead.
+    let limited = !geteuid().is_root() && getrlimit(Resource::Memlock).current.is_some();
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    let locked = !limited && mlockall(flags).is_ok();
+    // File mode holds a descriptor for every file that the kernel remembers.
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    let _ = setrlimit(Resource::Nofile, files);
+    let spared = std::fs::write("/proc/self/oom_score_adj", "-900").is_ok();
+    Privileges { io_flusher, locked, spared, realtime: false }
+}
+
+/// For the calling thread and those it starts. Returns whether it was granted.
+pub(crate) fn run_on_time(priority: i32) -> bool {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: the struct lives through the call; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) == 0 }
+}

@@ -1,0 +1,289 @@
+//! When requests are answered: the device model's verdicts, kept by one timer thread.
+//!
+//! A worker thread notes a request's arrival ([`Shape::begin`]), moves its bytes, and hands the answer
+//! over ([`Shape::finish`]); nobody sleeps in a worker. The timer thread learns how late the system wakes
+//! it and wakes that much earlier, spinning only the rest.
+
+use crate::clock::monotonic;
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tipover_core::device::{Counters, Kind, Model, Spec};
+use tipover_core::units::{Bytes, Tick};
+
+/// A request under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    arrival: Tick,
+    /// When it is to be answered.
+    due: Tick,
+    kind: Kind,
+    size: Bytes,
+}
+
+/// What the kernel is told, later or at once.
+pub(crate) enum Answer {
+    Data(ReplyData, Result<Vec<u8>, Errno>),
+    Written(ReplyWrite, Result<u32, Errno>),
+    Empty(ReplyEmpty, Result<(), Errno>),
+}
+
+impl Answer {
+    fn send(self) {
+        match self {
+            Answer::Data(reply, Ok(data)) => reply.data(&data),
+            Answer::Data(reply, Err(errno)) => reply.error(errno),
+            Answer::Written(reply, Ok(size)) => reply.written(size),
+            Answer::Written(reply, Err(errno)) => reply.error(errno),
+            Answer::Empty(reply, Ok(())) => reply.ok(),
+            Answer::Empty(reply, Err(errno)) => reply.error(errno),
+        }
+    }
+}
+
+struct Pending {
+    due: Tick,
+    /// Equal dues are answered in the order of arrival.
+    order: u64,
+    ticket: Ticket,
+    answer: Answer,
+}
+
+impl PartialEq for Pending {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Pending {}
+impl PartialOrd for Pending {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Pending {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.due, self.order).cmp(&(other.due, other.order))
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    pending: BinaryHeap<Reverse<Pending>>,
+    order: u64,
+    closed: bool,
+}
+
+/// The device between transport and backing.
+pub(crate) struct Shape {
+    model: Mutex<Model>,
+    /// What the transport takes off every residence, in nanoseconds: arrivals are dated back by it, so that
+    /// the *client* sees the configured latency, and servers and gates are not held for less time.
+    compensation: AtomicU64,
+    unlimited: AtomicBool,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// The earliest due in the queue, for the timer while it spins.
+    next: AtomicU64,
+}
+
+impl Shape {
+    pub fn new(spec: Spec) -> Shape {
+        let shape = Shape {
+            unlimited: AtomicBool::new(spec.is_unlimited()),
+            model: Mutex::new(Model::new(spec, 0x7170_6f76_6572)),
+            compensation: AtomicU64::new(0),
+            queue: Mutex::new(Queue::default()),
+            wake: Condvar::new(),
+            next: AtomicU64::new(u64::MAX),
+        };
+        // Counters begin now, not at the machine's boot.
+        shape.counters();
+        shape
+    }
+
+    /// For requests that arrive from now on; those under way keep their times.
+    pub fn set(&self, spec: Spec, compensation: Duration) {
+        let mut model = self.model.lock();
+        self.unlimited.store(spec.is_unlimited(), Relaxed);
+        let compensation = if spec.is_unlimited() { Duration::ZERO } else { compensation };
+        self.compensation.store(compensation.as_nanos() as u64, Relaxed);
+        model.set_spec(spec);
+    }
+
+    pub fn counters(&self) -> Counters {
+        let mut model = self.model.lock();
+        model.counters(monotonic())
+    }
+
+    /// A request has arrived.
+    pub fn begin(&self, kind: Kind, size: u64) -> Ticket {
+        let size = Bytes(size);
+        let mut model = self.model.lock();
+        let arrival = Tick(monotonic().0.saturating_sub(self.compensation.load(Relaxed)));
+        let due = model.submit(arrival, kind, size);
+        Ticket { arrival, due, kind, size }
+    }
+
+    /// Whether this request may be answered at once, so that its bytes need no buffer of their own.
+    pub fn is_due(&self, ticket: &Ticket) -> bool {
+        self.unlimited.load(Relaxed) && ticket.due <= ticket.arrival || ticket.due <= monotonic()
+    }
+
+    /// Counts the request as completed. Counted before it is answered, so that whoever has its answer also
+    /// finds it in the counters.
+    pub fn complete(&self, ticket: &Ticket) {
+        let mut model = self.model.lock();
+        model.complete(ticket.arrival, monotonic(), ticket.kind, ticket.size);
+    }
+
+    /// Answers when due.
+    pub fn finish(&self, ticket: Ticket, answer: Answer) {
+        if self.is_due(&ticket) {
+            self.complete(&ticket);
+            answer.send();
+            return;
+        }
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            drop(queue);
+            self.complete(&ticket);
+            return answer.send();
+        }
+        let order = queue.order;
+        queue.order += 1;
+        queue.pending.push(Reverse(Pending { due: ticket.due, order, ticket, answer }));
+        if ticket.due.0 < self.next.load(Relaxed) {
+            self.next.store(ticket.due.0, Relaxed);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Answers everything that waits, whenever it was due: nobody may hang on a disk that goes away.
+    pub fn release(&self) {
+        let mut queue = self.queue.lock();
+        let pending = std::mem::take(&mut queue.pending);
+        self.next.store(u64::MAX, Relaxed);
+        drop(queue);
+        for Reverse(pending) in pending.into_sorted_vec().into_iter().rev() {
+            self.complete(&pending.ticket);
+            pending.answer.send();
+        }
+    }
+
+    /// Ends the timer thread.
+    pub fn close(&self) {
+        self.queue.lock().closed = true;
+        self.wake.notify_one();
+        self.release();
+    }
+
+    /// The timer thread's life.
+    pub fn keep_time(&self) {
+        let mut lateness = Lateness::default();
+        let mut due = Vec::new();
+        let mut queue = self.queue.lock();
+        while !queue.closed {
+            let now = monotonic();
+            while queue.pending.peek().is_some_and(|Reverse(first)| first.due <= now) {
+                due.extend(queue.pending.pop());
+            }
+            let next = queue.pending.peek().map_or(u64::MAX, |Reverse(first)| first.due.0);
+            self.next.store(next, Relaxed);
+            if !due.is_empty() {
+                MutexGuard::unlocked(&mut queue, || {
+                    for Reverse(pending) in due.drain(..) {
+                        self.complete(&pending.ticket);
+                        pending.answer.send();
+                    }
+                });
+            } else if next == u64::MAX {
+                self.wake.wait(&mut queue);
+            } else if let Some(nap) = lateness.nap(Tick(next).since(now)) {
+                if self.wake.wait_for(&mut queue, nap).timed_out() {
+                    lateness.learn(monotonic().since(now).saturating_sub(nap));
+                }
+            } else {
+                // Nearer than the usual lateness: spin, without the lock, until due or until something is sooner.
+                MutexGuard::unlocked(&mut queue, || {
+                    while monotonic().0 < next && self.next.load(Relaxed) >= next {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// How late this machine wakes the timer thread, learnt as it goes.
+struct Lateness {
+    mean_ns: f64,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Lateness { mean_ns: 30_000.0 }
+    }
+}
+
+impl Lateness {
+    /// How long to sleep so as to wake `left` from now, or `None` when only spinning is exact enough.
+    fn nap(&self, left: Duration) -> Option<Duration> {
+        let nap = left.as_nanos() as f64 - self.mean_ns * 1.2;
+        (nap > 3_000.0).then(|| Duration::from_nanos(nap as u64))
+    }
+    /// One more wake-up. A stall of the whole machine says nothing about the next wake-up.
+    fn learn(&mut self, late: Duration) {
+        let late = late.as_nanos() as f64;
+        if late < 300_000.0 {
+            self.mean_ns += (late - self.mean_ns) * 0.05;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unlimited_requests_are_due_at_once_and_counted() {
+        let shape = Shape::new(Spec::default());
+        let before = shape.counters();
+        let ticket = shape.begin(Kind::Read, 4096);
+        assert!(shape.is_due(&ticket));
+        assert_eq!(shape.counters().in_flight, 1);
+        shape.complete(&ticket);
+        let after = shape.counters();
+        assert_eq!((after.in_flight, after.read.requests, after.read.bytes), (0, 1, Bytes(4096)));
+        assert!(after.at > before.at);
+    }
+
+    #[test]
+    fn compensation_dates_arrivals_back() {
+        let shape = Shape::new(Spec::default());
+        shape.set("latency=1s".parse().unwrap(), Duration::from_micros(300));
+        let before = monotonic();
+        let ticket = shape.begin(Kind::Write, 512);
+        let left = ticket.due.since(before);
+        assert!(left < Duration::from_secs(1), "{left:?}");
+        assert!(left > Duration::from_millis(990), "{left:?}");
+        shape.set(Spec::default(), Duration::from_micros(300));
+        assert!(shape.is_due(&shape.begin(Kind::Write, 512)));
+    }
+
+    #[test]
+    fn the_timer_naps_less_when_it_wakes_late() {
+        let mut lateness = Lateness::default();
+        let long = Duration::from_millis(7);
+        let before = lateness.nap(long).unwrap();
+        for _ in 0..100 {
+            lateness.learn(Duration::from_micros(90));
+        }
+        lateness.learn(Duration::from_secs(1));
+        let after = lateness.nap(long).unwrap();
+        assert!(after < before && after > Duration::from_millis(6));
+        assert_eq!(lateness.nap(Duration::from_micros(50)), None, "spin");
+    }
+}

@@ -1,0 +1,353 @@
+//! The layers of a mount, put up one by one and taken down in reverse, whatever the reason: FUSE and its
+//! threads, then in block mode loop device and file system.
+
+use crate::backing::{self, Backing};
+use crate::block::{IMAGE, Image};
+use crate::file::{CALIBRATION, Folder};
+use crate::mount::Mode;
+use crate::nodes::Nodes;
+use crate::privilege::{self, Privileges};
+use crate::protocol::{BackingChoice, MountRequest, Mounted};
+use crate::shape::Shape;
+use crate::state::State;
+use crate::{loopdev, mounts};
+use fuser::{Config, MountOption, Notifier, Session, SessionACL};
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::fmt::Display;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tipover_core::device::Spec;
+use tipover_core::units::Bytes;
+
+/// What was tried, and why it failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub step: String,
+    pub reason: String,
+}
+
+/// For `map_err`: names the step that failed.
+pub(crate) fn failed<E: Display>(step: impl Into<String>) -> impl FnOnce(E) -> Failure {
+    let step = step.into();
+    move |e| Failure { step, reason: e.to_string() }
+}
+
+/// Everything that is up. Dropping takes it down.
+pub(crate) struct Stack {
+    state: State,
+    shape: Arc<Shape>,
+    threads: Vec<JoinHandle<()>>,
+    /// File mode: how to reach the kernel's cache of each file.
+    kernel_cache: Option<(Notifier, Arc<Nodes>)>,
+}
+
+/// Real-time priorities: the timer above the workers, both above ordinary programs.
+const TIMER_PRIORITY: i32 = 10;
+const WORKER_PRIORITY: i32 = 9;
+/// A backing that may wait needs as many threads as requests shall be under way in it.
+const WAITING_THREADS: usize = 32;
+
+impl Stack {
+    pub fn build(request: MountRequest, mut privileges: Privileges) -> Result<(Stack, Mounted), Failure> {
+        let state = State::begin().map_err(failed("writing the state file"))?;
+        let shape = Arc::new(Shape::new(Spec::default()));
+        // From here on every failure drops the stack, which undoes what the state says was begun.
+        let mut stack = Stack { state, shape, threads: Vec::new(), kernel_cache: None };
+        privileges.realtime = stack.start_timer()?;
+        let calibration_file = match request.mode {
+            Mode::Block => stack.build_block(&request)?,
+            Mode::File => stack.build_file(&request)?,
+        };
+        let mounted = Mounted { loop_number: stack.state.loop_number, calibration_file, privileges };
+        Ok((stack, mounted))
+    }
+
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    fn start_timer(&mut self) -> Result<bool, Failure> {
+        let shape = self.shape.clone();
+        let (report, granted) = std::sync::mpsc::channel();
+        let run = move || {
+            let _ = report.send(privilege::run_on_time(TIMER_PRIORITY));
+            shape.keep_time();
+        };
+        let thread = std::thread::Builder::new().name("timer".into()).spawn(run);
+        self.threads.push(thread.map_err(failed("starting the timer"))?);
+        Ok(granted.recv().unwrap_or(false))
+    }
+
+    fn build_block(&mut self, request: &MountRequest) -> Result<PathBuf, Failure> {
+        let backing: Arc<dyn Backing> = match &request.backing {
+            BackingChoice::Memory => {
+                Arc::new(backing::Memory::new(request.size.0).map_err(failed("taking memory for the disk"))?)
+            }
+            BackingChoice::Directory(directory) => Arc::new(
+                backing::File::nameless(directory, request.size.0)
+                    .map_err(failed(format!("making the disk's file in {}", directory.display())))?,
+            ),
+        };
+        let threads =
+            if request.backing == BackingChoice::Memory { memory_threads() } else { WAITING_THREADS };
+        let image = Image::new(self.shape.clone(), backing).map_err(failed("measuring the disk's size"))?;
+        let fuse = self.state.folder().join("fuse");
+        self.make_folder(&fuse)?;
+        self.mount_fuse(&fuse, image, threads, SessionACL::Owner)?;
+        let number = self.attach_loop(&fuse.join(IMAGE))?;
+        let device = loopdev::device_path(number);
+        // Requests no larger than FUSE carries in one piece, so that the kernel's count is the daemon's.
+        let _ = std::fs::write(loopdev::attribute(number, "queue/max_sectors_kb"), "512");
+        let _ = std::fs::write(loopdev::attribute(number, "queue/scheduler"), "none");
+        request
+            .filesystem
+            .make(&device)
+            .map_err(failed(format!("making {} on it", request.filesystem.kind())))?;
+        self.make_folder(&request.mountpoint)?;
+        self.note(|state| state.mountpoint = Some(request.mountpoint.clone()))?;
+        let kind = request.filesystem.kind();
+        rustix::mount::mount(&device, &request.mountpoint, kind, MountFlags::NOATIME, None)
+            .map_err(failed(format!("mounting {kind} at {}", request.mountpoint.display())))?;
+        // Databases refuse a data folder that is not empty.
+        let _ = std::fs::remove_dir(request.mountpoint.join("lost+found"));
+        self.set_readahead(request.readahead)?;
+        Ok(device)
+    }
+
+    fn build_file(&mut self, request: &MountRequest) -> Result<PathBuf, Failure> {
+        let (folder, threads) = match &request.backing {
+            BackingChoice::Memory => {
+                let scratch = PathBuf::from(format!("/dev/shm/tipover-{}", self.state.id));
+                self.note(|state| state.scratch = Some(scratch.clone()))?;
+                std::fs::create_dir(&scratch).map_err(failed(format!("making {}", scratch.display())))?;
+                (scratch, memory_threads())
+            }
+            BackingChoice::Directory(folder) => (folder.clone(), WAITING_THREADS),
+        };
+        let root = rustix::process::geteuid().is_root();
+        let filesystem = Folder::new(self.shape.clone(), &folder, request.readahead)
+            .map_err(failed(format!("opening {}", folder.display())))?;
+        let nodes = filesystem.nodes();
+        self.make_folder(&request.mountpoint)?;
+        let acl = if root { SessionACL::All } else { SessionACL::Owner };
+        let notifier = self.mount_fuse(&request.mountpoint, filesystem, threads, acl)?;
+        self.kernel_cache = Some((notifier, nodes));
+        if root {
+            // FUSE mounts may by default dirty only 1 % of memory; a disk may dirty what the system allows.
+            let _ = self.write_bdi("strict_limit", "0");
+            let _ = self.write_bdi("max_ratio", "100");
+            self.set_readahead(request.readahead)?;
+        }
+        Ok(request.mountpoint.join(CALIBRATION))
+    }
+
+    /// Sets how the kernel caches file mode's mount.
+    fn write_bdi(&self, attribute: &str, value: &str) -> std::io::Result<()> {
+        let mount = self.state.fuse.as_deref().and_then(mounts::at);
+        let minor = mount.ok_or(std::io::ErrorKind::NotFound)?.minor;
+        std::fs::write(format!("/sys/class/bdi/0:{minor}/{attribute}"), value)
+    }
+
+    fn note(&mut self, change: impl FnOnce(&mut State)) -> Result<(), Failure> {
+        self.state.note(change).map_err(failed("writing the state file"))
+    }
+
+    /// Makes a folder and remembers to remove it, unless it is there.
+    fn make_folder(&mut self, folder: &Path) -> Result<(), Failure> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        self.note(|state| state.made.push(folder.to_path_buf()))?;
+        std::fs::create_dir_all(folder).map_err(failed(format!("making the folder {}", folder.display())))
+    }
+
+    fn mount_fuse(
+        &mut self,
+        at: &Path,
+        filesystem: impl fuser::Filesystem,
+        threads: usize,
+        acl: SessionACL,
+    ) -> Result<Notifier, Failure> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(format!("tipover-{}", self.state.id)),
+            // As a plain option, because fuser gives `Subtype` only to the setuid helper.
+            MountOption::CUSTOM("subtype=tipover".into()),
+            MountOption::NoAtime,
+        ];
+        config.acl = acl;
+        if acl == SessionACL::All {
+            config.mount_options.push(MountOption::DefaultPermissions);
+        }
+        config.n_threads = Some(threads);
+        config.clone_fd = true;
+        self.note(|state| state.fuse = Some(at.to_path_buf()))?;
+        let session = Session::new(filesystem, at, &config)
+            .map_err(failed(format!("mounting FUSE at {}", at.display())))?;
+        let notifier = session.notifier();
+        let run = move || {
+            // Inherited by the worker threads that the session starts.
+            privilege::run_on_time(WORKER_PRIORITY);
+            if let Err(e) = session.run() {
+                eprintln!("tipover disk daemon: the FUSE connection broke: {e}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("fuse".into()).spawn(run);
+        self.threads.push(thread.map_err(failed("starting the FUSE threads"))?);
+        Ok(notifier)
+    }
+
+    fn attach_loop(&mut self, image: &Path) -> Result<u32, Failure> {
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(image)
+            .map_err(failed("opening the image"))?;
+        // Others take loop devices too; a free number may be gone a moment later.
+        let mut attempts = 0;
+        loop {
+            let number =
+                loopdev::find_free().map_err(failed("asking /dev/loop-control for a loop device"))?;
+            self.note(|state| state.loop_number = Some(number))?;
+            match loopdev::attach(number, file.as_fd(), &self.state.id) {
+                Ok(()) => return Ok(number),
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempts < 20 => attempts += 1,
+                Err(e) => {
+                    self.note(|state| state.loop_number = None)?;
+                    return Err(failed(format!("attaching /dev/loop{number}"))(e));
+                }
+            }
+        }
+    }
+
+    /// How far the kernel reads ahead; for files opened from now on.
+    pub fn set_readahead(&self, size: Bytes) -> Result<(), Failure> {
+        let kib = (size.0 / 1024).to_string();
+        match self.state.loop_number {
+            Some(number) => std::fs::write(loopdev::attribute(number, "queue/read_ahead_kb"), kib),
+            None => self.write_bdi("read_ahead_kb", &kib),
+        }
+        .map_err(failed("setting readahead (in file mode this needs root, once mounted)"))
+    }
+
+    /// Forgets clean pages of all files on the disk, and the file system's own unused ones.
+    pub fn drop_caches(&self) -> Result<(), Failure> {
+        if let Some((notifier, nodes)) = &self.kernel_cache {
+            for number in nodes.numbers() {
+                notifier
+                    .inval_inode(fuser::INodeNo(number), 0, 0)
+                    .map_err(failed("dropping cached pages"))?;
+            }
+            return Ok(());
+        }
+        let Some(mountpoint) = &self.state.mountpoint else { return Ok(()) };
+        drop_pages_below(mountpoint).map_err(failed("dropping cached pages"))?;
+        match self.state.loop_number {
+            Some(number) => loopdev::drop_buffers(&loopdev::device_path(number))
+                .map_err(failed("dropping cached metadata")),
+            None => Ok(()),
+        }
+    }
+
+    fn take_down(&mut self) {
+        // Nobody waits on a slow disk that is going away: what is queued is answered, what comes is fast.
+        self.shape.set(Spec::default(), Duration::ZERO);
+        self.shape.release();
+        let state = self.state.clone();
+        if let Some(mountpoint) = &state.mountpoint
+            && state.loop_number.is_some()
+        {
+            // Gently first, so that a file system nobody uses is written out; then without asking.
+            if rustix::mount::unmount(mountpoint, UnmountFlags::empty()).is_err() {
+                let _ = mounts::detach(mountpoint);
+            }
+        }
+        if let Some(number) = state.loop_number {
+            detach_patiently(number, &state.id);
+        }
+        if let Some(fuse) = &state.fuse {
+            unmount_fuse(fuse, &format!("tipover-{}", state.id));
+        }
+        self.shape.close();
+        remove_made(&state);
+        state.end();
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.take_down();
+        // Worker threads end with the connection; the process ends soon anyway, so nobody waits for long.
+        let patience = Instant::now() + Duration::from_millis(500);
+        for thread in self.threads.drain(..) {
+            while !thread.is_finished() && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+fn memory_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, 4)
+}
+
+/// Takes the FUSE mount away: gently, then by force. In block mode force aborts the connection while a process
+/// still holds files on it: it gets errors instead of hanging in a disk without a daemon.
+fn unmount_fuse(at: &Path, source: &str) {
+    let ours = || mounts::at(at).is_some_and(|m| m.source == source);
+    if !ours() || rustix::mount::unmount(at, UnmountFlags::empty()).is_ok() {
+        return;
+    }
+    if let Ok(folder) = std::fs::File::open(at) {
+        let _ = rustix::fs::syncfs(&folder);
+    }
+    let _ = rustix::mount::unmount(at, UnmountFlags::FORCE);
+    if ours() {
+        let _ = mounts::detach(at);
+    }
+}
+
+/// The device is busy for a moment after an unmount; wait for that, not for whoever holds it for good.
+fn detach_patiently(number: u32, id: &str) {
+    for _ in 0..50 {
+        if loopdev::owner(number).as_deref() != Some(id) {
+            return;
+        }
+        let _ = loopdev::detach(number);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Removes what we made, innermost first.
+pub(crate) fn remove_made(state: &State) {
+    if let Some(scratch) = &state.scratch {
+        let _ = std::fs::remove_dir_all(scratch);
+    }
+    for folder in state.made.iter().rev() {
+        let _ = std::fs::remove_dir(folder);
+    }
+}
+
+/// `fadvise(DONTNEED)` on every file below `folder`, which the caller knows to be a mount of its own.
+pub(crate) fn drop_pages_below(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    for entry in std::fs::read_dir(folder)? {
+        let Ok(entry) = entry else { continue };
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            drop_pages_below(&entry.path())?;
+        } else if kind.is_file() {
+            // A file may be gone by now: databases make and remove files all the time.
+            let open =
+                std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(entry.path());
+            if let Ok(file) = open {
+                let _ = file.sync_data();
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! What a mount has made so far, written down before each step, so that a killed daemon can be cleaned up.
+
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// One mount's ledger: a file `<id>.json` beside a folder `<id>/`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Unique on this machine.
+    pub id: String,
+    /// The daemon, with the start time that tells it from a later process of the same number.
+    pub daemon: Process,
+    /// Where FUSE is mounted.
+    pub fuse: Option<PathBuf>,
+    /// Loop device on its image.
+    pub loop_number: Option<u32>,
+    /// Where the file system on the loop device is mounted.
+    pub mountpoint: Option<PathBuf>,
+    /// Folders that we made and that go away empty, innermost last.
+    pub made: Vec<PathBuf>,
+    /// A folder of ours that goes away with its content.
+    pub scratch: Option<PathBuf>,
+}
+
+/// A process, even after its number is used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub pid: u32,
+    /// Clock ticks after boot, field 22 of `/proc/PID/stat`.
+    pub started: u64,
+}
+
+impl Process {
+    pub fn this() -> Process {
+        let pid = std::process::id();
+        Process { pid, started: Process::started(pid).unwrap_or(0) }
+    }
+    pub fn is_alive(self) -> bool {
+        Process::started(self.pid) == Some(self.started)
+    }
+    fn started(pid: u32) -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the name in parentheses and may itself contain blanks and parentheses.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        // A zombie has released everything already.
+        (fields.first() != Some(&"Z")).then(|| fields.get(19)?.parse().ok())?
+    }
+}
+
+/// Where the ledgers of this user are.
+pub(crate) fn directory() -> PathBuf {
+    if geteuid().is_root() {
+        return PathBuf::from("/run/tipover");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()) {
+        Some(runtime) => PathBuf::from(runtime).join("tipover"),
+        None => std::env::temp_dir().join(format!("tipover-{}", geteuid().as_raw())),
+    }
+}
+
+impl State {
+    /// A new ledger with its folder, written.
+    pub fn begin() -> io::Result<State> {
+        let directory = directory();
+        // Only for us: another user could otherwise plant a ledger that names somebody's files.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        own(&directory)?;
+        let daemon = Process::this();
+        let state = State {
+            id: format!("{}-{}", daemon.pid, crate::clock::monotonic().0),
+            daemon,
+            ..State::default()
+        };
+        state.write()?;
+        std::fs::create_dir(state.folder())?;
+        Ok(state)
+    }
+    /// This mount's own folder.
+    pub fn folder(&self) -> PathBuf {
+        directory().join(&self.id)
+    }
+    fn path(&self) -> PathBuf {
+        directory().join(format!("{}.json", self.id))
+    }
+    /// Notes a step about to be made.
+    pub fn note(&mut self, change: impl FnOnce(&mut State)) -> io::Result<()> {
+        change(self);
+        self.write()
+    }
+    fn write(&self) -> io::Result<()> {
+        let staged = directory().join(format!("{}.staged", self.id));
+        let mut file = std::fs::File::create(&staged)?;
+        serde_json::to_writer(&mut file, self)?;
+        file.flush()?;
+        std::fs::rename(staged, self.path())
+    }
+    /// Everything is undone: forget it.
+    pub fn end(&self) {
+        let _ = std::fs::remove_dir(self.folder().join("fuse"));
+        let _ = std::fs::remove_dir(self.folder());
+        let _ = std::fs::remove_file(self.path());
+    }
+}
+
+fn own(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata(directory)?.uid() == geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{} belongs to another user; set XDG_RUNTIME_DIR to a folder of yours", directory.display()),
+    ))
+}
+
+/// All ledgers there are.
+pub(crate) fn all() -> Vec<State> {
+    let Ok(entries) = std::fs::read_dir(directory()) else { return Vec::new() };
+    if own(&directory()).is_err() {
+        return Vec::new();
+    }
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_its_successor() {
+        let this = Process::this();
+        assert!(this.is_alive() && this.started > 0);
+        assert!(!Process { started: this.started + 1, ..this }.is_alive());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let process = Process { pid, started: Process::started(pid).unwrap_or(0) };
+        child.wait().unwrap();
+        assert!(!process.is_alive());
+    }
+}

@@ -1,0 +1,110 @@
+//! A small load for measuring disks, and a way to make them; shared by tests and benches.
+
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use rustix::fs::{Mode as Permissions, OFlags};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tipover_core::units::Bytes;
+use tipover_disk::{BackingChoice, DaemonCommand, Disk, Filesystem, Mode, MountOptions};
+
+pub const PAGE: usize = 4096;
+
+pub struct Load {
+    pub reads: u64,
+    pub iops: f64,
+    pub mean: Duration,
+    pub median: Duration,
+    /// Median time from one answer to the next of the same client: a rate that a stalled machine does not blur.
+    pub period: Duration,
+}
+
+/// `clients` that read pages of `path` at random, past the page cache, each one read at a time.
+pub fn random_reads(path: &Path, clients: u64, time: Duration) -> Load {
+    let file =
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Permissions::empty())
+            .unwrap();
+    let pages = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).unwrap() / PAGE as u64;
+    let begin = Instant::now();
+    let (mut latencies, mut periods): (Vec<Duration>, Vec<Duration>) = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..clients)
+            .map(|client| {
+                let file = &file;
+                scope.spawn(move || {
+                    // So that the disk is measured and not how this busy machine schedules its reader.
+                    run_on_time();
+                    let mut memory = vec![0; 2 * PAGE];
+                    let start = memory.as_ptr().align_offset(PAGE);
+                    let page = &mut memory[start..start + PAGE];
+                    let mut x = client + 1;
+                    let mut latencies = Vec::new();
+                    let mut last = Instant::now();
+                    while begin.elapsed() < time {
+                        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let at = Instant::now();
+                        let got =
+                            rustix::io::pread(file, &mut *page, (x >> 33) % pages * PAGE as u64).unwrap();
+                        assert_eq!(got, PAGE);
+                        let now = Instant::now();
+                        latencies.push((now - at, now - std::mem::replace(&mut last, now)));
+                    }
+                    latencies
+                })
+            })
+            .collect();
+        readers.into_iter().flat_map(|r| r.join().unwrap()).collect()
+    });
+    let elapsed = begin.elapsed();
+    latencies.sort_unstable();
+    periods.sort_unstable();
+    let reads = latencies.len() as u64;
+    Load {
+        reads,
+        iops: reads as f64 / elapsed.as_secs_f64(),
+        mean: latencies.iter().sum::<Duration>() / reads.max(1) as u32,
+        median: latencies[latencies.len() / 2],
+        period: periods[periods.len() / 2],
+    }
+}
+
+fn run_on_time() {
+    let parameter = libc::sched_param { sched_priority: 5 };
+    // SAFETY: the struct lives through the call; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) };
+}
+
+/// A mount point of its own for every disk.
+pub fn mountpoint() -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("tipover-disk-test-{}-{number}", std::process::id()))
+}
+
+pub fn options(mode: Mode, spec: &str) -> MountOptions {
+    MountOptions {
+        mode,
+        filesystem: Filesystem::Ext4,
+        size: Bytes::mib(256),
+        backing: BackingChoice::Memory,
+        mountpoint: mountpoint(),
+        spec: spec.parse().unwrap(),
+        readahead: Bytes(0),
+        daemon: DaemonCommand::this_program(&["disk-daemon"]),
+    }
+}
+
+pub fn mount(mode: Mode, spec: &str) -> Disk {
+    Disk::mount(options(mode, spec)).unwrap()
+}
+
+/// Why disks of this mode cannot be mounted here.
+pub fn obstacle(mode: Mode) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("not root".into());
+    }
+    let devices: &[&str] =
+        if mode == Mode::Block { &["/dev/fuse", "/dev/loop-control"] } else { &["/dev/fuse"] };
+    let closed = |device: &&&str| std::fs::OpenOptions::new().read(true).write(true).open(**device).is_err();
+    devices.iter().find(closed).map(|device| format!("{device} cannot be opened"))
+}

@@ -1,0 +1,37 @@
+//! Places Plotly.js where the report embeds it from, and says which commit this is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const PLOTLY: &str = "third_party/plotly-7.1.0/plotly.min.js";
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
+    let from = root.join(PLOTLY);
+    println!("cargo::rerun-if-changed={}", from.display());
+    let to = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("plotly.min.js");
+    if let Err(e) = fs::copy(&from, &to) {
+        println!(
+            "cargo::error=the chart library {} cannot be read ({e}): run `cargo xtask fetch`",
+            from.display()
+        );
+    }
+    println!("cargo::rustc-env=TIPOVER_COMMIT={}", commit(&root));
+}
+
+/// The commit, marked when the tree differs from it; "unknown" outside a repository.
+fn commit(root: &Path) -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".into() };
+    // Commits move HEAD's log; edits since then are seen when they make this crate build again.
+    println!("cargo::rerun-if-changed={}", root.join(".git/logs/HEAD").display());
+    println!("cargo::rerun-if-changed=src");
+    match git(&["status", "--porcelain", "--untracked-files=no"]).as_deref() {
+        Some("") => commit,
+        _ => format!("{commit} + changes"),
+    }
+}

@@ -1,0 +1,88 @@
+//! `tipover doctor`: what this machine can and cannot measure.
+
+use super::Ending;
+use crate::machine::{self, Needs, Severity};
+use anyhow::Result;
+use clap::Args;
+use std::path::Path;
+
+/// Say what this machine can and cannot measure
+///
+/// Checks privileges, kernel facilities, room and quiet, and says what to do about what is missing. With --clean it
+/// first removes what killed runs of tipover left behind: mounts, loop devices, memory groups. It touches nothing
+/// that tipover did not make.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Remove what killed runs left behind
+    #[arg(long)]
+    clean: bool,
+}
+
+impl Doctor {
+    /// Carries it out.
+    pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
+        let mut cleaned = Vec::new();
+        if self.clean {
+            for (leftover, removed) in tipover_disk::clean() {
+                cleaned.push(match removed {
+                    Ok(()) => format!("removed {leftover}"),
+                    Err(error) => format!("not removed: {leftover}: {error}"),
+                });
+            }
+            let groups = tipover_lab::clean()?;
+            cleaned.extend(groups.removed.iter().map(|g| format!("removed memory group {}", g.name)));
+            cleaned.extend(
+                groups
+                    .failed
+                    .iter()
+                    .map(|(g, error)| format!("not removed: memory group {}: {error}", g.name)),
+            );
+        }
+        let facts = machine::Facts::read(results);
+        let mut requirements = machine::check(&facts, &Needs::default());
+        for leftover in tipover_disk::leftovers() {
+            requirements.push(machine::Requirement {
+                id: "leftover".into(),
+                met: false,
+                severity: Severity::Degrades,
+                wanted: "nothing left by killed runs".into(),
+                found: leftover.to_string(),
+                why: "It holds memory, a mount or a loop device.".into(),
+                next: "tipover doctor --clean".into(),
+            });
+        }
+        let held = machine::can_run(&requirements);
+        if json {
+            println!(
+                "{}",
+                serde_json::to_string_pretty(
+                    &serde_json::json!({"machine": facts, "requirements": requirements, "cleaned": cleaned})
+                )?
+            );
+        } else {
+            for line in &cleaned {
+                println!("{line}");
+            }
+            println!(
+                "{} on {} cores, {} of memory, kernel {}",
+                facts.cpu_model.as_deref().unwrap_or("unknown processor"),
+                facts.cores,
+                facts.memory_total.rounded(),
+                facts.kernel
+            );
+            for r in &requirements {
+                let sign = match (r.met, r.severity) {
+                    (true, _) => "ok     ",
+                    (false, Severity::CannotRun) => "MISSING",
+                    (false, Severity::Degrades) => "worse  ",
+                    (false, Severity::Note) => "note   ",
+                };
+                println!("{sign} {}: {}", r.id, r.found);
+                if !r.met {
+                    println!("        wanted: {}. {}\n        {}", r.wanted, r.why, r.next);
+                }
+            }
+        }
+        Ok(if held { Ending::Held } else { Ending::NotHeld })
+    }
+}

@@ -1,0 +1,22 @@
+//! The verbs, one file each.
+
+pub mod doctor;
+pub mod list;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod self_test;
+
+/// What the user gave cannot be used; ends the program with exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadInput(pub String);
+
+/// How a command ended, when nothing stopped it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything held.
+    Held,
+    /// Something did not hold, or a trial failed.
+    NotHeld,
+}

@@ -1,0 +1,75 @@
+//! Finds a plan by its name or file, and applies what the command line says about it.
+
+use super::BadInput;
+use anyhow::Result;
+use clap::Args;
+use std::path::Path;
+use tipover_core::experiment::{Experiment, unknown};
+
+/// The plans that come with the program.
+pub const PLANS: [(&str, &str); 1] =
+    [("working-set", include_str!("../../../../experiments/working-set.toml"))];
+
+/// Flags that shape a plan; they mean the same in every verb.
+#[derive(Debug, Clone, Args)]
+pub struct PlanArguments {
+    /// An experiment that comes with tipover (see `tipover list`), or the path of a plan
+    pub plan: String,
+
+    /// How large: tiny, quick or full
+    ///
+    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers the
+    /// question in minutes, "full" is as published.
+    #[arg(long, default_value = "quick")]
+    pub scale: String,
+
+    /// Keep only the cells with this value on this axis, as axis=value; may be given several times
+    #[arg(long, value_name = "AXIS=VALUE", value_parser = pair)]
+    pub only: Vec<(String, String)>,
+
+    /// Change a setting of the plan, as setting=value; may be given several times
+    ///
+    /// Any setting of the plan by its path, such as target.wiredtiger.cache="64 MiB". A changed setting makes other
+    /// cells: results of the unchanged ones are neither used nor lost.
+    #[arg(long, value_name = "SETTING=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
+
+    /// Measure each cell so many times instead of what the plan says
+    #[arg(long)]
+    pub repeats: Option<u32>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+/// The text of a plan.
+pub fn text(plan: &str) -> Result<String> {
+    if let Some((_, text)) = PLANS.iter().find(|(name, _)| *name == plan) {
+        return Ok(text.to_string());
+    }
+    let path = Path::new(plan);
+    if path.extension().is_some() || path.exists() {
+        return std::fs::read_to_string(path).map_err(|e| BadInput(format!("{plan}: {e}")).into());
+    }
+    let names: Vec<&str> = PLANS.iter().map(|(name, _)| *name).collect();
+    Err(BadInput(format!("{} (or give the path of a plan)", unknown("experiment", plan, &names))).into())
+}
+
+impl PlanArguments {
+    /// The plan's text, and the experiment that it and the flags make.
+    pub fn experiment(&self) -> Result<(String, Experiment)> {
+        let text = text(&self.plan)?;
+        let mut overrides = self.set.clone();
+        if let Some(repeats) = self.repeats {
+            overrides.push(("repeats".into(), repeats.to_string()));
+        }
+        let wrong = |e: tipover_core::experiment::PlanError| BadInput(format!("{}: {e}", self.plan));
+        let mut experiment = Experiment::parse(&text, &self.scale, &overrides).map_err(wrong)?;
+        experiment.only(&self.only).map_err(wrong)?;
+        Ok((text, experiment))
+    }
+}

@@ -1,0 +1,118 @@
+//! `tipover run`: an experiment, or what is missing of it.
+
+use super::plan::PlanArguments;
+use super::{BadInput, Ending, report};
+use crate::machine;
+use crate::runner;
+use crate::store::Store;
+use crate::trial::Interrupt;
+use anyhow::Result;
+use clap::Args;
+use std::path::Path;
+use tipover_core::experiment::Experiment;
+
+/// Run an experiment, or what is missing of it
+///
+/// Carries out the trials that are not in the results folder yet and writes the report. Running again resumes:
+/// whatever was finished is kept, also after a kill. A trial that failed is tried again.
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    plan: PlanArguments,
+
+    /// Only print the trials that would be carried out, and check the plan
+    #[arg(long)]
+    list: bool,
+
+    /// Measure again what was measured but cannot be believed
+    #[arg(long)]
+    retry: bool,
+
+    /// Go on in a results folder of another version of the plan, keeping what still fits
+    #[arg(long)]
+    replace_plan: bool,
+}
+
+impl Run {
+    /// Carries it out.
+    pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
+        let (text, experiment) = self.plan.experiment()?;
+        if self.list {
+            return list(&experiment, results, json);
+        }
+        let facts = machine::Facts::read(results);
+        let requirements = machine::check(&facts, &runner::needs(&experiment));
+        if !machine::can_run(&requirements) {
+            let stopping: Vec<String> = requirements
+                .iter()
+                .filter(|r| !r.met && r.severity == machine::Severity::CannotRun)
+                .map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next))
+                .collect();
+            return Err(BadInput(format!("this cannot run here: {}", stopping.join("; "))).into());
+        }
+        // What an earlier run left behind would hold memory, mounts and devices that this one needs.
+        for (leftover, removed) in tipover_disk::clean() {
+            if let Err(error) = removed {
+                eprintln!("left by an earlier run and not removed: {leftover}: {error}");
+            }
+        }
+        tipover_lab::clean()?;
+        let store = Store::open(results, &experiment, &text, self.replace_plan)
+            .map_err(|e| BadInput(format!("{e:#}")))?;
+        let work = results.join(".work");
+        let command = command_line();
+        let tally = runner::run(&experiment, &store, &work, &command, self.retry, interrupt)?;
+        // Empty by now; whatever is still in there belongs to another run.
+        let _ = std::fs::remove_dir(&work);
+        let ending = report::publish(&store, &experiment, &command, json)?;
+        if tally.measured > 0 {
+            eprintln!(
+                "{} trials measured, {} were there already, {} not valid, {} failed",
+                tally.measured, tally.present, tally.invalid, tally.failed
+            );
+        } else {
+            eprintln!("all {} trials were there already", tally.present);
+        }
+        Ok(if tally.failed + tally.invalid > 0 { Ending::NotHeld } else { ending })
+    }
+}
+
+/// The command line as one would type it.
+pub fn command_line() -> String {
+    let quoted = |word: String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@".contains(c);
+        if word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    std::iter::once("tipover".to_string())
+        .chain(std::env::args().skip(1).map(quoted))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn list(experiment: &Experiment, results: &Path, json: bool) -> Result<Ending> {
+    let store = Store::existing(results, &experiment.name).ok();
+    let mut rows = Vec::new();
+    for trial in experiment.trials() {
+        let state = match store.as_ref().map(|s| s.record(&trial)).transpose()?.flatten() {
+            None => "missing".to_string(),
+            Some(record) => {
+                serde_json::to_value(&record.verdict)?["verdict"].as_str().unwrap_or("?").to_string()
+            }
+        };
+        rows.push((trial.cell.id(), trial.repeat, state));
+    }
+    if json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(cell, repeat, state)| serde_json::json!({"cell": cell, "repeat": repeat, "state": state}))
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        for (cell, repeat, state) in &rows {
+            println!("{cell} #{} {state}", repeat + 1);
+        }
+        let missing = rows.iter().filter(|(_, _, state)| state == "missing").count();
+        eprintln!("{} trials, {missing} missing", rows.len());
+    }
+    Ok(Ending::Held)
+}

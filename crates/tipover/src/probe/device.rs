@@ -1,0 +1,211 @@
+//! A block device as the kernel counts it: `/sys/class/block/NAME/stat`, the source of iostat.
+
+use super::{Entry, NotAvailable, Probe, Values, acquire, metric, readable};
+use anyhow::Context;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tipover_core::metric::{Kind, Metric, Sample};
+use tipover_core::units::Tick;
+
+/// The fields of the file in their order, and what turns each into its unit. Discards and flushes came later
+/// (Linux 4.18 and 5.5).
+const FIELDS: [(Entry, f64); 17] = [
+    (
+        (
+            "device_read_requests",
+            Kind::Counter,
+            "Reads that the device completed, counted by the block layer.",
+        ),
+        1.0,
+    ),
+    (("device_read_merges", Kind::Counter, "Reads that joined another before reaching the device."), 1.0),
+    (
+        ("device_read_bytes", Kind::Counter, "Bytes read from the device: the block layer's sectors of 512."),
+        512.0,
+    ),
+    (
+        (
+            "device_read_time_ms",
+            Kind::Counter,
+            "Time of all completed reads from queueing to completion, summed.",
+        ),
+        1.0,
+    ),
+    (
+        (
+            "device_write_requests",
+            Kind::Counter,
+            "Writes that the device completed, counted by the block layer.",
+        ),
+        1.0,
+    ),
+    (("device_write_merges", Kind::Counter, "Writes that joined another before reaching the device."), 1.0),
+    (
+        (
+            "device_write_bytes",
+            Kind::Counter,
+            "Bytes written to the device: the block layer's sectors of 512.",
+        ),
+        512.0,
+    ),
+    (
+        (
+            "device_write_time_ms",
+            Kind::Counter,
+            "Time of all completed writes from queueing to completion, summed.",
+        ),
+        1.0,
+    ),
+    (("device_in_flight_requests", Kind::Gauge, "Requests queued or at the device at this moment."), 1.0),
+    (
+        (
+            "device_busy_time_ms",
+            Kind::Counter,
+            "Time with at least one request in flight; since Linux 5.0 sampled at the timer, so too low for a device \
+             that is rarely busy.",
+        ),
+        1.0,
+    ),
+    (
+        (
+            "device_queue_time_ms",
+            Kind::Counter,
+            "Time of all requests, summed; its growth per time is the mean number in flight.",
+        ),
+        1.0,
+    ),
+    (("device_discard_requests", Kind::Counter, "Discards (TRIM) that the device completed."), 1.0),
+    (
+        ("device_discard_merges", Kind::Counter, "Discards that joined another before reaching the device."),
+        1.0,
+    ),
+    (("device_discard_bytes", Kind::Counter, "Bytes discarded: the block layer's sectors of 512."), 512.0),
+    (("device_discard_time_ms", Kind::Counter, "Time of all completed discards, summed."), 1.0),
+    (("device_flush_requests", Kind::Counter, "Flushes of the device's own cache that completed."), 1.0),
+    (("device_flush_time_ms", Kind::Counter, "Time of all completed flushes, summed."), 1.0),
+];
+
+/// Reads one block device.
+pub struct Device {
+    name: String,
+    stat: PathBuf,
+    fields: usize,
+}
+
+impl Device {
+    /// The device called `name` under `/sys/class/block`, such as `vda` or `loop0`.
+    ///
+    /// # Errors
+    /// There is no such device, or it keeps no statistics.
+    pub fn named(name: &str) -> Result<Device, NotAvailable> {
+        let stat = Path::new("/sys/class/block").join(name).join("stat");
+        let text = readable(&stat)?;
+        let fields = parse(&text).len();
+        if fields < 11 {
+            return Err(NotAvailable::new(
+                format!("device {name}"),
+                format!("{text:?} has fewer than 11 numbers"),
+            ));
+        }
+        Ok(Device { name: name.to_string(), stat, fields })
+    }
+
+    /// The device on which `path` lies.
+    ///
+    /// # Errors
+    /// The filesystem is on no single block device (tmpfs, FUSE in file mode, btrfs).
+    pub fn under(path: &Path) -> Result<Device, NotAvailable> {
+        let what = || format!("device under {}", path.display());
+        let id = std::fs::metadata(path).map_err(|error| NotAvailable::new(what(), error))?.dev();
+        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(id), rustix::fs::minor(id));
+        let target = std::fs::read_link(&link)
+            .map_err(|_| NotAvailable::new(what(), "its filesystem is on no block device of its own"))?;
+        let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        Device::named(name)
+    }
+
+    /// Its name under `/sys/class/block`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Probe for Device {
+    fn metrics(&self) -> Vec<Metric> {
+        FIELDS.iter().take(self.fields).map(|(entry, _)| metric(entry)).collect()
+    }
+
+    fn sample(&mut self, now: &dyn Fn() -> Tick) -> anyhow::Result<Sample> {
+        acquire(now, || {
+            let text = std::fs::read_to_string(&self.stat)
+                .with_context(|| format!("device {} is gone: {}", self.name, self.stat.display()))?;
+            Ok(parse(&text))
+        })
+    }
+
+    fn missing(&self) -> Vec<NotAvailable> {
+        let lacks = FIELDS.iter().skip(self.fields);
+        lacks.map(|((name, ..), _)| NotAvailable::new(*name, "this kernel does not count it")).collect()
+    }
+}
+
+/// The numbers of a `stat` file under their names; it ends at the first word that is no number.
+fn parse(text: &str) -> Values {
+    let numbers = text.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+    FIELDS.iter().zip(numbers).map(|(((name, ..), unit), n)| (name.to_string(), n as f64 * unit)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::contract;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_stat_file_is_read() {
+        let values = parse(
+            "  30975     6102  3709850    11333     6423    12491  1113584     2595 \
+             2     4316    14202     3746       39   174464      259      310       13\n",
+        );
+        assert_eq!(values["device_read_requests"], 30975.0);
+        assert_eq!(values["device_read_bytes"], 3709850.0 * 512.0);
+        assert_eq!(values["device_write_time_ms"], 2595.0);
+        assert_eq!(values["device_in_flight_requests"], 2.0);
+        assert_eq!(values["device_busy_time_ms"], 4316.0);
+        assert_eq!(values["device_queue_time_ms"], 14202.0);
+        assert_eq!(values["device_flush_time_ms"], 13.0);
+        assert_eq!(parse("1 2 3 4 5 6 7 8 9 10 11").len(), 11, "before discards and flushes were counted");
+    }
+
+    #[test]
+    fn a_real_device_keeps_the_contract() {
+        let mut device = match Device::under(&std::env::temp_dir()) {
+            Ok(device) => device,
+            Err(reason) => return println!("SKIPPED: {reason}"),
+        };
+        let work = || {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), vec![1; 1 << 20]).unwrap();
+            file.as_file().sync_all().unwrap();
+        };
+        let (before, after) = contract::keeps(&mut device, work);
+        assert!(after.growth(&before, "device_write_bytes").unwrap() >= (1 << 20) as f64);
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let error = Device::named("no-such-disk").err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "/sys/class/block/no-such-disk/stat not available: No such file or directory (os error 2)"
+        );
+        assert!(Device::under(Path::new("/proc")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[0-9 a-z\n-]*") {
+            let _ = parse(&text);
+        }
+    }
+}

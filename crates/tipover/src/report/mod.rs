@@ -1,0 +1,20 @@
+//! From a [`Page`] of pure data to what people read: one HTML file, text in the terminal, or JSON.
+//!
+//! The three say the same. Everything right of the page is a pure function of it; only
+//! [`Terminal::detect`] looks at the outside world.
+
+mod html;
+mod number;
+mod page;
+mod sample;
+mod table;
+mod text;
+
+pub use html::html;
+pub use number::Number;
+pub use page::*;
+pub use sample::sample;
+pub use text::{Terminal, text};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Runs the trials of an experiment that are missing: running again is resuming.
+
+use crate::machine::{self, Needs, Requirement, Severity};
+use crate::store::Store;
+use crate::trial::{self, Interrupt, Report, Site, Surroundings};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tipover_core::experiment::{BackingKind, DiskMode, Experiment, Filesystem, Trial};
+use tipover_core::record::Verdict;
+use tipover_core::units::{Bytes, span};
+
+/// What became of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Trials carried out now.
+    pub measured: usize,
+    /// Trials that were there already.
+    pub present: usize,
+    /// Of the ones carried out now, those that cannot be believed.
+    pub invalid: usize,
+    /// Of the ones carried out now, those that failed.
+    pub failed: usize,
+}
+
+/// Memory and disk space that `experiment` takes at its peak, and what else it wants of the machine.
+pub fn needs(experiment: &Experiment) -> Needs {
+    let mut needs = Needs {
+        memory: Bytes(0),
+        disk: Bytes::mib(200),
+        cores: 2,
+        shaped_disk: Some(Severity::CannotRun),
+        block_mode: Some(Severity::Degrades),
+        memory_limit: None,
+        filesystems: vec![],
+    };
+    let mut data = BTreeMap::new();
+    let mut group = 0;
+    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+        let spec = &cell.spec;
+        data.insert(trial::data_key(spec), (spec.data_bytes(), spec.disk.backing));
+        group = group.max(spec.machine.memory.unwrap_or_default().0);
+        if spec.machine.memory.is_some() {
+            needs.memory_limit = Some(Severity::Degrades);
+        }
+        if spec.disk.mode == DiskMode::Block {
+            needs.block_mode = Some(Severity::CannotRun);
+        }
+        let filesystem = match spec.disk.filesystem {
+            Filesystem::Ext4 => "ext4",
+            Filesystem::Xfs => "xfs",
+        };
+        if !needs.filesystems.iter().any(|f| f == filesystem) {
+            needs.filesystems.push(filesystem.into());
+        }
+    }
+    for (bytes, backing) in data.values() {
+        match backing {
+            BackingKind::Memory => needs.memory.0 += bytes.0,
+            BackingKind::Disk => needs.disk.0 += bytes.0,
+        }
+    }
+    needs.memory.0 += group;
+    needs
+}
+
+/// Carries out the missing trials of `experiment`.
+pub fn run(
+    experiment: &Experiment,
+    store: &Store,
+    work: &Path,
+    command: &str,
+    retry: bool,
+    interrupt: &Interrupt,
+) -> Result<Tally> {
+    let all = experiment.trials();
+    let planned = all.len();
+    let missing = store.missing(all, retry)?;
+    let mut tally = Tally { present: planned - missing.len(), ..Tally::default() };
+    if missing.is_empty() {
+        return Ok(tally);
+    }
+    let unmet: Vec<Requirement> = machine::check(&machine::Facts::read(work), &needs(experiment))
+        .into_iter()
+        .filter(|r| !r.met)
+        .collect();
+    let missed: Vec<String> = unmet
+        .iter()
+        .map(|r| format!("{}: should be {}, is {}. {} {}", r.id, r.wanted, r.found, r.why, r.next))
+        .collect();
+    let progress = Progress::new(planned, tally.present);
+    for requirement in &unmet {
+        progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
+    }
+    let mut site = Site::new(work);
+    for trial in &missing {
+        interrupt.check()?;
+        progress.begin(trial);
+        let surroundings = Surroundings {
+            experiment: &experiment.name,
+            seed: experiment.seed,
+            command,
+            work,
+            missed: &missed,
+            report: &progress,
+            interrupt,
+        };
+        let (record, series) = trial::carry_out(&mut site, trial, &surroundings)?;
+        store.keep(trial, &record, &series)?;
+        tally.measured += 1;
+        let outcome = match &record.verdict {
+            Verdict::Valid => {
+                let throughput = record.measured.as_ref().map_or(0.0, |m| m.throughput());
+                format!("{} operations/s", tipover_core::units::significant(throughput, 4))
+            }
+            Verdict::Invalid { reasons } => {
+                tally.invalid += 1;
+                format!("not valid: {}", reasons.join("; "))
+            }
+            Verdict::Failed { reason } => {
+                tally.failed += 1;
+                format!("failed: {reason}")
+            }
+        };
+        progress.end(trial, &outcome);
+    }
+    Ok(tally)
+}
+
+/// The progress of a run on stderr: a bar for people, lines for logs.
+struct Progress {
+    bar: ProgressBar,
+    state: RefCell<State>,
+}
+
+struct State {
+    trial: String,
+    phase: String,
+    begun: Instant,
+    remaining: u64,
+    spent: Vec<Duration>,
+}
+
+impl Progress {
+    fn new(planned: usize, present: usize) -> Self {
+        let bar = ProgressBar::new(planned as u64).with_position(present as u64);
+        let style =
+            ProgressStyle::with_template("{bar:24} {pos}/{len} {wide_msg}").expect("a constant template");
+        bar.set_style(style);
+        bar.enable_steady_tick(Duration::from_millis(250));
+        let state = State {
+            trial: String::new(),
+            phase: String::new(),
+            begun: Instant::now(),
+            remaining: (planned - present) as u64,
+            spent: vec![],
+        };
+        Progress { bar, state: RefCell::new(state) }
+    }
+
+    /// A line that stays.
+    fn say(&self, line: &str) {
+        if self.bar.is_hidden() { eprintln!("{line}") } else { self.bar.println(line) }
+    }
+
+    fn begin(&self, trial: &Trial<'_>) {
+        let mut state = self.state.borrow_mut();
+        let labels: Vec<&str> = trial.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+        state.trial = format!("{} {} #{}", trial.cell.sweep, labels.join(", "), trial.repeat + 1);
+        state.begun = Instant::now();
+    }
+
+    fn end(&self, _: &Trial<'_>, outcome: &str) {
+        let mut state = self.state.borrow_mut();
+        let spent = state.begun.elapsed();
+        state.spent.push(spent);
+        state.remaining -= 1;
+        self.bar.inc(1);
+        self.say(&format!("{}: {outcome} ({:.1} s)", state.trial, spent.as_secs_f64()));
+    }
+
+    fn show(&self, detail: &str) {
+        let state = self.state.borrow();
+        let left = match state.spent.len() {
+            0 => String::new(),
+            n => {
+                let mean = state.spent.iter().sum::<Duration>() / n as u32;
+                format!(", about {} left", span::rounded(mean * state.remaining as u32))
+            }
+        };
+        self.bar.set_message(format!("{}: {}{detail}{left}", state.trial, state.phase));
+    }
+}
+
+impl Report for Progress {
+    fn doing(&self, what: &str) {
+        self.state.borrow_mut().phase = what.to_string();
+        self.show("");
+    }
+    fn share(&self, done: f64) {
+        self.show(&format!(" {:.0} %", (done * 100.0).clamp(0.0, 100.0)));
+    }
+    fn note(&self, text: &str) {
+        self.show(&format!(" ({text})"));
+    }
+}

@@ -1,0 +1,132 @@
+//! The figures of a cell, from the records of its trials.
+
+use tipover_core::device::Rates;
+use tipover_core::experiment::{Cell, Experiment};
+use tipover_core::measure::{
+    Budget, Estimate, Histogram, Latencies, TooFew, histogram, mean_of_trials, percentile,
+};
+use tipover_core::metric::{name as metric, probe};
+use tipover_core::record::{Measured, Record};
+
+/// All cells of an experiment with their records.
+pub struct Cells<'a> {
+    /// In the plan's order.
+    pub all: Vec<CellRecords<'a>>,
+    /// How often each should have been measured.
+    pub repeats: u32,
+}
+
+/// A cell and the records of its trials.
+pub struct CellRecords<'a> {
+    /// What was measured.
+    pub cell: &'a Cell,
+    /// Every trial that was carried out, believed or not.
+    pub records: Vec<&'a Record>,
+}
+
+impl<'a> Cells<'a> {
+    /// Brings cells and records together.
+    pub fn of(experiment: &'a Experiment, records: &'a [Record]) -> Self {
+        let all = experiment
+            .sweeps
+            .iter()
+            .flat_map(|sweep| &sweep.cells)
+            .map(|cell| {
+                let id = cell.id();
+                CellRecords { cell, records: records.iter().filter(|r| r.cell == id).collect() }
+            })
+            .collect();
+        Cells { all, repeats: experiment.repeats }
+    }
+
+    /// The cells of one sweep.
+    pub fn sweep(&self, name: &str) -> impl Iterator<Item = &CellRecords<'a>> {
+        self.all.iter().filter(move |c| c.cell.sweep == name)
+    }
+
+    /// All records.
+    pub fn records(&self) -> impl Iterator<Item = &'a Record> {
+        self.all.iter().flat_map(|c| c.records.iter().copied())
+    }
+}
+
+impl<'a> CellRecords<'a> {
+    /// The measured phases of the trials that can be believed.
+    pub fn measured(&self) -> Vec<&'a Measured> {
+        self.records.iter().filter(|r| r.is_valid()).filter_map(|r| r.measured.as_ref()).collect()
+    }
+
+    /// Why there is no figure.
+    pub fn why_none(&self) -> String {
+        use tipover_core::record::Verdict;
+        match self.records.first().map(|r| &r.verdict) {
+            None => "not measured".into(),
+            Some(Verdict::Failed { reason }) => format!("not measured: {reason}"),
+            Some(Verdict::Invalid { reasons }) => format!("no verdict: {}", reasons.join("; ")),
+            Some(Verdict::Valid) => "nothing was counted".into(),
+        }
+    }
+
+    /// Mean over the trials of a figure of each.
+    pub fn mean(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<Estimate> {
+        let values: Option<Vec<f64>> = self.measured().into_iter().map(figure).collect();
+        mean_of_trials(&values?)
+    }
+
+    /// Operations per second.
+    pub fn throughput(&self) -> Option<Estimate> {
+        self.mean(|m| Some(m.throughput()))
+    }
+
+    /// Residence of all trials, merged.
+    pub fn residence(&self) -> Histogram {
+        let mut merged = histogram();
+        for measured in self.measured() {
+            if let Ok(latencies) = Latencies::from_text(&measured.latency) {
+                merged.add(latencies.residence()).expect("all histograms have the same bounds");
+            }
+        }
+        merged
+    }
+
+    /// A percentile of the residence in milliseconds.
+    pub fn residence_ms(&self, quantile: f64) -> Result<Estimate, TooFew> {
+        percentile(&self.residence(), quantile).map(|e| e.scaled(1e-6))
+    }
+
+    /// Growth of a counter per operation.
+    pub fn per_operation(&self, probe: &str, metric: &str) -> Option<Estimate> {
+        self.mean(|m| Some(m.growth(probe, metric)? / m.operations as f64))
+    }
+
+    /// Pages that the engine missed, per operation.
+    pub fn misses_per_operation(&self) -> Option<Estimate> {
+        self.per_operation(probe::TARGET, metric::ENGINE_PAGE_READS)
+    }
+
+    /// The read budget of all trials together.
+    pub fn budget(&self) -> Option<Budget> {
+        let witnesses: Option<Vec<_>> = self.measured().iter().map(|m| m.witnesses()).collect();
+        let sum = witnesses?.into_iter().reduce(|mut a, b| {
+            let add = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
+            a.engine_read_bytes += b.engine_read_bytes;
+            a.process_asked_bytes = add(a.process_asked_bytes, b.process_asked_bytes);
+            a.process_device_bytes = add(a.process_device_bytes, b.process_device_bytes);
+            a.block_device_bytes = add(a.block_device_bytes, b.block_device_bytes);
+            a.disk_bytes += b.disk_bytes;
+            a.skew_bytes += b.skew_bytes;
+            a
+        })?;
+        Some(Budget::of(&sum))
+    }
+
+    /// Operations of all trials together.
+    pub fn operations(&self) -> u64 {
+        self.measured().iter().map(|m| m.operations).sum()
+    }
+
+    /// A column of iostat, from the disk's own counters.
+    pub fn device(&self, column: impl Fn(&Rates) -> Option<f64>) -> Option<Estimate> {
+        self.mean(|m| column(&m.disk_rates()?))
+    }
+}

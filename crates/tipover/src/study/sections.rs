@@ -1,0 +1,245 @@
+//! Sections that every report has.
+
+use super::figures::{CellRecords, Cells};
+use super::one_line;
+use crate::report::{
+    Block, Callout, CalloutKind, Cell, Column, Emphasis, Fact, Number, Row, Section, Table, Verdict,
+};
+use tipover_core::experiment::Experiment;
+use tipover_core::measure::Estimate;
+use tipover_core::record::Verdict as Belief;
+use tipover_core::units::{Bytes, span};
+
+/// An estimate as a number with its interval; without repeats there is no interval to show.
+pub fn number(estimate: &Estimate, unit: &str) -> Number {
+    let number = Number::new(estimate.value, unit);
+    if estimate.low.is_finite() && estimate.high.is_finite() {
+        number.between(estimate.low, estimate.high)
+    } else {
+        number
+    }
+}
+
+/// A cell with an estimate, or with the reason for having none.
+pub fn shown(estimate: Option<&Estimate>, unit: &str, of: &CellRecords<'_>) -> Cell {
+    match estimate {
+        Some(estimate) => number(estimate, unit).into(),
+        None => Cell::missing(&of.why_none()),
+    }
+}
+
+/// A percentile in milliseconds, or the reason for having none.
+pub fn shown_percentile(of: &CellRecords<'_>, quantile: f64) -> Cell {
+    if of.measured().is_empty() {
+        return Cell::missing(&of.why_none());
+    }
+    match of.residence_ms(quantile) {
+        Ok(estimate) => number(&estimate, "ms").into(),
+        Err(few) => Cell::missing(&few.to_string()),
+    }
+}
+
+/// All cells in a table, for plans that no study knows.
+pub fn cells(cells: &Cells<'_>) -> Vec<Section> {
+    let rows = cells
+        .all
+        .iter()
+        .map(|c| {
+            let labels: Vec<&str> = c.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+            Row::new(vec![
+                c.cell.sweep.as_str().into(),
+                labels.join(", ").into(),
+                shown(c.throughput().as_ref(), "/s", c),
+                shown_percentile(c, 0.5),
+                shown_percentile(c, 0.99),
+                budget_verdict(c),
+            ])
+        })
+        .collect();
+    let table = Table {
+        caption: "Every cell".into(),
+        columns: vec![
+            Column::words("sweep"),
+            Column::words("cell"),
+            Column::numbers("throughput", "/s"),
+            Column::numbers("median", "ms"),
+            Column::numbers("p99", "ms"),
+            Column::words("read budget"),
+        ],
+        rows,
+        how_to_read:
+            "Closed loop: latencies are those of sessions that wait for each other, not of open traffic."
+                .into(),
+    };
+    vec![Section { id: "cells".into(), title: "Cells".into(), blocks: vec![Block::Table(table)] }]
+}
+
+/// Whether the read budget closes.
+pub fn budget_verdict(c: &CellRecords<'_>) -> Cell {
+    match c.budget() {
+        None if c.measured().is_empty() => Cell::missing(&c.why_none()),
+        None => Cell::missing("this target counts no reads"),
+        Some(budget) => {
+            let verdict = match budget.closes {
+                Some(true) => Verdict::Held,
+                Some(false) => Verdict::NotHeld,
+                None => Verdict::Unknown,
+            };
+            let residual = format!("residual {:+.1} %", budget.residual * 100.0);
+            let text =
+                if verdict == Verdict::Held { residual } else { format!("{residual}: {}", budget.evidence) };
+            Cell::verdict(verdict, &text)
+        }
+    }
+}
+
+/// Sentences about what is missing or cannot be believed; none when all is well.
+pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
+    let planned = cells.all.len() as u32 * cells.repeats;
+    let (mut there, mut failed, mut invalid) = (0, 0, 0);
+    for record in cells.records() {
+        there += 1;
+        match record.verdict {
+            Belief::Valid => {}
+            Belief::Invalid { .. } => invalid += 1,
+            Belief::Failed { .. } => failed += 1,
+        }
+    }
+    let mut sentences = Vec::new();
+    if there < planned {
+        sentences.push(format!("{} of {planned} trials were not measured yet.", planned - there));
+    }
+    if failed > 0 {
+        sentences.push(format!("{failed} trials failed; see Trials for the reasons."));
+    }
+    if invalid > 0 {
+        sentences.push(format!(
+            "{invalid} trials were measured but cannot be believed, and are in no figure; see Trials."
+        ));
+    }
+    sentences
+}
+
+/// What became of each trial, and the evidence on which its phases ended.
+pub fn trials(cells: &Cells<'_>) -> Section {
+    let mut rows = Vec::new();
+    let mut callouts: Vec<Block> = Vec::new();
+    for c in &cells.all {
+        let labels: Vec<&str> = c.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+        let name = format!("{} {}", c.cell.sweep, labels.join(", "));
+        if c.records.is_empty() {
+            rows.push(Row::new(vec![
+                name.as_str().into(),
+                "–".into(),
+                Cell::missing("not measured"),
+                "".into(),
+                "".into(),
+            ]));
+        }
+        for record in &c.records {
+            let (verdict, text) = match &record.verdict {
+                Belief::Valid => (Verdict::Held, "valid".to_string()),
+                Belief::Invalid { reasons } => (Verdict::Unknown, reasons.join("; ")),
+                Belief::Failed { reason } => (Verdict::NotHeld, reason.clone()),
+            };
+            if verdict == Verdict::NotHeld {
+                let text = format!("{name} #{}: {text}", record.repeat + 1);
+                callouts.push(Block::Callout(Callout { kind: CalloutKind::Failure, text }));
+            }
+            let evidence = |phase: &str| {
+                record.phases.iter().find(|p| p.name == phase).map_or("", |p| p.evidence.as_str()).to_string()
+            };
+            let emphasis = if verdict == Verdict::Held { Emphasis::Plain } else { Emphasis::Strong };
+            let row = Row::new(vec![
+                name.as_str().into(),
+                format!("#{}", record.repeat + 1).into(),
+                Cell::verdict(verdict, &text),
+                evidence("warm-up").into(),
+                evidence("measure").into(),
+            ]);
+            rows.push(row.emphasis(emphasis));
+        }
+    }
+    callouts.push(Block::Table(Table {
+        caption: "Every trial".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::words("trial"),
+            Column::words("verdict"),
+            Column::words("why the warm-up ended"),
+            Column::words("measured"),
+        ],
+        rows,
+        how_to_read: "A trial is valid when its caches were at rest, no operation failed, Little's law holds (sessions \
+                      = throughput × mean residence) and the read budget closes."
+            .into(),
+    }));
+    Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
+}
+
+/// How to read the page, from the plan.
+pub fn reading(experiment: &Experiment) -> Section {
+    let text = format!("{}\n\n{}", one_line(&experiment.why), one_line(&experiment.how_to_read));
+    Section { id: "how-to-read".into(), title: "How to read".into(), blocks: vec![Block::Prose(text)] }
+}
+
+/// Machine, target, disk, and what was missed.
+pub fn environment(cells: &Cells<'_>) -> Section {
+    let mut blocks = Vec::new();
+    let Some(record) = cells.records().find(|r| r.measured.is_some()).or(cells.records().next()) else {
+        return Section { id: "environment".into(), title: "Environment".into(), blocks };
+    };
+    let mut missed: Vec<String> = cells.records().flat_map(|r| r.missed.clone()).collect();
+    missed.sort();
+    missed.dedup();
+    for text in missed {
+        blocks.push(Block::Callout(Callout { kind: CalloutKind::Warning, text }));
+    }
+    let machine = &record.machine;
+    let word = |key: &str| machine[key].as_str().map(ToString::to_string);
+    let mut facts = Vec::new();
+    let mut fact = |name: &str, value: Option<String>, note: &str| {
+        if let Some(value) = value.filter(|v| !v.is_empty()) {
+            facts.push(Fact::new(name, value).note(note));
+        }
+    };
+    fact("processor", word("cpu_model"), "");
+    fact(
+        "cores",
+        machine["cores"].as_u64().map(|n| n.to_string()),
+        "for engine, generator and disk together",
+    );
+    fact("memory", machine["memory_total_bytes"].as_u64().map(|b| Bytes(b).rounded()), "");
+    fact("kernel", word("kernel"), "");
+    fact("runs under", word("virtualisation"), "");
+    fact("clock", word("clock_source"), "");
+    fact(
+        "load average before",
+        machine["load_average"][0].as_f64().map(|l| format!("{l:.2}")),
+        "over one minute",
+    );
+    let spec = &record.spec;
+    fact(
+        "memory of the target",
+        spec.machine.memory.map(|m| m.rounded()),
+        "engine, its cache and its page cache",
+    );
+    fact("engine cache", Some(spec.cache_bytes().rounded()), "as configured");
+    fact(
+        "effective engine cache",
+        Some(spec.effective_cache_bytes().rounded()),
+        "80 %: beyond that WiredTiger evicts",
+    );
+    let path = spec.target.request_path_cpu;
+    let note =
+        "processor time burnt per operation for client, wire and server, which an embedded engine lacks";
+    fact("request path", Some(span::print(path)), note);
+    for (prefix, facts_of) in [("target", &record.target), ("disk", &record.disk)] {
+        for (key, value) in facts_of {
+            let value = value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
+            fact(&format!("{prefix}: {}", key.replace('_', " ")), Some(value), "");
+        }
+    }
+    blocks.push(Block::Facts(facts));
+    Section { id: "environment".into(), title: "Environment".into(), blocks }
+}

@@ -1,0 +1,125 @@
+//! The laboratory's end of the pipe to an agent.
+
+use crate::agent::{Answer, Command, Cut};
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader, Write};
+use std::process::ChildStdin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use tipover_lab::{Child, Group, Launch, Signal};
+
+/// An agent that does not answer for so long is taken for hung: no command needs a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running agent; killed when dropped.
+pub struct AgentProcess {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: Receiver<std::io::Result<String>>,
+}
+
+impl AgentProcess {
+    /// Starts one, in `group` if there is one.
+    pub fn start(group: Option<&Arc<Group>>) -> Result<AgentProcess> {
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.arg(crate::AGENT_VERB);
+        // Arenas per thread would take memory from the page cache under measurement, differently each time.
+        command.env("MALLOC_ARENA_MAX", "2");
+        let mut launch = Launch::new(command).called("agent").pipes();
+        if let Some(group) = group {
+            launch = launch.group(group);
+        }
+        let mut child = launch.start().context("starting the agent")?;
+        let input = child.input();
+        let output = child.output().context("the agent has no output")?;
+        let (send, answers) = channel();
+        std::thread::Builder::new().name("agent-answers".into()).spawn(move || {
+            for line in BufReader::new(output).lines() {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(AgentProcess { child, input, answers })
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a command without waiting for its answer.
+    fn tell(&mut self, command: &Command) -> Result<()> {
+        let mut line = serde_json::to_string(command)?;
+        line.push('\n');
+        let told = match &mut self.input {
+            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.flush()),
+            None => bail!("the agent was already told to end"),
+        };
+        // A broken pipe means that it died; why it died is the better message.
+        if told.is_err() {
+            return Err(self.obituary());
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<Answer> {
+        match self.answers.recv_timeout(PATIENCE) {
+            Ok(line) => match serde_json::from_str(&line?).context("the agent's answer is not one")? {
+                Answer::Failed { reason } => bail!("{reason}"),
+                answer => Ok(answer),
+            },
+            Err(RecvTimeoutError::Timeout) => bail!("the agent did not answer for {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => Err(self.obituary()),
+        }
+    }
+
+    fn obituary(&mut self) -> anyhow::Error {
+        match self.child.wait(Duration::from_secs(5)) {
+            Ok(Some(exit)) => anyhow::anyhow!("the agent {}", exit.explained()),
+            _ => anyhow::anyhow!("the agent closed its output but goes on"),
+        }
+    }
+
+    /// Sends a command and waits for the answer to it.
+    pub fn ask(&mut self, command: &Command) -> Result<Answer> {
+        self.tell(command)?;
+        self.hear()
+    }
+
+    /// Closes an interval.
+    pub fn cut(&mut self) -> Result<Cut> {
+        match self.ask(&Command::Cut)? {
+            Answer::Interval(cut) => Ok(*cut),
+            other => bail!("expected an interval, got {other:?}"),
+        }
+    }
+
+    /// Loads the data; `progress` hears how many records are written.
+    pub fn load(
+        &mut self,
+        threads: u32,
+        mut progress: impl FnMut(u64) -> Result<()>,
+    ) -> Result<tipover_core::target::Facts> {
+        self.tell(&Command::Load { threads })?;
+        loop {
+            match self.hear()? {
+                Answer::Loading { records } => progress(records)?,
+                Answer::Loaded { facts } => return Ok(facts),
+                other => bail!("expected to hear of loading, got {other:?}"),
+            }
+        }
+    }
+
+    /// Ends it in good order: the target is closed. Returns how long that took.
+    pub fn stop(mut self) -> Result<Duration> {
+        let begin = Instant::now();
+        self.ask(&Command::Stop)?;
+        self.input = None;
+        if self.child.wait(PATIENCE)?.is_none() {
+            self.child.stop(Signal::TERM, Duration::from_secs(5))?;
+        }
+        Ok(begin.elapsed())
+    }
+}

@@ -1,0 +1,153 @@
+//! What trials share: the mounted disk and the data sets on it.
+
+use super::agent_process::AgentProcess;
+use super::{Interrupt, Report};
+use crate::agent::{self, Command};
+use crate::clock::Clock;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tipover_core::device;
+use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Filesystem, Spec, TargetKind};
+use tipover_core::target::Facts;
+use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
+
+/// A mounted disk and the data on it. Dropped, everything is unmounted and forgotten.
+pub struct Site {
+    folder: PathBuf,
+    mounted: Option<Mounted>,
+}
+
+struct Mounted {
+    spec: DiskSpec,
+    disk: Disk,
+    loaded: BTreeMap<String, Facts>,
+    calibrations: BTreeMap<String, serde_json::Value>,
+}
+
+impl Site {
+    /// Nothing is mounted yet; disks that keep their bytes in files keep them under `folder`.
+    pub fn new(folder: &Path) -> Site {
+        Site { folder: folder.to_path_buf(), mounted: None }
+    }
+
+    /// The disk of `spec`, mounted and unshaped. One that differs in more than its shape replaces the one before,
+    /// and the data on that are gone.
+    pub fn disk(&mut self, spec: &Spec, report: &dyn Report) -> Result<&Disk> {
+        let wanted = DiskSpec { shape: String::new(), ..spec.disk.clone() };
+        if self.mounted.as_ref().is_none_or(|m| m.spec != wanted) {
+            self.mounted = None;
+            report.doing("mounting the disk");
+            let disk = self.mount(&wanted)?;
+            self.mounted =
+                Some(Mounted { spec: wanted, disk, loaded: BTreeMap::new(), calibrations: BTreeMap::new() });
+        }
+        let mounted = self.mounted.as_ref().expect("mounted above");
+        mounted.disk.set_spec(&device::Spec::default())?;
+        Ok(&mounted.disk)
+    }
+
+    fn mount(&self, spec: &DiskSpec) -> Result<Disk> {
+        let root = rustix::process::geteuid().is_root();
+        let mode = match spec.mode {
+            DiskMode::Block => tipover_disk::Mode::Block,
+            DiskMode::File => tipover_disk::Mode::File,
+            DiskMode::Auto if root => tipover_disk::Mode::Block,
+            DiskMode::Auto => tipover_disk::Mode::File,
+        };
+        let backing = match spec.backing {
+            BackingKind::Memory => BackingChoice::Memory,
+            BackingKind::Disk => BackingChoice::Directory(self.folder.clone()),
+        };
+        let mountpoint = self.folder.join(format!("{}", tipover_lab::Name::fresh()));
+        std::fs::create_dir_all(&self.folder)
+            .with_context(|| format!("creating {}", self.folder.display()))?;
+        Ok(Disk::mount(MountOptions {
+            mode,
+            filesystem: match spec.filesystem {
+                Filesystem::Ext4 => tipover_disk::Filesystem::Ext4,
+                Filesystem::Xfs => tipover_disk::Filesystem::Xfs,
+            },
+            size: spec.size,
+            backing,
+            mountpoint: std::path::absolute(mountpoint)?,
+            spec: device::Spec::default(),
+            readahead: spec.readahead,
+            daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
+        })?)
+    }
+
+    /// The folder with the data of `spec`, loaded now if it was not before, with nothing of it in the page cache;
+    /// and what the target said after loading.
+    pub fn data(
+        &mut self,
+        spec: &Spec,
+        report: &dyn Report,
+        interrupt: &Interrupt,
+    ) -> Result<(PathBuf, Facts)> {
+        self.disk(spec, report)?;
+        let mounted = self.mounted.as_mut().expect("just mounted");
+        let key = data_key(spec);
+        let folder = mounted.disk.path().join(&key);
+        if !mounted.loaded.contains_key(&key) {
+            std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+            report.doing("loading");
+            let (dataset, _) = agent::load_of(spec, 0);
+            let mut agent = AgentProcess::start(None)?;
+            agent.ask(&Command::Start {
+                spec: Box::new(spec.clone()),
+                folder: folder.clone(),
+                seed: 0,
+                origin_ns: Clock::start().origin_ns(),
+            })?;
+            let facts = agent.load(2, |records| {
+                report.share(records as f64 / dataset.records as f64);
+                interrupt.check()
+            })?;
+            agent.stop()?;
+            mounted.loaded.insert(key.clone(), facts);
+        }
+        mounted.disk.drop_caches()?;
+        Ok((folder, mounted.loaded[&key].clone()))
+    }
+
+    /// Calibrates the disk for a shape, once; the disk must be idle. It is unshaped afterwards.
+    pub fn calibrate(&mut self, shape: &device::Spec) -> Result<serde_json::Value> {
+        let mounted = self.mounted.as_mut().context("no disk is mounted")?;
+        let key = shape.to_string();
+        if !mounted.calibrations.contains_key(&key) {
+            let calibration = mounted.disk.calibrate(shape)?;
+            mounted.calibrations.insert(key.clone(), serde_json::to_value(calibration)?);
+            mounted.disk.set_spec(&device::Spec::default())?;
+        }
+        Ok(mounted.calibrations[&key].clone())
+    }
+
+    /// The mounted disk.
+    pub fn mounted(&self) -> Option<&Disk> {
+        self.mounted.as_ref().map(|m| &m.disk)
+    }
+}
+
+/// Names the data that trials can share: whatever decides what is written, and nothing else.
+pub fn data_key(spec: &Spec) -> String {
+    let mut written = spec.clone();
+    written.target.request_path_cpu = Default::default();
+    written.load.sessions = 1;
+    written.disk.shape = String::new();
+    written.trial = Default::default();
+    written.machine = Default::default();
+    written.workload.records = Some(spec.records());
+    written.workload.working_set = None;
+    if spec.target.kind == TargetKind::File {
+        (written.workload.least_read, written.workload.most_read) = Default::default();
+    } else {
+        written.target.wiredtiger.cache = tipover_core::experiment::CacheSize::Auto;
+    }
+    let text = serde_json::to_string(&written).expect("a spec is plain data");
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for byte in text.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("data-{hash:016x}")
+}

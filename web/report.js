@@ -1,0 +1,306 @@
+"use strict";
+// Draws the charts of the page with Plotly.js. Everything else is already in the HTML.
+(() => {
+  const root = document.documentElement;
+  const page = JSON.parse(document.getElementById("page").textContent);
+  const charts = page.sections.flatMap((s) => s.blocks).filter((b) => b.chart).map((b) => b.chart);
+
+  // ---- colours ----
+
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  document.body.append(probe);
+  // A custom property is not resolved until something is painted with it.
+  const colour = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+
+  // The same subject has the same colour and the same marker in every chart of the page.
+  const subjects = [...new Set(charts.flatMap((c) => c.series.map((s) => s.subject)))];
+  const SERIES_COLOURS = 7;
+  const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon"];
+  const of = (subject) => subjects.indexOf(subject);
+  const colourOf = (subject) => colour(subject ? `series-${of(subject) % SERIES_COLOURS}` : "quiet");
+
+  // ---- words and numbers ----
+
+  // Plotly reads some HTML in its labels; ours are plain text.
+  const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+  const axisTitle = (axis) => plain(axis.unit ? `${axis.title}, ${axis.unit}` : axis.title);
+  const digits = (x) => {
+    const decimals = x === 0 ? 0 : Math.max(0, 2 - Math.floor(Math.log10(Math.abs(x))));
+    return x.toLocaleString("en-US", { maximumFractionDigits: Math.min(decimals, 12) });
+  };
+  const tick = (x) => {
+    const [divisor, suffix] = x >= 1e9 ? [1e9, " G"] : x >= 1e6 ? [1e6, " M"] : [1, ""];
+    return (x / divisor).toLocaleString("en-US", { maximumSignificantDigits: 6 }) + suffix;
+  };
+  const place = (x) => (Array.isArray(x) ? x.join(" · ") : typeof x === "number" ? digits(x) : x);
+
+  const hover = (chart, series, point) => {
+    const interval = point.low === undefined ? "" : ` [${digits(point.low)}, ${digits(point.high)}]`;
+    const lines = [
+      series.name + (series.role === "published" ? " (published)" : ""),
+      `${chart.x.title} ${place(point.x)} ${chart.x.unit ?? ""}`,
+      `${chart.y.title} ${digits(point.y)}${interval} ${chart.y.unit ?? ""}`,
+      point.label ?? "",
+    ];
+    return lines.filter((l) => l.trim()).map(plain).join("<br>");
+  };
+
+  // ---- traces ----
+
+  const drawable = (axis, value) => axis.scale !== "log" || value > 0;
+  const DENSE = 60;
+
+  // A published series beside ours of the same subject: one entry in the legend is enough for both.
+  const isTwin = (chart, series) =>
+    series.role === "published" && chart.series.some((s) => s.subject === series.subject && s.role === "ours");
+
+  // What all twins look like, said once.
+  function legendOfTwins(chart) {
+    if (!chart.series.some((s) => isTwin(chart, s))) return [];
+    const ink = colour("quiet");
+    const marker = { color: ink, size: 11, symbol: "circle-open", line: { color: ink, width: 1.75 } };
+    return [{ type: "scatter", mode: "lines+markers", name: "published", x: [null], y: [null], line: { color: ink, width: 1.75, dash: "dot" }, marker, hoverinfo: "skip" }];
+  }
+
+  function trace(chart, series) {
+    const points = series.points.filter((p) => drawable(chart.y, p.y) && drawable(chart.x, p.x));
+    const nested = points.some((p) => Array.isArray(p.x));
+    const x = nested ? [0, 1].map((i) => points.map((p) => p.x[i])) : points.map((p) => p.x);
+    const ink = colourOf(series.subject);
+    const ours = series.role === "ours";
+    const common = {
+      name: plain(series.name),
+      legendgroup: series.subject,
+      showlegend: !isTwin(chart, series),
+      x,
+      y: points.map((p) => p.y),
+      text: points.map((p) => hover(chart, series, p)),
+      textposition: "none",
+      hovertemplate: "%{text}<extra></extra>",
+    };
+    if (points.some((p) => p.low !== undefined)) {
+      // On a log axis a bar that would reach zero ends at the edge of the plot, far below any point.
+      const low = (p) => (p.low === undefined ? p.y : drawable(chart.y, p.low) ? p.low : p.y * 1e-6);
+      common.error_y = {
+        type: "data",
+        symmetric: false,
+        array: points.map((p) => (p.high ?? p.y) - p.y),
+        arrayminus: points.map((p) => p.y - low(p)),
+        color: series.kind.endsWith("bars") ? colour("ink") : ink,
+        thickness: 1.4,
+        width: 4,
+      };
+    }
+    if (series.kind === "bars" || series.kind === "stacked_bars") {
+      const pattern = ours ? undefined : { shape: "/", fgcolor: ink, bgcolor: colour("paper"), size: 6 };
+      const edge = { color: ours ? colour("paper") : ink, width: 1 };
+      return { ...common, type: "bar", marker: { color: ink, line: edge, pattern } };
+    }
+    const dense = points.length >= DENSE;
+    const markers = series.role !== "reference" && !(dense && series.kind === "line");
+    const lines = series.kind === "line";
+    const symbol = MARKERS[Math.max(0, of(series.subject)) % MARKERS.length] + (ours ? "" : "-open");
+    return {
+      ...common,
+      type: "scatter",
+      mode: [lines && "lines", markers && "markers"].filter(Boolean).join("+"),
+      line: { color: ink, width: ours ? 2.25 : 1.75, dash: { ours: "solid", published: "dot", reference: "dash" }[series.role] },
+      marker: { color: ink, size: dense ? 5 : ours ? 8 : 13, symbol, line: { color: ink, width: ours ? 0 : 1.75 } },
+    };
+  }
+
+  // ---- axes ----
+
+  function extent(chart, which) {
+    const values = chart.series.flatMap((s) =>
+      s.points.flatMap((p) => (which === "x" ? [p.x] : [p.y, p.low ?? p.y, p.high ?? p.y])));
+    for (const line of chart.lines ?? []) if (line.on === which) values.push(line.value);
+    const usable = values.filter((v) => typeof v === "number" && drawable(chart[which], v));
+    return usable.length ? [Math.min(...usable), Math.max(...usable)] : undefined;
+  }
+
+  // Whole decades where there are some, 1-2-5 within one or two; never a label such as a lone "5" of unknown decade.
+  function logTicks([low, high]) {
+    const decades = high - low;
+    const every = Math.max(1, Math.ceil(decades / 8));
+    const values = [];
+    for (let e = Math.floor(low); e <= Math.ceil(high); e += every) {
+      for (const m of decades > 2 ? [1] : decades > 1 ? [1, 3] : [1, 2, 5]) values.push(m * 10 ** e);
+    }
+    return values.filter((v) => Math.log10(v) >= low - 1e-9 && Math.log10(v) <= high + 1e-9);
+  }
+
+  // The few places at which something was measured are better ticks than round numbers.
+  function measuredTicks(chart) {
+    const values = [...new Set(chart.series.flatMap((s) => s.points.map((p) => p.x)))].sort((a, b) => a - b);
+    if (values.length < 2 || values.length > 8) return undefined;
+    const length = chart.x.scale === "log" ? Math.log10 : (v) => v;
+    const gap = (length(values.at(-1)) - length(values[0])) / 12;
+    return values.every((v, i) => i === 0 || length(v) - length(values[i - 1]) >= gap) ? values : undefined;
+  }
+
+  function axis(chart, which) {
+    const spec = chart[which];
+    const base = {
+      title: { text: axisTitle(spec), standoff: 10, font: { size: 13, color: colour("quiet") } },
+      gridcolor: colour("grid"),
+      linecolor: colour("rule"),
+      tickcolor: colour("rule"),
+      tickfont: { size: 12, color: colour("quiet") },
+      ticks: "outside",
+      ticklen: 4,
+      zeroline: false,
+      showline: true,
+      automargin: true,
+      fixedrange: false,
+    };
+    if (spec.scale === "category") {
+      const nested = chart.series.some((s) => s.points.some((p) => Array.isArray(p.x)));
+      return { ...base, type: nested ? "multicategory" : "category", showgrid: false, ticks: "", dividercolor: colour("rule") };
+    }
+    const range = extent(chart, which);
+    const places = which === "x" && range ? measuredTicks(chart) : undefined;
+    if (spec.scale === "linear") {
+      const ticks = places && { tickmode: "array", tickvals: places, ticktext: places.map(tick) };
+      return { ...base, type: "linear", rangemode: which === "y" ? "tozero" : "normal", separatethousands: true, ...ticks };
+    }
+    if (!range) return { ...base, type: "log" };
+    const pad = Math.max(0.08, (Math.log10(range[1]) - Math.log10(range[0])) * 0.06);
+    const exponents = [Math.log10(range[0]) - pad, Math.log10(range[1]) + pad];
+    const ticks = places ?? logTicks(exponents);
+    const minor = { dtick: "D1", ticks: "outside", ticklen: 2, tickcolor: colour("rule"), showgrid: true, gridcolor: colour("grid-fine") };
+    return { ...base, type: "log", range: exponents, tickmode: "array", tickvals: ticks, ticktext: ticks.map(tick), minor };
+  }
+
+  // ---- lines and layout ----
+
+  function referenceLines(chart) {
+    const shapes = [];
+    const annotations = [];
+    for (const line of chart.lines ?? []) {
+      const across = line.on === "y";
+      const ink = line.subject ? colourOf(line.subject) : colour("quiet");
+      const at = across ? { x0: 0, x1: 1, xref: "paper", y0: line.value, y1: line.value } : { y0: 0, y1: 1, yref: "paper", x0: line.value, x1: line.value };
+      shapes.push({ type: "line", layer: "below", line: { color: ink, width: 1.25, dash: "dash" }, ...at });
+      const logOf = (which) => (chart[which].scale === "log" ? Math.log10(line.value) : line.value);
+      const label = { text: plain(line.label), showarrow: false, font: { size: 11.5, color: ink }, borderpad: 1 };
+      annotations.push(across
+        ? { ...label, xref: "paper", x: 1, xanchor: "right", y: logOf("y"), yanchor: "bottom" }
+        : { ...label, yref: "paper", y: 1, yanchor: "bottom", x: logOf("x"), xanchor: "auto" });
+    }
+    return { shapes, annotations };
+  }
+
+  function layout(chart) {
+    // The label of an upright line stands between plot and legend.
+    const upright = (chart.lines ?? []).some((l) => l.on === "x");
+    const stacked = chart.series.some((s) => s.kind === "stacked_bars");
+    return {
+      ...referenceLines(chart),
+      xaxis: axis(chart, "x"),
+      yaxis: axis(chart, "y"),
+      barmode: stacked ? "stack" : "group",
+      bargap: 0.25,
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      margin: { l: 56, r: 14, t: upright ? 26 : 10, b: 44 },
+      showlegend: chart.series.length > 1,
+      legend: { orientation: "h", x: 0, xanchor: "left", y: upright ? 1.08 : 1.03, yanchor: "bottom", font: { size: 12.5, color: colour("ink") }, bgcolor: "rgba(0,0,0,0)", traceorder: "normal", itemclick: "toggle", itemdoubleclick: "toggleothers" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("quiet"), activecolor: colour("accent") },
+      hovermode: "closest",
+      hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("rule"), font: { color: colour("ink"), size: 12.5 }, align: "left" },
+      // A finger that scrolls the page must not zoom a chart.
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    };
+  }
+
+  const config = {
+    responsive: false, // It would watch the window only; a chart also changes when its neighbours do. See below.
+    displaylogo: false,
+    displayModeBar: "hover",
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+    toImageButtonOptions: { format: "svg" },
+    showLink: false,
+    showSendToCloud: false,
+    showEditInChartStudio: false,
+    plotlyServerURL: "",
+    topojsonURL: "",
+    doubleClick: "reset",
+  };
+
+  async function draw(chart) {
+    try {
+      const traces = [...chart.series.map((s) => trace(chart, s)), ...legendOfTwins(chart)];
+      await Plotly.react(chart.id, traces, layout(chart), config);
+      return 1;
+    } catch (e) {
+      tipoverFailed(`chart ${chart.title}: ${e}`);
+      return 0;
+    }
+  }
+
+  // All at once and not one after the other: the printer does not wait.
+  async function drawAll() {
+    const drawn = await Promise.all(charts.map(draw));
+    root.dataset.requests = String(performance.getEntriesByType("resource").length);
+    root.dataset.charts = `${drawn.reduce((sum, n) => sum + n, 0)}/${charts.length}`;
+  }
+
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (target.data && target.clientWidth !== target._fullLayout.width) Plotly.Plots.resize(target);
+    }
+  });
+
+  // ---- theme ----
+
+  const button = document.getElementById("theme");
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
+  const nameButton = () => {
+    button.hidden = false;
+    button.textContent = isDark() ? "Light theme" : "Dark theme";
+  };
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    nameButton();
+    drawAll();
+  });
+  systemDark.addEventListener("change", () => {
+    nameButton();
+    drawAll();
+  });
+  // Paper is white, whatever the screen was.
+  let onScreen;
+  addEventListener("beforeprint", () => {
+    onScreen = root.dataset.theme;
+    root.dataset.theme = "light";
+    drawAll();
+  });
+  addEventListener("afterprint", () => {
+    if (onScreen) root.dataset.theme = onScreen;
+    else delete root.dataset.theme;
+    drawAll();
+  });
+
+  // ---- navigation ----
+
+  const links = new Map([...document.querySelectorAll("nav a")].map((a) => [a.hash.slice(1), a]));
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((e) => e.isIntersecting)) {
+      for (const [id, link] of links) {
+        if (id === entry.target.id) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      }
+    }
+  }, { rootMargin: "-10% 0px -80% 0px" });
+  document.querySelectorAll("main > section").forEach((s) => watcher.observe(s));
+
+  nameButton();
+  drawAll().then(() => charts.forEach((c) => sizes.observe(document.getElementById(c.id))));
+})();

@@ -1,0 +1,70 @@
+//! Makes a fresh machine able to build, run and test Tipover. Running it again does nothing and says so.
+
+mod packages;
+mod third_party;
+
+use anyhow::{Result, bail};
+
+use crate::process::Step;
+use crate::workspace::Workspace;
+
+/// What the machine is set up for. Each purpose includes the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Purpose {
+    /// Compiling: third-party sources and what fetches and compiles them.
+    Sources,
+    /// Running experiments: file systems and FUSE.
+    Demo,
+    /// The tests: also a browser for the report.
+    Tests,
+}
+
+impl Purpose {
+    /// Reads the flags of `setup`.
+    pub fn from_flags(flags: &[String]) -> Result<Purpose> {
+        let mut purpose = Purpose::Demo;
+        for flag in flags {
+            purpose = match flag.as_str() {
+                "--tests" => Purpose::Tests,
+                "--sources" => Purpose::Sources,
+                other => bail!("setup knows --tests and --sources, not `{other}`"),
+            };
+        }
+        Ok(purpose)
+    }
+}
+
+/// Sources are required: without them nothing compiles. A system package that cannot be installed is not:
+/// Tipover then does what the machine allows and says what is missing, so setup prints the remedy and
+/// goes on.
+pub fn set_up(workspace: &Workspace, purpose: Purpose) -> Result<()> {
+    let step = Step::begin("system packages");
+    packages::install_missing(purpose)?;
+    step.done();
+
+    for source in third_party::SOURCES {
+        let step = Step::begin(&format!("{} {}", source.project, source.version));
+        third_party::fetch(workspace, source)?;
+        step.done();
+    }
+    if purpose >= Purpose::Demo {
+        packages::check_fuse_device();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_choose_the_purpose() {
+        let read = |flags: &[&str]| {
+            Purpose::from_flags(&flags.iter().map(|flag| flag.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&[]).unwrap(), Purpose::Demo);
+        assert_eq!(read(&["--tests"]).unwrap(), Purpose::Tests);
+        assert_eq!(read(&["--sources"]).unwrap(), Purpose::Sources);
+        assert!(read(&["--test"]).unwrap_err().to_string().contains("--tests"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Third-party sources: fetched with pinned hashes, staged, and renamed into place when they are whole.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::packages::python_with_pip;
+use crate::process::run;
+use crate::workspace::Workspace;
+
+/// Something that we build against or embed, but do not keep in the repository.
+pub struct Source {
+    /// Its name in the Python package index.
+    pub project: &'static str,
+    /// Pinned, and part of the folder's name, so that two versions never mix.
+    pub version: &'static str,
+    file_name: &'static str,
+    sha256: &'static str,
+    /// What of the archive to unpack, in the words of `fetch.py`.
+    unpack: &'static [&'static str],
+    /// One file that must be there afterwards.
+    proof: &'static str,
+}
+
+/// Of WiredTiger's source distribution the tests stay behind, but for the library that wtperf, the peer of
+/// our bench, is built with. Of Plotly's wheel we want only the browser library and its licence.
+pub const SOURCES: &[Source] = &[
+    Source {
+        project: "wiredtiger",
+        version: "11.3.1",
+        file_name: "wiredtiger-11.3.1.tar.gz",
+        sha256: "95052d1b6fc06921dd617aafa1ba2a773d8dbbbf2eb74f77147290a630e598d0",
+        unpack: &["--strip", "1", "--except", "test", "--except", "bench/workgen", "--keep", "test/utility"],
+        proof: "src/include/wiredtiger.in",
+    },
+    Source {
+        project: "plotly",
+        version: "7.1.0",
+        file_name: "plotly-7.1.0-py3-none-any.whl",
+        sha256: "dbb7fa18afce40d0a8e80d1bf162eceb3faa0ce5a77fe741ad09a74cf78f53f3",
+        unpack: &["--strip", "2", "--only", "plotly.min.js", "--only", "LICENSE.txt"],
+        proof: "plotly.min.js",
+    },
+];
+
+/// Written last into a staged folder: which archive the folder was made of, and how.
+const STAMP: &str = ".fetched";
+const ATTEMPTS: u32 = 3;
+
+/// The hash, and the way of unpacking: a change of either makes an old folder stale.
+fn stamp_of(source: &Source) -> String {
+    format!("sha256:{}\n{}\n", source.sha256, source.unpack.join(" "))
+}
+
+fn is_in_place(folder: &Path, source: &Source) -> bool {
+    fs::read_to_string(folder.join(STAMP)).is_ok_and(|stamp| stamp == stamp_of(source))
+        && folder.join(source.proof).is_file()
+}
+
+/// Brings one source into `third_party/<project>-<version>`, or leaves what is already there.
+pub fn fetch(workspace: &Workspace, source: &Source) -> Result<()> {
+    let parent = workspace.path("third_party");
+    let folder = parent.join(format!("{}-{}", source.project, source.version));
+    if is_in_place(&folder, source) {
+        println!("    already in {}", relative(workspace, &folder));
+        return Ok(());
+    }
+    let python = python_with_pip().context(
+        "Python has no pip, which fetches the sources; install it with: sudo apt-get install python3-pip",
+    )?;
+    let staging = parent.join(format!(".staging-{}-{}", source.project, std::process::id()));
+    let outcome = stage_and_rename(&fetcher(workspace, python), source, &staging, &folder);
+    // The archive is no longer needed, and half a download must not be mistaken for one.
+    let _ = fs::remove_dir_all(&staging);
+    outcome?;
+    println!("    now in {}", relative(workspace, &folder));
+    Ok(())
+}
+
+fn stage_and_rename(fetcher: &Fetcher, source: &Source, staging: &Path, folder: &Path) -> Result<()> {
+    let unpacked = staging.join("unpacked");
+    fs::create_dir_all(&unpacked).with_context(|| format!("cannot create {}", unpacked.display()))?;
+    download(fetcher, source, staging)?;
+
+    let mut command = fetcher();
+    command.arg("unpack").arg(staging.join(source.file_name)).arg(&unpacked).args(source.unpack);
+    run(command).with_context(|| format!("cannot unpack {}", source.file_name))?;
+    if !unpacked.join(source.proof).is_file() {
+        bail!("{} holds no {}; is its layout another one than expected?", source.file_name, source.proof);
+    }
+    fs::write(unpacked.join(STAMP), stamp_of(source))?;
+    if folder.exists() {
+        fs::rename(folder, staging.join("stale")).context("cannot move the stale folder away")?;
+    }
+    match fs::rename(&unpacked, folder) {
+        // Another setup was faster; what it put there is the same.
+        Err(_) if is_in_place(folder, source) => Ok(()),
+        renamed => renamed.with_context(|| format!("cannot rename into {}", folder.display())),
+    }
+}
+
+/// A network fails for moments, so we try again; after a wrong hash too: it may be a proxy's error page.
+fn download(fetcher: &Fetcher, source: &Source, staging: &Path) -> Result<()> {
+    for attempt in 1..=ATTEMPTS {
+        let mut command = fetcher();
+        command
+            .args(["download", source.project, source.version, source.file_name, source.sha256])
+            .arg(staging);
+        match run(command) {
+            Ok(()) => return Ok(()),
+            Err(_) if attempt < ATTEMPTS => {
+                println!("    attempt {attempt} of {ATTEMPTS} failed; trying again");
+                std::thread::sleep(Duration::from_secs(u64::from(attempt) * 2));
+            }
+            Err(_) => {}
+        }
+    }
+    bail!(
+        "could not fetch {} in {ATTEMPTS} attempts; is the package index reachable? \
+         `python3 -m pip config list` shows which one this machine uses; PIP_INDEX_URL, PIP_PROXY and \
+         PIP_CERT change it",
+        source.file_name
+    )
+}
+
+/// Makes a command that runs `fetch.py`.
+type Fetcher<'a> = dyn Fn() -> Command + 'a;
+
+fn fetcher<'a>(workspace: &'a Workspace, python: &'a str) -> impl Fn() -> Command + 'a {
+    move || {
+        let mut command = workspace.command(python);
+        command.arg(workspace.path("xtask/src/setup/fetch.py"));
+        command
+    }
+}
+
+fn relative(workspace: &Workspace, path: &Path) -> String {
+    path.strip_prefix(&workspace.root).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_counts_only_with_its_stamp_and_its_proof() {
+        let folder = std::env::temp_dir().join(format!("xtask-stamp-{}", std::process::id()));
+        let source = &SOURCES[1];
+        fs::create_dir_all(&folder).unwrap();
+        assert!(!is_in_place(&folder, source));
+        fs::write(folder.join(source.proof), "x").unwrap();
+        assert!(!is_in_place(&folder, source), "a file without a stamp may be half of it");
+        fs::write(folder.join(STAMP), stamp_of(&SOURCES[0])).unwrap();
+        assert!(!is_in_place(&folder, source), "the stamp of another archive");
+        fs::write(folder.join(STAMP), stamp_of(source)).unwrap();
+        assert!(is_in_place(&folder, source));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn every_pin_is_a_whole_hash() {
+        for source in SOURCES {
+            assert_eq!(source.sha256.len(), 64, "{}", source.project);
+            assert!(source.file_name.contains(source.version), "{}", source.project);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `make test`: the cheap rules, every bench in miniature, every test; then what was skipped, loudly.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Step, cargo_program, shown};
+use crate::workspace::Workspace;
+use crate::{lint, setup};
+
+/// Skips that a build machine may have. Every other one fails the run there: a test that never runs
+/// protects nothing. A reason is matched by a part of its text.
+const ALLOWED_SKIPS: &[(&str, &str)] = &[
+    ("go-ycsb", "the peer of the generator's bench needs a Go toolchain, which setup does not install"),
+    ("not on a block device", "a container's temporary folder may be an overlay, or memory"),
+];
+
+/// What the run of a test command showed.
+#[derive(Default, Debug, PartialEq)]
+struct Tally {
+    suites: u64,
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    skips: Vec<String>,
+}
+
+impl Tally {
+    /// Takes note of one line of output.
+    fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.suites += 1;
+            self.passed += number_before(result, " passed");
+            self.failed += number_before(result, " failed");
+            self.ignored += number_before(result, " ignored");
+        } else if line.starts_with("SKIPPED:") && !self.skips.iter().any(|known| known == line) {
+            self.skips.push(line.to_string());
+        }
+    }
+}
+
+fn number_before(line: &str, word: &str) -> u64 {
+    let before = line.split(word).next().unwrap_or_default();
+    before
+        .rsplit(|letter: char| !letter.is_ascii_digit())
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0)
+}
+
+fn is_allowed(skip: &str) -> bool {
+    ALLOWED_SKIPS.iter().any(|(part, _)| skip.contains(part))
+}
+
+/// Runs everything. Nothing stops at the first failure: one run shows all of them.
+pub fn test(workspace: &Workspace, filters: &[String]) -> Result<()> {
+    setup::set_up(workspace, setup::Purpose::Tests)?;
+    let mut failures = Vec::new();
+    let mut tally = Tally::default();
+    if filters.is_empty() {
+        if let Err(error) = lint::cheap_rules(workspace) {
+            failures.push(format!("{error:#}"));
+        }
+        failures.extend(benches_in_miniature(workspace, &mut tally)?);
+    }
+
+    let step = Step::begin("tests");
+    // `--show-output` also shows what passing tests print: a test that skips itself passes.
+    let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast", "--"];
+    arguments.push("--show-output");
+    arguments.extend(filters.iter().map(String::as_str));
+    if let Err(error) = watched(workspace, &arguments, &mut tally) {
+        failures.push(format!("{error:#}"));
+    }
+    step.done();
+    conclude(&tally, failures)
+}
+
+/// A bench has no harness; `--test` makes it run tiny, so that it cannot rot between two full runs.
+fn benches_in_miniature(workspace: &Workspace, tally: &mut Tally) -> Result<Option<String>> {
+    let benches = workspace.benches()?;
+    if benches.is_empty() {
+        return Ok(None);
+    }
+    let step = Step::begin("benches in miniature");
+    let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast"];
+    for bench in &benches {
+        arguments.extend(["--bench", bench.name.as_str()]);
+    }
+    arguments.extend(["--", "--test"]);
+    let outcome = watched(workspace, &arguments, tally);
+    step.done();
+    Ok(outcome.err().map(|error| format!("{error:#}")))
+}
+
+/// Runs cargo, passes its output on, and takes note of it.
+fn watched(workspace: &Workspace, arguments: &[&str], tally: &mut Tally) -> Result<()> {
+    let mut command = workspace.command(cargo_program());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let shown = shown(&command);
+    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let output = child.stdout.take().context("the output was piped")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        tally.read(&String::from_utf8_lossy(&line));
+        let mut ours = std::io::stdout().lock();
+        ours.write_all(&line)?;
+        ours.write_all(b"\n")?;
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{shown}` ended with {status}");
+    }
+    Ok(())
+}
+
+fn conclude(tally: &Tally, mut failures: Vec<String>) -> Result<()> {
+    let Tally { suites, passed, failed, ignored, skips } = tally;
+    println!("\n==> {suites} suites: {passed} passed, {failed} failed, {ignored} ignored");
+    for skip in skips {
+        let why = if is_allowed(skip) {
+            "may be skipped on a build machine"
+        } else {
+            "must run on a build machine"
+        };
+        println!("    {skip}  [{why}]");
+    }
+    let forbidden = skips.iter().filter(|skip| !is_allowed(skip)).count();
+    if forbidden > 0 && std::env::var("CI").is_ok_and(|value| value == "true" || value == "1") {
+        failures.push(format!("{forbidden} tests were skipped that must run on a build machine (CI is set)"));
+    }
+    if failures.is_empty() {
+        println!("==> everything held");
+        return Ok(());
+    }
+    bail!("\n  - {}", failures.join("\n  - "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed_and_skips_collected_once() {
+        let mut tally = Tally::default();
+        tally.read(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        );
+        tally.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.read("SKIPPED: no /dev/fuse");
+        tally.read("   SKIPPED: no /dev/fuse");
+        tally.read("a test named SKIPPED: not at the start");
+        let skips = vec!["SKIPPED: no /dev/fuse".to_string()];
+        assert_eq!(tally, Tally { suites: 2, passed: 15, failed: 2, ignored: 1, skips });
+    }
+
+    #[test]
+    fn only_explained_skips_are_allowed() {
+        assert!(is_allowed("SKIPPED: go-ycsb is not installed"));
+        assert!(!is_allowed("SKIPPED: no /dev/fuse"));
+    }
+
+    #[test]
+    fn a_failure_is_never_swallowed() {
+        assert!(conclude(&Tally::default(), Vec::new()).is_ok());
+        let error = conclude(&Tally::default(), vec!["clippy".to_string()]).unwrap_err();
+        assert!(error.to_string().contains("clippy"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Which module may see which, inside the crates where the compiler does not say.
+
+use super::code::{is_word_letter, line_at, without_comments_and_strings, words};
+use super::{File, Finding};
+
+/// The binary's rooms, top to bottom: `command -> runner -> trial -> drive, probe, store` and
+/// `report -> study -> store`. A module may use what stands in its row and nothing else.
+const BINARY: &[(&str, &[&str])] = &[
+    ("main", &["command"]),
+    (
+        "command",
+        &["runner", "trial", "agent", "machine", "drive", "probe", "report", "study", "store", "clock"],
+    ),
+    ("runner", &["trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    ("trial", &["agent", "machine", "drive", "probe", "store", "clock"]),
+    // The load generator's process: a trial talks to it, and it drives.
+    ("agent", &["drive", "probe", "clock"]),
+    // What the machine is and can do.
+    ("machine", &["probe"]),
+    ("report", &["study", "store"]),
+    ("study", &["store"]),
+    ("drive", &["clock"]),
+    ("probe", &["clock"]),
+    ("store", &[]),
+    ("clock", &[]),
+];
+
+/// The systems that are measured; one never sees another.
+const TARGETS: &[&str] = &["null", "file", "wiredtiger", "mongodb", "postgres", "mysql", "guilty"];
+
+/// The modules of the binary see each other only along [`BINARY`].
+pub fn binary(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let rooms: Vec<&str> = BINARY.iter().map(|(room, _)| *room).collect();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let Some(inside) = file.path.strip_prefix("crates/tipover/src/") else { continue };
+        let room = room_of(inside);
+        let Some((_, allowed)) = BINARY.iter().find(|(known, _)| *known == room) else {
+            findings.push(Finding::about(
+                &file.path,
+                format!("`{room}` needs a row in the table of rooms (xtask)"),
+            ));
+            continue;
+        };
+        for (used, line) in uses(inside, file.text(), &rooms) {
+            if used != room && !allowed.contains(&used.as_str()) {
+                findings.push(Finding::at(&file.path, line, format!("`{room}` must not see `{used}`")));
+            }
+        }
+    }
+    findings
+}
+
+/// No target uses another one.
+pub fn targets(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let Some(inside) = file.path.strip_prefix("crates/targets/src/") else { continue };
+        let target = room_of(inside);
+        if !TARGETS.contains(&target) {
+            continue;
+        }
+        for (used, line) in uses(inside, file.text(), TARGETS) {
+            if used != target {
+                findings.push(Finding::at(
+                    &file.path,
+                    line,
+                    format!("target `{target}` must not see target `{used}`"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// The top-level module that a file belongs to.
+fn room_of(inside: &str) -> &str {
+    inside.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+}
+
+/// Which of the known top-level modules a file names, by `crate::` or by enough `super::`, and where.
+fn uses(inside: &str, text: &str, known: &[&str]) -> Vec<(String, usize)> {
+    let code = without_comments_and_strings(text);
+    let to_root = "super::".repeat(depth_of(inside));
+    let mut found = Vec::new();
+    let absolute = words(&code, "crate").map(|position| (position, "crate::"));
+    // `super::super::` counts from its first word, so a longer chain must not be read from its middle.
+    let starts = words(&code, "super").filter(|position| !code[..*position].ends_with("super::"));
+    for (position, root) in absolute.chain(starts.map(|position| (position, to_root.as_str()))) {
+        for path in paths_at(&code[position..]) {
+            let first = path.strip_prefix(root).and_then(|rest| rest.split("::").next()).unwrap_or_default();
+            if !root.is_empty() && known.contains(&first) {
+                found.push((first.to_string(), line_at(&code, position)));
+            }
+        }
+    }
+    found
+}
+
+/// How many `super::` lead from a file's module to the crate's root.
+fn depth_of(inside: &str) -> usize {
+    let parts = inside.trim_end_matches(".rs").split('/').collect::<Vec<_>>();
+    match parts.as_slice() {
+        ["main" | "lib"] => 0,
+        [folders @ .., "mod"] => folders.len(),
+        all => all.len(),
+    }
+}
+
+/// The paths that begin here, with groups spelt out: `a::{b, c::{d, e}}` is `a::b`, `a::c::d` and `a::c::e`.
+pub fn paths_at(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    read_path(code, "", &mut found);
+    found
+}
+
+/// Reads one path, writes it down, and returns what follows it.
+fn read_path<'a>(code: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
+    let mut path = prefix.to_string();
+    let mut rest = code.trim_start();
+    loop {
+        let name_end = rest.find(|letter| !is_word_letter(letter)).unwrap_or(rest.len());
+        path.push_str(&rest[..name_end]);
+        rest = &rest[name_end..];
+        let Some(after) = rest.trim_start().strip_prefix("::") else { break };
+        path.push_str("::");
+        rest = after.trim_start();
+        if let Some(group) = rest.strip_prefix('{') {
+            return read_group(group, &path, found);
+        }
+    }
+    found.push(path);
+    rest
+}
+
+fn read_group<'a>(group: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
+    let mut rest = group;
+    loop {
+        rest = read_path(rest, prefix, found);
+        let Some(end) = rest.find([',', '}']) else { return "" };
+        let closes = rest[end..].starts_with('}');
+        rest = &rest[end + 1..];
+        if closes {
+            return rest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_spelt_out() {
+        assert_eq!(paths_at("std::time::Instant::now()"), ["std::time::Instant::now"]);
+        assert_eq!(
+            paths_at("crate::{a, b::{c, d as e}, f};"),
+            ["crate::a", "crate::b::c", "crate::b::d", "crate::f"]
+        );
+        assert_eq!(paths_at("crate::a::*;"), ["crate::a::"]);
+    }
+
+    #[test]
+    fn the_designed_flow_is_acquitted() {
+        let files = [
+            File::of(
+                "crates/tipover/src/main.rs",
+                "mod command; mod store;\nfn main() { crate::command::run() }",
+            ),
+            File::of("crates/tipover/src/command/run.rs", "use crate::{runner::Runner, report};"),
+            File::of("crates/tipover/src/trial.rs", "use crate::probe::Probe;\nuse super::store;"),
+            File::of("crates/tipover/src/report/page.rs", "use super::chart;\nuse crate::report::words;"),
+        ];
+        assert_eq!(binary(&files), []);
+    }
+
+    #[test]
+    fn a_flow_against_the_direction_is_convicted() {
+        let convicted = |path: &str, text: &str| binary(&[File::of(path, text)]).len();
+        assert_eq!(convicted("crates/tipover/src/store.rs", "use crate::trial::Trial;"), 1);
+        assert_eq!(convicted("crates/tipover/src/store.rs", "use super::trial::Trial;"), 1);
+        assert_eq!(convicted("crates/tipover/src/report/page.rs", "fn f() { crate::runner::go() }"), 1);
+        assert_eq!(convicted("crates/tipover/src/report/page.rs", "use super::super::trial;"), 1);
+        assert_eq!(convicted("crates/tipover/src/study/mod.rs", "use crate::{store, report::page};"), 1);
+        assert_eq!(convicted("crates/tipover/src/helper.rs", ""), 1);
+        assert_eq!(convicted("crates/tipover/src/store.rs", "// crate::trial in words"), 0);
+    }
+
+    #[test]
+    fn one_target_never_sees_another() {
+        let convicted = |path: &str, text: &str| targets(&[File::of(path, text)]).len();
+        assert_eq!(convicted("crates/targets/src/null.rs", "use crate::file::File;"), 1);
+        assert_eq!(convicted("crates/targets/src/wiredtiger/mod.rs", "use super::null::Null;"), 1);
+        assert_eq!(convicted("crates/targets/src/wiredtiger/mod.rs", "use crate::document::Document;"), 0);
+        assert_eq!(convicted("crates/targets/src/lib.rs", "pub use crate::null::Null;"), 0);
+    }
+}
