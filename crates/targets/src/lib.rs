@@ -22,7 +22,7 @@ use tipover_core::target::{Target, TargetError};
 /// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes a new,
 /// empty target; one that was used before is recovered.
 pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError> {
-    let target: Box<dyn Target> = match spec.target.kind {
+    Ok(match spec.target.kind {
         TargetKind::Null => Box::new(Null),
         TargetKind::File => Box::new(FileTarget::new(folder)),
         #[cfg(feature = "wiredtiger")]
@@ -34,9 +34,5 @@ pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError>
                 "this binary was built without it; build with --features wiredtiger",
             ));
         }
-    };
-    Ok(match spec.target.request_path_cpu {
-        path if path.is_zero() => target,
-        path => Box::new(RequestPath::new(target, path)),
     })
 }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
@@ -19,6 +20,7 @@ pub struct RequestPath {
     target: Box<dyn Target>,
     cost: Duration,
     rounds: u64,
+    burns: AtomicBool,
 }
 
 /// A chain of dependent multiplications that no compiler shortens and no other thread slows down.
@@ -32,8 +34,11 @@ fn burn(rounds: u64) {
 }
 
 impl RequestPath {
-    /// Puts a path of `cost` before `target`. Takes about 20 ms to learn how fast this processor is.
+    /// Puts a path of `cost` before `target`; zero for none. Takes about 20 ms to learn how fast this processor is.
     pub fn new(target: Box<dyn Target>, cost: Duration) -> Self {
+        if cost.is_zero() {
+            return RequestPath { target, cost, rounds: 0, burns: AtomicBool::new(false) };
+        }
         const TRY: u64 = 100_000;
         // The fastest of many short runs is the one that nobody interrupted.
         let fastest = (0..100)
@@ -45,7 +50,12 @@ impl RequestPath {
             .min()
             .unwrap_or_default();
         let rounds = (cost.as_secs_f64() / fastest.as_secs_f64().max(1e-9) * TRY as f64) as u64;
-        RequestPath { target, cost, rounds }
+        RequestPath { target, cost, rounds, burns: AtomicBool::new(true) }
+    }
+
+    /// Switches the path on or off for all sessions; a warm-up need not go through it.
+    pub fn burn(&self, on: bool) {
+        self.burns.store(on && self.rounds > 0, Ordering::Relaxed);
     }
 }
 
@@ -65,7 +75,7 @@ impl Target for RequestPath {
         self.target.settle()
     }
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        Ok(Box::new(PathSession { session: self.target.open(dataset)?, rounds: self.rounds }))
+        Ok(Box::new(PathSession { session: self.target.open(dataset)?, path: self }))
     }
     fn metrics(&self) -> Vec<Metric> {
         self.target.metrics()
@@ -77,13 +87,15 @@ impl Target for RequestPath {
 
 struct PathSession<'a> {
     session: Box<dyn Session + 'a>,
-    rounds: u64,
+    path: &'a RequestPath,
 }
 
 impl Session for PathSession<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
-        std::thread::yield_now();
-        burn(self.rounds);
+        if self.path.burns.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+            burn(self.path.rounds);
+        }
         self.session.execute(op)
     }
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tipover_core::experiment::{Spec, WorkloadKind};
 use tipover_core::measure::LatencyText;
 use tipover_core::metric::{Metric, Sample};
@@ -19,6 +20,7 @@ use tipover_core::op::Failure;
 use tipover_core::target::{Facts, Target};
 use tipover_core::units::Tick;
 use tipover_core::workload::{Dataset, RandomReads, Workload, Ycsb};
+use tipover_targets::RequestPath;
 
 /// What an agent is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,6 +44,13 @@ pub enum Command {
     },
     /// Start the sessions.
     Run,
+    /// Change how fast sessions go on; only while they run.
+    Pace {
+        /// Pause after each operation in nanoseconds; 0 for a closed loop at full speed.
+        think_ns: u64,
+        /// Whether the request path is burnt.
+        request_path: bool,
+    },
     /// Close an interval and report it.
     Cut,
     /// Stop the sessions.
@@ -73,7 +82,7 @@ pub enum Answer {
         /// Read back from the target.
         facts: Facts,
     },
-    /// To `Run`.
+    /// To `Run` and `Pace`.
     Running,
     /// To `Cut`.
     Interval(Box<Cut>),
@@ -145,7 +154,7 @@ pub fn serve() -> Result<()> {
     let (dataset, workload) = load_of(&spec, seed);
     let generator_cost_ns = drive::generator_cost_ns(&dataset, workload.as_ref());
     let target = match tipover_targets::start(&spec, &folder) {
-        Ok(target) => target,
+        Ok(target) => RequestPath::new(target, spec.target.request_path_cpu),
         Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
     };
     let facts = target.facts()?;
@@ -154,26 +163,30 @@ pub fn serve() -> Result<()> {
     while let Some(command) = next()? {
         match command {
             Command::Load { threads } => {
-                if let Err(error) = load(target.as_ref(), &dataset, threads) {
+                if let Err(error) = load(&target, &dataset, threads) {
                     return answer(&Answer::Failed { reason: format!("{error:#}") });
                 }
                 answer(&Answer::Loaded { facts: target.facts()? })?;
             }
             Command::Run => {
                 let sessions = spec.load.sessions;
-                let run =
-                    drive::run(target.as_ref(), &dataset, workload.as_ref(), sessions, clock, |sessions| {
-                        prefer_this_thread();
-                        answer(&Answer::Running)?;
-                        loop {
-                            match next()? {
-                                Some(Command::Cut) => answer(&cut(sessions, target.as_ref(), &clock)?)?,
-                                Some(Command::Halt) => return Ok(true),
-                                None => return Ok(false),
-                                Some(other) => bail!("{other:?} cannot be done while sessions run"),
+                let run = drive::run(&target, &dataset, workload.as_ref(), sessions, clock, |sessions| {
+                    prefer_this_thread();
+                    answer(&Answer::Running)?;
+                    loop {
+                        match next()? {
+                            Some(Command::Cut) => answer(&cut(sessions, &target, &clock)?)?,
+                            Some(Command::Pace { think_ns, request_path }) => {
+                                sessions.think(Duration::from_nanos(think_ns));
+                                target.burn(request_path);
+                                answer(&Answer::Running)?;
                             }
+                            Some(Command::Halt) => return Ok(true),
+                            None => return Ok(false),
+                            Some(other) => bail!("{other:?} cannot be done while sessions run"),
                         }
-                    });
+                    }
+                });
                 match run {
                     Ok(Ok(true)) => answer(&Answer::Stopped)?,
                     Ok(Ok(false)) => return Ok(()),

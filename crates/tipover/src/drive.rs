@@ -8,7 +8,8 @@ use crate::clock::Clock;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tipover_core::measure::Latencies;
 use tipover_core::op::{Failure, Outcome, Timing};
 use tipover_core::target::{Target, TargetError};
@@ -52,9 +53,16 @@ pub struct Sessions {
     clock: Clock,
     last_cut: Mutex<Tick>,
     stop: AtomicBool,
+    /// Pause of a session after each operation, in nanoseconds.
+    think_ns: AtomicU64,
 }
 
 impl Sessions {
+    /// From now on every session pauses for so long after each operation.
+    pub fn think(&self, time: Duration) {
+        self.think_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// Closes the interval that began at the last cut.
     pub fn cut(&self) -> Tally {
         let mut last_cut = self.last_cut.lock();
@@ -97,6 +105,7 @@ pub fn run<R>(
         clock,
         last_cut: Mutex::new(clock.now()),
         stop: AtomicBool::new(false),
+        think_ns: AtomicU64::new(0),
     };
     let opened = Barrier::new(sessions as usize + 1);
     let failed: Mutex<Option<TargetError>> = Mutex::new(None);
@@ -121,6 +130,10 @@ pub fn run<R>(
                     while !state.stop.load(Ordering::Relaxed) {
                         one(state, index, workload, session.as_mut(), number);
                         number += u64::from(sessions);
+                        let think = state.think_ns.load(Ordering::Relaxed);
+                        if think > 0 {
+                            std::thread::sleep(Duration::from_nanos(think));
+                        }
                     }
                 }
             };
@@ -192,8 +205,6 @@ pub fn generator_cost_ns(dataset: &Dataset, workload: &dyn Workload) -> f64 {
 mod tests {
     use super::*;
     use std::ops::Range;
-    use std::sync::atomic::AtomicU64;
-    use std::time::Duration;
     use tipover_core::metric::Metric;
     use tipover_core::op::{Op, OpKind};
     use tipover_core::target::{Facts, Session};

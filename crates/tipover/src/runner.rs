@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{BackingKind, DiskMode, Experiment, Filesystem, Trial};
-use tipover_core::record::Verdict;
+use tipover_core::record::{Record, Verdict};
 use tipover_core::units::{Bytes, span};
 
 /// What became of a run.
@@ -24,6 +24,29 @@ pub struct Tally {
     pub invalid: usize,
     /// Of the ones carried out now, those that failed.
     pub failed: usize,
+}
+
+impl Tally {
+    fn count(&mut self, verdict: &Verdict) {
+        self.measured += 1;
+        match verdict {
+            Verdict::Valid => {}
+            Verdict::Invalid { .. } => self.invalid += 1,
+            Verdict::Failed { .. } => self.failed += 1,
+        }
+    }
+}
+
+/// A trial's result in half a line.
+fn outcome(record: &Record) -> String {
+    match &record.verdict {
+        Verdict::Valid => {
+            let throughput = record.measured.as_ref().map_or(0.0, |m| m.throughput());
+            format!("{} operations/s", tipover_core::units::significant(throughput, 4))
+        }
+        Verdict::Invalid { reasons } => format!("not valid: {}", reasons.join("; ")),
+        Verdict::Failed { reason } => format!("failed: {reason}"),
+    }
 }
 
 /// Memory and disk space that `experiment` takes at its peak, and what else it wants of the machine.
@@ -96,9 +119,15 @@ pub fn run(
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
     let mut site = Site::new(work);
-    for trial in &missing {
+    let mut missing = missing;
+    while !missing.is_empty() {
         interrupt.check()?;
-        progress.begin(trial);
+        let (together, others): (Vec<_>, Vec<_>) = {
+            let first = missing[0].clone();
+            missing.into_iter().partition(|trial| trial::share_warm_up(&first, trial))
+        };
+        missing = others;
+        progress.begin(&together);
         let surroundings = Surroundings {
             experiment: &experiment.name,
             seed: experiment.seed,
@@ -108,26 +137,19 @@ pub fn run(
             report: &progress,
             interrupt,
         };
-        let (record, series) = trial::carry_out(&mut site, trial, &surroundings)?;
-        store.keep(trial, &record, &series)?;
-        tally.measured += 1;
-        let outcome = match &record.verdict {
-            Verdict::Valid => {
-                let throughput = record.measured.as_ref().map_or(0.0, |m| m.throughput());
-                format!("{} operations/s", tipover_core::units::significant(throughput, 4))
-            }
-            Verdict::Invalid { reasons } => {
-                tally.invalid += 1;
-                format!("not valid: {}", reasons.join("; "))
-            }
-            Verdict::Failed { reason } => {
-                tally.failed += 1;
-                format!("failed: {reason}")
-            }
-        };
-        progress.end(trial, &outcome);
+        trial::carry_out(&mut site, &together, &surroundings, |trial, record, series| {
+            store.keep(trial, &record, &series)?;
+            tally.count(&record.verdict);
+            progress.end(trial, &outcome(&record));
+            Ok(())
+        })?;
     }
     Ok(tally)
+}
+
+fn describe(trial: &Trial<'_>) -> String {
+    let labels: Vec<&str> = trial.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+    format!("{} {} #{}", trial.cell.sweep, labels.join(", "), trial.repeat + 1)
 }
 
 /// The progress of a run on stderr: a bar for people, lines for logs.
@@ -166,20 +188,20 @@ impl Progress {
         if self.bar.is_hidden() { eprintln!("{line}") } else { self.bar.println(line) }
     }
 
-    fn begin(&self, trial: &Trial<'_>) {
+    fn begin(&self, together: &[Trial<'_>]) {
         let mut state = self.state.borrow_mut();
-        let labels: Vec<&str> = trial.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
-        state.trial = format!("{} {} #{}", trial.cell.sweep, labels.join(", "), trial.repeat + 1);
+        state.trial = describe(&together[0]);
         state.begun = Instant::now();
     }
 
-    fn end(&self, _: &Trial<'_>, outcome: &str) {
+    fn end(&self, trial: &Trial<'_>, outcome: &str) {
         let mut state = self.state.borrow_mut();
         let spent = state.begun.elapsed();
+        state.begun = Instant::now();
         state.spent.push(spent);
         state.remaining -= 1;
         self.bar.inc(1);
-        self.say(&format!("{}: {outcome} ({:.1} s)", state.trial, spent.as_secs_f64()));
+        self.say(&format!("{}: {outcome} ({:.1} s)", describe(trial), spent.as_secs_f64()));
     }
 
     fn show(&self, detail: &str) {

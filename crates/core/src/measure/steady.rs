@@ -24,8 +24,11 @@ pub struct WarmUpRule {
     pub least: Duration,
     /// After this the caches are called unsteady.
     pub most: Duration,
-    /// What the engine's cache can hold: its turn-over is the clock of the rule.
-    pub cache_bytes: f64,
+    /// What the engine's cache can hold.
+    pub engine_cache_bytes: f64,
+    /// What the page cache can hold, if it is bounded. What enters it enters the engine's cache too; only after
+    /// many turn-overs has it become the place of what the engine does *not* hold.
+    pub page_cache_bytes: f64,
 }
 
 /// What the rule says now.
@@ -44,13 +47,16 @@ impl WarmUpRule {
     const TURN_OVERS: f64 = 4.6;
     /// Below this many misses per operation everything that will be cached is cached.
     const NO_MISSES: f64 = 0.002;
+    /// Below this many device bytes per operation the page cache answers everything.
+    const DEVICE_IDLE_BYTES: f64 = 40.0;
     /// Two windows may differ by this share of their mean, or by three standard errors if that is more.
     const TOLERANCE: f64 = 0.03;
 
     /// Judges a series of totals, the newest last.
     ///
-    /// Steady means: the engine has read 4.6 times what its cache holds, or hardly misses at all; and in the two
-    /// latest windows, each a quarter of the time so far, misses per operation and device bytes per operation agree.
+    /// Steady means: the engine has read 4.6 times what the caches in use hold, or hardly misses at all; and in the
+    /// two latest windows, each a quarter of the time so far, misses per operation and device bytes per operation
+    /// agree. The page cache counts as in use when the device still delivers.
     pub fn judge(&self, points: &[CachePoint]) -> WarmUp {
         let Some(last) = points.last() else { return WarmUp::NotYet("nothing read yet".into()) };
         let late = last.at >= self.most;
@@ -73,7 +79,9 @@ impl WarmUpRule {
         if older.operations < 1.0 || newer.operations < 1.0 {
             return not_yet("no operations answered".into());
         }
-        let turn_overs = last.engine_read_bytes / self.cache_bytes;
+        let device_idle = newer.device_per_operation < Self::DEVICE_IDLE_BYTES;
+        let caches = self.engine_cache_bytes + if device_idle { 0.0 } else { self.page_cache_bytes };
+        let turn_overs = last.engine_read_bytes / caches;
         let hardly_misses = newer.misses_per_operation < Self::NO_MISSES;
         if turn_overs < Self::TURN_OVERS && !hardly_misses {
             return not_yet(format!(
@@ -101,9 +109,10 @@ impl WarmUpRule {
             }
         }
         WarmUp::Steady(format!(
-            "after {:.1} s and {turn_overs:.1} turn-overs of the engine cache: misses per operation {:.4} then {:.4}, \
+            "after {:.1} s and {turn_overs:.1} turn-overs of {}: misses per operation {:.4} then {:.4}, \
              device bytes per operation {:.0} then {:.0}",
             last.at.as_secs_f64(),
+            if device_idle { "the engine's cache" } else { "engine and page cache" },
             older.misses_per_operation,
             newer.misses_per_operation,
             older.device_per_operation,
@@ -146,8 +155,12 @@ impl Window {
 mod tests {
     use super::*;
 
-    const RULE: WarmUpRule =
-        WarmUpRule { least: Duration::from_secs(1), most: Duration::from_secs(60), cache_bytes: 1e8 };
+    const RULE: WarmUpRule = WarmUpRule {
+        least: Duration::from_secs(1),
+        most: Duration::from_secs(60),
+        engine_cache_bytes: 5e7,
+        page_cache_bytes: 5e7,
+    };
 
     /// Totals of a run whose miss ratio at time t is `ratio(t)`; every miss reads 30 KB, half of them from the device.
     fn series(seconds: u32, operations_per_s: f64, ratio: impl Fn(f64) -> f64) -> Vec<CachePoint> {
@@ -176,7 +189,7 @@ mod tests {
         let points = series(10, 20_000.0, |_| 0.3);
         assert!(matches!(RULE.judge(&points[..2]), WarmUp::NotYet(_)));
         assert!(
-            matches!(RULE.judge(&points[..5]), WarmUp::NotYet(reason) if reason.contains("times its cache"))
+            matches!(RULE.judge(&points[..5]), WarmUp::NotYet(reason) if reason.contains("times what the caches"))
         );
         assert!(matches!(RULE.judge(&points), WarmUp::Steady(_)));
     }

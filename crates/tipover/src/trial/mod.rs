@@ -70,57 +70,79 @@ pub struct Surroundings<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// Carries out a trial. A trial that the laboratory could not carry out is a record too, with its reason; only an
-/// interrupt is an error.
-pub fn carry_out(
-    site: &mut Site,
-    trial: &Trial<'_>,
-    context: &Surroundings<'_>,
-) -> Result<(Record, Vec<Interval>)> {
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let facts = machine::Facts::read(context.work);
-    let mut record = Record {
-        format: FORMAT,
-        experiment: context.experiment.into(),
-        sweep: trial.cell.sweep.clone(),
-        cell: trial.cell.id(),
-        labels: trial.cell.labels.clone(),
-        repeat: trial.repeat,
-        seed: trial.seed(context.seed),
-        spec: trial.cell.spec.clone(),
-        provenance: Provenance {
-            command: context.command.into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            commit: env!("TIPOVER_COMMIT").into(),
-            started_unix_s: started.as_secs(),
-        },
-        verdict: Verdict::Valid,
-        machine: serde_json::to_value(&facts)?,
-        missed: context.missed.to_vec(),
-        target: Facts::new(),
-        disk: Facts::new(),
-        phases: vec![],
-        measured: None,
+/// Pause of a session between operations while warming up, in place of the request path. A session behind a slow disk waits most of the time, and
+/// the engine's eviction has the processors to itself; warmed up at full speed the engine's cache would be fuller
+/// than eviction lets it be later, and the page cache would hold what goes with that.
+const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
+
+/// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape.
+pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
+    let unshaped = |trial: &Trial<'_>| {
+        let mut spec = trial.cell.spec.clone();
+        spec.disk.shape = String::new();
+        spec
     };
-    let mut series = Vec::new();
-    let result =
-        Attempt { site, context, clock: Clock::start(), record: &mut record, series: &mut series }.run();
-    if let Err(error) = result {
-        if error.is::<Interrupted>() {
-            return Err(error);
-        }
-        record.verdict = Verdict::Failed { reason: format!("{error:#}") };
-        record.measured = None;
-    }
-    Ok((record, series))
+    a.repeat == b.repeat && unshaped(a) == unshaped(b)
 }
 
-struct Attempt<'a> {
+/// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each to
+/// `keep` as soon as it is finished. Disks are thus compared on the same state of the same caches.
+///
+/// A trial that the laboratory could not carry out is a record too, with its reason; errors are an interrupt and
+/// what `keep` says.
+pub fn carry_out(
+    site: &mut Site,
+    trials: &[Trial<'_>],
+    context: &Surroundings<'_>,
+    mut keep: impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
+) -> Result<()> {
+    assert!(
+        trials.windows(2).all(|pair| share_warm_up(&pair[0], &pair[1])),
+        "these trials need a warm-up each"
+    );
+    let machine = serde_json::to_value(machine::Facts::read(context.work))?;
+    let kept = std::cell::Cell::new(0);
+    let mut session = Series { site, context, clock: Clock::start(), machine, common: Common::default() };
+    let mut keep = |trial: &Trial<'_>, record, series| {
+        kept.set(kept.get() + 1);
+        keep(trial, record, series)
+    };
+    let result = session.run(trials, &mut keep);
+    let Err(error) = result else { return Ok(()) };
+    if error.is::<Interrupted>() || error.is::<NotKept>() {
+        return Err(error);
+    }
+    let reason = format!("{error:#}");
+    for trial in &trials[kept.get()..] {
+        let mut record = session.record(trial);
+        record.verdict = Verdict::Failed { reason: reason.clone() };
+        keep(trial, record, session.common.series.clone())?;
+    }
+    Ok(())
+}
+
+/// A record could not be kept, which ends the run.
+#[derive(Debug, thiserror::Error)]
+#[error("keeping a record: {0:#}")]
+struct NotKept(anyhow::Error);
+
+/// Trials that share a warm-up.
+struct Series<'a> {
     site: &'a mut Site,
     context: &'a Surroundings<'a>,
     clock: Clock,
-    record: &'a mut Record,
-    series: &'a mut Vec<Interval>,
+    machine: serde_json::Value,
+    common: Common,
+}
+
+/// What the records of a series have in common.
+#[derive(Default)]
+struct Common {
+    missed: Vec<String>,
+    target: Facts,
+    disk: Facts,
+    phases: Vec<Phase>,
+    series: Vec<Interval>,
 }
 
 /// The end of an interval: what the agent and all probes said.
@@ -137,53 +159,109 @@ struct Watch {
     probes: Vec<(&'static str, Box<dyn Probe>)>,
 }
 
-impl Attempt<'_> {
-    fn run(&mut self) -> Result<()> {
-        let spec = self.record.spec.clone();
-        let shape = spec.shape()?;
-        let begin = self.clock.now();
-        let (folder, loaded) = self.site.data(&spec, self.context.report, self.context.interrupt)?;
-        self.phase("load", begin, "all records written, checkpointed, and dropped from the page cache");
-        let calibration = self.site.calibrate(&shape)?;
-        self.record.disk = self.disk_facts(&shape, calibration)?;
+/// Phases and intervals of the trial at hand.
+#[derive(Default)]
+struct Log {
+    phases: Vec<Phase>,
+    series: Vec<Interval>,
+}
 
-        let group = self.group(&spec)?;
+impl Series<'_> {
+    fn run(
+        &mut self,
+        trials: &[Trial<'_>],
+        keep: &mut impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
+    ) -> Result<()> {
+        let spec = &trials[0].cell.spec;
+        let mut common = Log::default();
+        let begin = self.clock.now();
+        let (folder, loaded) = self.site.data(spec, self.context.report, self.context.interrupt)?;
+        self.phase(
+            &mut common,
+            "load",
+            begin,
+            "all records written, checkpointed, and dropped from the page cache",
+        );
+        for trial in trials {
+            self.site.calibrate(&trial.cell.spec.shape()?)?;
+        }
+        let group = self.group(spec)?;
         self.context.report.doing("starting the target");
         let mut agent = AgentProcess::start(group.as_ref())?;
-        let seed = self.record.seed;
         let answer = agent.ask(&Command::Start {
             spec: Box::new(spec.clone()),
             folder,
-            seed,
+            seed: trials[0].seed(self.context.seed),
             origin_ns: self.clock.origin_ns(),
         })?;
         let Answer::Started { facts, generator_cost_ns, .. } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
-        self.record.target = facts;
-        self.record.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
-        self.record.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
+        self.common.target = facts;
+        self.common.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
+        self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
         let mut watch = Watch { probes: self.probes(&agent, group.as_ref()), agent };
         watch.agent.ask(&Command::Run)?;
-
-        let warm_up = self.warm_up(&spec, &mut watch)?;
-        self.disk()?.set_spec(&shape)?;
-        let first = self.settle(&spec, &mut watch)?;
-        let measured = self.measure(&spec, &mut watch, first, generator_cost_ns)?;
-        // Unshaped again, so that the sessions' last operations do not wait for a slow disk.
-        self.disk()?.set_spec(&DeviceSpec::default())?;
+        for (index, trial) in trials.iter().enumerate() {
+            let spec = &trial.cell.spec;
+            let mut log = Log::default();
+            let warm_up = self.warm_up(spec, &mut watch, index > 0, &mut log)?;
+            if index == 0 {
+                // The first warm-up belongs to all; the others only go back to where it ended.
+                common.phases.append(&mut log.phases);
+                common.series.append(&mut log.series);
+                self.common.phases = common.phases.clone();
+                self.common.series = common.series.clone();
+            }
+            let shape = spec.shape()?;
+            self.disk()?.set_spec(&shape)?;
+            let first = self.settle(spec, &mut watch, &mut log)?;
+            let measured = self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?;
+            // Unshaped again, so that nothing waits for a slow disk that is not measured.
+            self.disk()?.set_spec(&DeviceSpec::default())?;
+            let calibration = self.site.calibrate(&shape)?;
+            self.common.disk = self.disk_facts(&shape, calibration)?;
+            let mut record = self.record(trial);
+            record.phases.append(&mut log.phases);
+            record.verdict = verdict::judge(spec, &measured, &warm_up, group.is_some());
+            record.measured = Some(measured);
+            let mut series = self.common.series.clone();
+            series.append(&mut log.series);
+            keep(trial, record, series).map_err(NotKept)?;
+        }
         watch.agent.ask(&Command::Halt)?;
         watch.agent.stop()?;
-        if let Some(group) = &group
-            && let Ok(kills @ 1..) = group.oom_kills()
-        {
-            bail!(
-                "the kernel killed {kills} processes of the target for want of memory: give machine.memory more"
-            );
-        }
-        self.record.verdict = verdict::judge(&spec, &measured, &warm_up, group.is_some());
-        self.record.measured = Some(measured);
         Ok(())
+    }
+
+    /// A record of what is known so far.
+    fn record(&self, trial: &Trial<'_>) -> Record {
+        let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let mut missed = self.context.missed.to_vec();
+        missed.extend(self.common.missed.iter().cloned());
+        Record {
+            format: FORMAT,
+            experiment: self.context.experiment.into(),
+            sweep: trial.cell.sweep.clone(),
+            cell: trial.cell.id(),
+            labels: trial.cell.labels.clone(),
+            repeat: trial.repeat,
+            seed: trial.seed(self.context.seed),
+            spec: trial.cell.spec.clone(),
+            provenance: Provenance {
+                command: self.context.command.into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                commit: env!("TIPOVER_COMMIT").into(),
+                started_unix_s: started.as_secs() - self.clock.now().since(Tick(0)).as_secs(),
+            },
+            verdict: Verdict::Valid,
+            machine: self.machine.clone(),
+            missed,
+            target: self.common.target.clone(),
+            disk: self.common.disk.clone(),
+            phases: self.common.phases.clone(),
+            measured: None,
+        }
     }
 
     fn disk(&self) -> Result<&tipover_disk::Disk> {
@@ -212,7 +290,7 @@ impl Attempt<'_> {
         match Group::create("target", &Limits::memory(memory.0)) {
             Ok(group) => Ok(Some(Arc::new(group))),
             Err(error) => {
-                self.record.missed.push(format!("memory is not bounded to {}: {error}", memory.rounded()));
+                self.common.missed.push(format!("memory is not bounded to {}: {error}", memory.rounded()));
                 Ok(None)
             }
         }
@@ -245,7 +323,7 @@ impl Attempt<'_> {
         }
         add(probes::PRESSURE, probe::Pressure::of_system().map(boxed));
         add(probes::SYSTEM, probe::System::open().map(boxed));
-        self.record.missed.extend(missing);
+        self.common.missed.extend(missing);
         probes
     }
 
@@ -272,11 +350,11 @@ impl Attempt<'_> {
     }
 
     /// Waits for one interval and closes it.
-    fn interval(&mut self, phase: &str, watch: &mut Watch) -> Result<Mark> {
+    fn interval(&self, spec: &Spec, phase: &str, watch: &mut Watch, log: &mut Log) -> Result<Mark> {
         self.context.interrupt.check()?;
-        std::thread::sleep(self.record.spec.trial.interval);
+        std::thread::sleep(spec.trial.interval);
         let mark = self.mark(watch)?;
-        self.series.push(Interval {
+        log.series.push(Interval {
             phase: phase.into(),
             begin: mark.cut.begin,
             end: mark.cut.end,
@@ -289,30 +367,34 @@ impl Attempt<'_> {
         Ok(mark)
     }
 
-    fn phase(&mut self, name: &str, begin: Tick, evidence: impl Into<String>) {
-        let phase = Phase { name: name.into(), begin, end: self.clock.now(), evidence: evidence.into() };
-        self.record.phases.push(phase);
+    fn phase(&self, log: &mut Log, name: &str, begin: Tick, evidence: impl Into<String>) {
+        log.phases.push(Phase { name: name.into(), begin, end: self.clock.now(), evidence: evidence.into() });
     }
 
-    /// Runs the workload on the unshaped disk until the caches are at rest.
-    fn warm_up(&mut self, spec: &Spec, watch: &mut Watch) -> Result<WarmUp> {
+    /// Runs the workload on the unshaped disk until the caches are at rest. `again`: they were at rest before another
+    /// shape was measured, so they need not turn over once more, only be flat.
+    fn warm_up(&self, spec: &Spec, watch: &mut Watch, again: bool, log: &mut Log) -> Result<WarmUp> {
         let begin = self.clock.now();
+        let name = if again { "re-warm" } else { "warm-up" };
         if spec.target.kind != TargetKind::Wiredtiger {
-            let verdict = WarmUp::Steady("this target caches nothing".into());
-            self.phase("warm-up", begin, "this target caches nothing");
-            return Ok(verdict);
+            self.phase(log, name, begin, "this target caches nothing");
+            return Ok(WarmUp::Steady("this target caches nothing".into()));
         }
-        self.context.report.doing("warming up");
+        self.context.report.doing(name);
+        let held = |bytes: f64| if again { 0.0 } else { bytes };
+        let engine = spec.effective_cache_bytes().0 as f64;
         let rule = WarmUpRule {
-            least: spec.trial.warm_up_least,
+            least: if again { spec.trial.warm_up_least.div_f64(1.5) } else { spec.trial.warm_up_least },
             most: spec.trial.warm_up_most,
-            cache_bytes: spec.effective_cache_bytes().0 as f64,
+            engine_cache_bytes: held(engine),
+            page_cache_bytes: held(spec.machine.memory.map_or(0.0, |memory| memory.0 as f64 - engine)),
         };
+        watch.agent.ask(&Command::Pace { think_ns: WARM_UP_PAUSE.as_nanos() as u64, request_path: false })?;
         let origin = self.mark(watch)?;
         let mut operations = 0;
         let mut points = Vec::new();
         loop {
-            let mark = self.interval("warm-up", watch)?;
+            let mark = self.interval(spec, name, watch, log)?;
             operations += mark.cut.operations;
             let grown = |name: &str| mark.cut.target.growth(&origin.cut.target, name).unwrap_or(0.0);
             points.push(CachePoint {
@@ -326,7 +408,8 @@ impl Attempt<'_> {
             match &verdict {
                 WarmUp::NotYet(reason) => self.context.report.note(reason),
                 WarmUp::Steady(evidence) | WarmUp::Never(evidence) => {
-                    self.phase("warm-up", begin, evidence.clone());
+                    self.phase(log, name, begin, evidence.clone());
+                    watch.agent.ask(&Command::Pace { think_ns: 0, request_path: true })?;
                     return Ok(verdict);
                 }
             }
@@ -334,7 +417,7 @@ impl Attempt<'_> {
     }
 
     /// Waits until every session has waited for the shaped device, or the device hardly works.
-    fn settle(&mut self, spec: &Spec, watch: &mut Watch) -> Result<Mark> {
+    fn settle(&self, spec: &Spec, watch: &mut Watch, log: &mut Log) -> Result<Mark> {
         self.context.report.doing("settling");
         let begin = self.clock.now();
         // A read that misses makes about eight requests, one after the other.
@@ -343,7 +426,7 @@ impl Attempt<'_> {
         let mut before = first;
         let mut easy = 0;
         loop {
-            let mark = self.interval("settle", watch)?;
+            let mark = self.interval(spec, "settle", watch, log)?;
             let served = (mark.disk.read.requests - first.read.requests) as f64;
             let busy = mark.disk.rates_since(&before).map_or(0.0, |rates| rates.utilization.0);
             easy = if busy < 0.5 { easy + 1 } else { 0 };
@@ -365,17 +448,18 @@ impl Attempt<'_> {
             } else {
                 continue;
             };
-            self.phase("settle", begin, evidence);
+            self.phase(log, "settle", begin, evidence);
             return Ok(mark);
         }
     }
 
     fn measure(
-        &mut self,
+        &self,
         spec: &Spec,
         watch: &mut Watch,
         first: Mark,
         generator_cost_ns: f64,
+        log: &mut Log,
     ) -> Result<Measured> {
         self.context.report.doing("measuring");
         let begin = first.cut.end;
@@ -383,7 +467,7 @@ impl Attempt<'_> {
         let (mut operations, mut failures) = (0, BTreeMap::new());
         let mut latencies = Latencies::closed();
         let last = loop {
-            let mark = self.interval("measure", watch)?;
+            let mark = self.interval(spec, "measure", watch, log)?;
             operations += mark.cut.operations;
             for (failure, count) in &mark.cut.failures {
                 *failures.entry(*failure).or_default() += count;
@@ -399,7 +483,7 @@ impl Attempt<'_> {
             }
         };
         let seconds = last.cut.end.since(begin).as_secs_f64();
-        self.phase("measure", begin, format!("{operations} operations in {seconds:.1} s"));
+        self.phase(log, "measure", begin, format!("{operations} operations in {seconds:.1} s"));
         let path = spec.target.request_path_cpu.as_nanos() as u64;
         Ok(Measured {
             begin,
