@@ -1,9 +1,10 @@
-//! Compiles WiredTiger from its PyPI source distribution with nothing but a C compiler: no cmake, swig or libclang.
+//! Compiles WiredTiger from its PyPI source distribution with nothing but a C compiler: no cmake, swig or
+//! libclang.
 //!
 //! The source is found in `$WT_SRC_DIR`, or else in `third_party/wiredtiger-11.3.1` of the workspace, where
-//! `cargo xtask fetch` puts it. `WT_SYSTEM=1` links Debian's `libwiredtiger-dev` (3.2.1) instead; that library has no
-//! builtin snappy, so a connection must then name `extensions=[…/libwiredtiger_snappy.so]` itself, and the tests that
-//! compress fail.
+//! `cargo xtask fetch` puts it. `WT_SYSTEM=1` links Debian's `libwiredtiger-dev` (3.2.1) instead; that
+//! library has no builtin snappy, so a connection must then name `extensions=[…/libwiredtiger_snappy.so]`
+//! itself, and the tests that compress fail.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,7 +77,8 @@ fn compile_source() -> Result<(), String> {
     let units = write_units(&source, &build).map_err(|error| readable(&source, &error))?;
     println!("cargo::rustc-env=TIPOVER_WIREDTIGER_SOURCE={}", source.display());
     println!("cargo::rustc-env=TIPOVER_WIREDTIGER_BUILD={}", build.display());
-    // Clippy has a build folder of its own and links nothing, so there the engine would be compiled for nobody.
+    // Clippy has a build folder of its own and links nothing, so there the engine would be compiled for
+    // nobody.
     if env::var("RUSTC_WORKSPACE_WRAPPER").is_ok_and(|wrapper| wrapper.contains("clippy-driver")) {
         return Ok(());
     }
@@ -135,7 +137,8 @@ fn write_headers(source: &Path, build: &Path) -> io::Result<PathBuf> {
     for name in PRESENT {
         config += &format!("#define HAVE_{name} 1\n");
     }
-    // Snappy must be builtin: a compressed journal is recovered inside wiredtiger_open, before a compressor can be added.
+    // Snappy must be builtin: a compressed journal is recovered inside wiredtiger_open, before a compressor
+    // can be added.
     config += "#define HAVE_BUILTIN_EXTENSION_SNAPPY 1\n";
     config += "#define SPINLOCK_TYPE SPINLOCK_PTHREAD_MUTEX\n";
     config += "#define WT_BUFFER_ALIGNMENT_DEFAULT 4096\n#define WT_STANDALONE_BUILD 1\n";
@@ -148,8 +151,8 @@ fn write_headers(source: &Path, build: &Path) -> io::Result<PathBuf> {
     Ok(include)
 }
 
-/// Writes one translation unit per source folder, longest first: every file parses the same huge internal header, so
-/// this takes a third of the compile time of one unit per file.
+/// Writes one translation unit per source folder, longest first: every file parses the same huge internal
+/// header, so this takes a third of the compile time of one unit per file.
 fn write_units(source: &Path, build: &Path) -> io::Result<Vec<PathBuf>> {
     let host = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("aarch64") => "ARM64_HOST",
@@ -183,7 +186,8 @@ fn write_units(source: &Path, build: &Path) -> io::Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// Compiles the engine, unless this very build is already there: editing the shim must not cost half a minute.
+/// Compiles the engine, unless this very build is already there: editing the shim must not cost half a
+/// minute.
 fn compile_engine(source: &Path, build: &Path, include: &Path, units: &[PathBuf]) -> Result<(), String> {
     let flags: &[&str] = match variable("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => &["-DHAVE_X86INTRIN_H"],

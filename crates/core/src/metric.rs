@@ -1,4 +1,5 @@
-//! What a probe reads: raw counters and gauges, each with the window in which it was acquired. Rates come later.
+//! What a probe reads: raw counters and gauges, each with the window in which it was acquired. Rates come
+//! later.
 
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,8 @@ pub mod probe {
     pub const SYSTEM: &str = "system";
 }
 
-/// Names of metrics that studies rely on, so that a probe, a simulated trial and a study cannot disagree on them.
+/// Names of metrics that studies rely on, so that a probe, a simulated trial and a study cannot disagree on
+/// them.
 pub mod name {
     /// Look-ups in a tree of the engine.
     pub const ENGINE_SEARCHES: &str = "engine_searches";

@@ -111,7 +111,8 @@ pub struct Measured {
     pub first: BTreeMap<String, Sample>,
     /// Probe values at the end, by probe.
     pub last: BTreeMap<String, Sample>,
-    /// The shaped disk's own counters at both ends, on the trial clock; absent when the target does not live on one.
+    /// The shaped disk's own counters at both ends, on the trial clock; absent when the target does not live
+    /// on one.
     pub disk: Option<(device::Counters, device::Counters)>,
     /// Where the processor time went.
     pub cpu: Cpu,

@@ -1,9 +1,10 @@
 //! A whole trial in virtual time: the same workload, device model and records as a real one, in milliseconds.
 //!
-//! The engine is a cache of leaf pages with random replacement above a page cache of the same kind, both fed by the
-//! real workload; sessions queue for processors first come first served and for the real [`device::Model`]. Inner
-//! pages and the index are taken to be cached, as they are within the first second of a real trial. It serves to
-//! test everything that lives on records, and to say what a plan would give before it is run.
+//! The engine is a cache of leaf pages with random replacement above a page cache of the same kind, both fed
+//! by the real workload; sessions queue for processors first come first served and for the real
+//! [`device::Model`]. Inner pages and the index are taken to be cached, as they are within the first second
+//! of a real trial. It serves to test everything that lives on records, and to say what a plan would give
+//! before it is run.
 
 use crate::device::{self, Kind, Model};
 use crate::experiment::{Trial, WorkloadKind};
@@ -153,8 +154,8 @@ impl World<'_> {
         }
     }
 
-    /// Looks the operation's page up in both caches; returns the device requests that it takes, their size and the
-    /// processor time for a page that was not in the engine's cache.
+    /// Looks the operation's page up in both caches; returns the device requests that it takes, their size
+    /// and the processor time for a page that was not in the engine's cache.
     fn look_up(&mut self, op: &Op) -> (u64, u64, Duration) {
         match *op {
             Op::Read { record } | Op::Insert { record } => {
@@ -165,7 +166,8 @@ impl World<'_> {
                 self.counts.misses += 1;
                 self.counts.engine_bytes += self.machine.leaf_file.0;
                 let cached = self.page_cache.touch(leaf, &mut self.random);
-                // Without readahead each page of a buffered read is a request; with it one request brings them all.
+                // Without readahead each page of a buffered read is a request; with it one request brings
+                // them all.
                 let (requests, size) = match (cached, self.trial.cell.spec.disk.readahead.0) {
                     (true, _) => (0, 0),
                     (false, 0) => (self.machine.leaf_file.0.div_ceil(PAGE), PAGE),
@@ -313,7 +315,8 @@ pub fn trial(
         counts: Counts::default(),
         latencies: Latencies::closed(),
     };
-    // Warm-up needs no time: operations beyond the measured ones pass through the caches until both turned over.
+    // Warm-up needs no time: operations beyond the measured ones pass through the caches until both turned
+    // over.
     const WARM_UP_FROM: u64 = 1 << 60;
     for n in 0..leaves * 40 {
         let op = world.workload.op(WARM_UP_FROM + n);

@@ -35,7 +35,8 @@ pub trait Target: Send + Sync {
     /// Whether its sessions can execute operations of this class.
     fn accepts(&self, kind: OpKind) -> bool;
 
-    /// Writes `records` of `dataset`, on the calling thread; ranges may be loaded from several threads at once.
+    /// Writes `records` of `dataset`, on the calling thread; ranges may be loaded from several threads at
+    /// once.
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError>;
 
     /// Makes everything loaded durable and lets background work come to rest.

@@ -1,10 +1,10 @@
 //! How exact the shaped disk is, and what its transport carries: ratios against theory and against the plain
 //! backing, measured in this one run. `--test` runs it tiny.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/load/mod.rs"]
+mod load;
 
-use common::{mount, obstacle, random_reads};
+use load::{mount, obstacle, random_reads};
 use std::process::ExitCode;
 use std::time::Duration;
 use tipover_core::device::{Kind, Spec};

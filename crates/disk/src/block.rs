@@ -56,7 +56,8 @@ impl Image {
 
 impl Filesystem for Image {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // The loop device keeps up to 128 requests in flight; the kernel's own limit must not be felt below that.
+        // The loop device keeps up to 128 requests in flight; the kernel's own limit must not be felt below
+        // that.
         requests::connect(config, InitFlags::empty(), 256);
         Ok(())
     }

@@ -110,8 +110,8 @@ pub(crate) fn reads(latency: Duration) -> usize {
 /// Median latency of `reads` single direct reads: stalls of a busy machine are not the way's.
 pub(crate) fn latency(path: &Path, reads: usize) -> io::Result<Duration> {
     let file = open(path)?;
-    // A thread of its own, so that it may be more urgent than the caller's: it is the way that is measured, not
-    // how this machine's scheduler treats one more reader.
+    // A thread of its own, so that it may be more urgent than the caller's: it is the way that is measured,
+    // not how this machine's scheduler treats one more reader.
     let measured = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             privilege::run_on_time(READER_PRIORITY);

@@ -73,7 +73,8 @@ pub(crate) fn attribute(number: u32, attribute: &str) -> PathBuf {
 
 fn ioctl(fd: RawFd, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<i32> {
     // SAFETY: the descriptor is open for the call's duration (borrowed by every caller), and each argument
-    // below is either a plain number or the address of a struct of the kernel's layout that outlives the call.
+    // below is either a plain number or the address of a struct of the kernel's layout that outlives the
+    // call.
     let result = unsafe { libc::ioctl(fd, request, argument) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -46,7 +46,8 @@ impl Filesystem {
         let tool = self.find_tool().ok_or_else(|| format!("{} is not installed", self.tool()))?;
         let mut command = Command::new(tool);
         match self {
-            // Lazy initialisation would write for minutes after the mount; few inodes, because each takes space.
+            // Lazy initialisation would write for minutes after the mount; few inodes, because each takes
+            // space.
             Filesystem::Ext4 => command
                 .args(["-q", "-F", "-b", "4096", "-m", "0", "-i", "65536"])
                 .args(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]),

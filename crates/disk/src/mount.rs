@@ -269,7 +269,8 @@ impl Disk {
         &self.options
     }
 
-    /// Which privileges the daemon was granted; without real time, latencies are less exact on a busy machine.
+    /// Which privileges the daemon was granted; without real time, latencies are less exact on a busy
+    /// machine.
     pub fn privileges(&self) -> Privileges {
         self.mounted.privileges
     }
@@ -367,12 +368,14 @@ impl Disk {
         Ok(calibration)
     }
 
-    /// The last calibration: configured against achieved. `None` while only unshaped or known shapes were set.
+    /// The last calibration: configured against achieved. `None` while only unshaped or known shapes were
+    /// set.
     pub fn calibration(&self) -> Option<Calibration> {
         self.calibration.lock().clone()
     }
 
-    /// What carries the requests: one unshaped read, and the most unshaped reads per second, measured at mount.
+    /// What carries the requests: one unshaped read, and the most unshaped reads per second, measured at
+    /// mount.
     pub fn transport_floor(&self) -> (Duration, Rate) {
         (self.floor.latency, self.floor.iops)
     }

@@ -136,8 +136,8 @@ fn kind(mode: u32) -> FileType {
     }
 }
 
-/// Changes the owner of what `parent` calls `name` to whoever asked; a folder with the set-group bit hands its
-/// group on. Without root everything is the daemon's user's already.
+/// Changes the owner of what `parent` calls `name` to whoever asked; a folder with the set-group bit hands
+/// its group on. Without root everything is the daemon's user's already.
 pub(crate) fn give(parent: &Node, name: &OsStr, request: &fuser::Request) {
     if !rustix::process::geteuid().is_root() {
         return;

@@ -206,7 +206,8 @@ impl Shape {
                     lateness.learn(monotonic().since(now).saturating_sub(nap));
                 }
             } else {
-                // Nearer than the usual lateness: spin, without the lock, until due or until something is sooner.
+                // Nearer than the usual lateness: spin, without the lock, until due or until something is
+                // sooner.
                 MutexGuard::unlocked(&mut queue, || {
                     while monotonic().0 < next && self.next.load(Relaxed) >= next {
                         std::hint::spin_loop();

@@ -294,8 +294,8 @@ fn memory_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, 4)
 }
 
-/// Takes the FUSE mount away: gently, then by force. In block mode force aborts the connection while a process
-/// still holds files on it: it gets errors instead of hanging in a disk without a daemon.
+/// Takes the FUSE mount away: gently, then by force. In block mode force aborts the connection while a
+/// process still holds files on it: it gets errors instead of hanging in a disk without a daemon.
 fn unmount_fuse(at: &Path, source: &str) {
     let ours = || mounts::at(at).is_some_and(|m| m.source == source);
     if !ours() || rustix::mount::unmount(at, UnmountFlags::empty()).is_ok() {

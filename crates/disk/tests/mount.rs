@@ -5,10 +5,10 @@
 // The harness is our own, so clippy does not see that these are tests.
 #![allow(clippy::unwrap_used, clippy::type_complexity)]
 
-#[path = "common/mod.rs"]
-mod common;
+#[path = "load/mod.rs"]
+mod load;
 
-use common::{PAGE, mount, obstacle, options, random_reads};
+use load::{PAGE, mount, obstacle, options, random_reads};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -99,7 +99,7 @@ struct Held {
 }
 
 fn held() -> Held {
-    let mountpoint = common::mountpoint();
+    let mountpoint = load::mountpoint();
     let mut process = Command::new("/proc/self/exe")
         .args(["hold".as_ref(), mountpoint.as_os_str(), "block".as_ref()])
         .stdout(Stdio::piped())
@@ -307,7 +307,8 @@ fn accuracy() {
             for _ in 0..3 {
                 disk.calibrate(&spec).unwrap();
                 let (load, rate) = measure(&disk, &device, clients, Duration::from_secs_f64(seconds));
-                // One client's typical period is the disk's; its mean rate also has this machine's stalls in it.
+                // One client's typical period is the disk's; its mean rate also has this machine's stalls in
+                // it.
                 let got = if clients == 1 { 1.0 / load.period.as_secs_f64() } else { rate };
                 error = got / theory - 1.0;
                 println!("  {text:<22}{clients:>8}{theory:>11.1}{got:>10.1}{:>8.2}%", error * 100.0);
@@ -320,9 +321,9 @@ fn accuracy() {
     }
 }
 
-/// Reads for a while; the rate is from the device's counters within that, because an answer more or less at the
-/// ends of a short run would be an error of its own.
-fn measure(disk: &Disk, file: &Path, clients: u32, time: Duration) -> (common::Load, f64) {
+/// Reads for a while; the rate is from the device's counters within that, because an answer more or less at
+/// the ends of a short run would be an error of its own.
+fn measure(disk: &Disk, file: &Path, clients: u32, time: Duration) -> (load::Load, f64) {
     let margin = Duration::from_millis(200);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| random_reads(file, u64::from(clients), time + 2 * margin));

@@ -1,5 +1,5 @@
-//! A file read with buffered reads of which nothing stays cached: what the device does for an engine that reads
-//! through the page cache, without the engine.
+//! A file read with buffered reads of which nothing stays cached: what the device does for an engine that
+//! reads through the page cache, without the engine.
 
 use rustix::fs::{Advice, fadvise};
 use std::collections::BTreeMap;
@@ -57,7 +57,8 @@ impl Target for FileTarget {
             .write(true)
             .open(&self.path)
             .map_err(|e| self.error("creating", e))?;
-        // Pages go out in runs of 1 MiB: one write call per page would make loading the slowest part of a trial.
+        // Pages go out in runs of 1 MiB: one write call per page would make loading the slowest part of a
+        // trial.
         let (mut run, mut page) = (Vec::with_capacity(1 << 20), Vec::new());
         let mut first = records.start;
         for record in records.clone() {

@@ -1,5 +1,5 @@
-//! What Tipover measures: one module per system behind `core::target::Target`, its statistics beside its driver.
-//! No target knows another one.
+//! What Tipover measures: one module per system behind `core::target::Target`, its statistics beside its
+//! driver. No target knows another one.
 
 #[cfg(test)]
 mod contract;
@@ -19,8 +19,8 @@ use std::path::Path;
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::target::{Target, TargetError};
 
-/// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes a new,
-/// empty target; one that was used before is recovered.
+/// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes
+/// a new, empty target; one that was used before is recovered.
 pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError> {
     Ok(match spec.target.kind {
         TargetKind::Null => Box::new(Null),

@@ -1,10 +1,10 @@
 //! The CPU time that client, wire and server spend on a request besides the engine.
 //!
-//! An embedded engine has no such path, but the published studies went through one, and what it costs decides how
-//! much a page-cache hit matters: 27 µs on top of 1 µs is a fall to a thirtieth, on top of 53 µs a third more.
-//! The path is burnt, not slept: it competes for the processors as the real one does. It first gives up the
-//! processor once, as a server thread does when it waits for its next request; otherwise each thread would run for
-//! its whole time slice and the latency would be the scheduler's.
+//! An embedded engine has no such path, but the published studies went through one, and what it costs decides
+//! how much a page-cache hit matters: 27 µs on top of 1 µs is a fall to a thirtieth, on top of 53 µs a third
+//! more. The path is burnt, not slept: it competes for the processors as the real one does. It first gives up
+//! the processor once, as a server thread does when it waits for its next request; otherwise each thread
+//! would run for its whole time slice and the latency would be the scheduler's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,7 +34,8 @@ fn burn(rounds: u64) {
 }
 
 impl RequestPath {
-    /// Puts a path of `cost` before `target`; zero for none. Takes about 20 ms to learn how fast this processor is.
+    /// Puts a path of `cost` before `target`; zero for none. Takes about 20 ms to learn how fast this
+    /// processor is.
     pub fn new(target: Box<dyn Target>, cost: Duration) -> Self {
         if cost.is_zero() {
             return RequestPath { target, cost, rounds: 0, burns: AtomicBool::new(false) };

@@ -1,8 +1,8 @@
 //! The embedded WiredTiger, configured as mongod 4.x and later configure it.
 //!
-//! Storage is mongod's: a record store keyed by a record id without prefix compression, and an `_id` index tree
-//! with prefix compression whose entries hold the record id. A read by key is thus two look-ups. Documents are
-//! BSON with the key as `_id` and YCSB's fields as binaries.
+//! Storage is mongod's: a record store keyed by a record id without prefix compression, and an `_id` index
+//! tree with prefix compression whose entries hold the record id. A read by key is thus two look-ups.
+//! Documents are BSON with the key as `_id` and YCSB's fields as binaries.
 
 use bson::RawDocumentBuf;
 use bson::spec::BinarySubtype;

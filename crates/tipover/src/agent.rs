@@ -1,8 +1,8 @@
 //! The process that sends load, and holds the engine when that is embedded.
 //!
-//! It is this program again, started with a hidden verb inside the target's limits, and obeys commands, one JSON
-//! text a line on its standard input; it answers in the same way on its standard output. When its input ends it
-//! ends, so no agent outlives its laboratory.
+//! It is this program again, started with a hidden verb inside the target's limits, and obeys commands, one
+//! JSON text a line on its standard input; it answers in the same way on its standard output. When its input
+//! ends it ends, so no agent outlives its laboratory.
 
 use crate::clock::Clock;
 use crate::drive;
@@ -229,8 +229,9 @@ fn cut(sessions: &drive::Sessions, target: &dyn Target, clock: &Clock) -> Result
     })))
 }
 
-/// Lets the thread that reads the counters run before the sessions when both want a processor, so that an interval
-/// ends when it should. Without the privilege intervals are less sharp; their real ends are recorded either way.
+/// Lets the thread that reads the counters run before the sessions when both want a processor, so that an
+/// interval ends when it should. Without the privilege intervals are less sharp; their real ends are recorded
+/// either way.
 fn prefer_this_thread() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
 }

@@ -1,4 +1,5 @@
-//! The trial clock: CLOCK_MONOTONIC counted from the trial's start, so that all processes of a trial share it.
+//! The trial clock: CLOCK_MONOTONIC counted from the trial's start, so that all processes of a trial share
+//! it.
 
 use rustix::time::{ClockId, clock_gettime};
 use tipover_core::units::Tick;

@@ -1,8 +1,8 @@
 //! Sends operations to a target from sessions, each on a thread of its own, and keeps their times.
 //!
-//! Session i of S executes operations i, i + S, i + 2S, ..., so that which operations are sent depends on no race.
-//! A session's latencies lie behind a lock of its own that nobody else touches but once per interval: an interval
-//! can thus be closed while operations are in flight, and they count where they end.
+//! Session i of S executes operations i, i + S, i + 2S, ..., so that which operations are sent depends on no
+//! race. A session's latencies lie behind a lock of its own that nobody else touches but once per interval:
+//! an interval can thus be closed while operations are in flight, and they count where they end.
 
 use crate::clock::Clock;
 use parking_lot::Mutex;

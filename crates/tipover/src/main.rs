@@ -86,8 +86,8 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
     }
 }
 
-/// The first signal asks everything to stop in good order; the second one ends the program at once, and what it
-/// mounted is unmounted by the disk's daemon.
+/// The first signal asks everything to stop in good order; the second one ends the program at once, and what
+/// it mounted is unmounted by the disk's daemon.
 fn listen_to_signals() -> anyhow::Result<Interrupt> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

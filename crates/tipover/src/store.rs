@@ -1,8 +1,8 @@
 //! Where records are kept.
 //!
-//! Problems that shaped it: a run may be killed at any moment, so a trial exists from the moment its folder is
-//! renamed into place and not before; a changed setting must not reuse an old result, so a cell's folder carries
-//! the hash of its spec; a failed trial is worth knowing but must be tried again.
+//! Problems that shaped it: a run may be killed at any moment, so a trial exists from the moment its folder
+//! is renamed into place and not before; a changed setting must not reuse an old result, so a cell's folder
+//! carries the hash of its spec; a failed trial is worth knowing but must be tried again.
 //!
 //! ```text
 //! results/<experiment>/plan.toml                     the plan as given
@@ -180,8 +180,8 @@ impl Store {
     }
 }
 
-/// HdrHistogram's interval log: one line per interval, tagged with phase; times in seconds, values in nanoseconds
-/// written with a unit of microseconds as its viewers expect for their axis.
+/// HdrHistogram's interval log: one line per interval, tagged with phase; times in seconds, values in
+/// nanoseconds written with a unit of microseconds as its viewers expect for their axis.
 fn write_log(file: &mut BufWriter<File>, record: &Record, series: &[Interval]) -> Result<()> {
     let start = std::time::UNIX_EPOCH + Duration::from_secs(record.provenance.started_unix_s);
     let mut serializer = V2DeflateSerializer::new();

@@ -1,7 +1,7 @@
 //! The report as its readers meet it: opened from a file, in a real browser, in both themes, wide and narrow.
 //!
-//! Needs Chromium (`apt-get install chromium`, or its path in `CHROMIUM`). Without one the tests say so and pass,
-//! except in CI, where they fail. The pictures stay in `target/tmp` for whoever wants to look at them.
+//! Needs Chromium (`apt-get install chromium`, or its path in `CHROMIUM`). Without one the tests say so and
+//! pass, except in CI, where they fail. The pictures stay in `target/tmp` for whoever wants to look at them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -47,7 +47,8 @@ impl Tollgate {
                 std::thread::spawn(move || {
                     let mut line = String::new();
                     let _ = BufReader::new(&stream).read_line(&mut line);
-                    // Chromium calls home (time, sign-in, updates) whatever it is told; no page of ours would ask Google.
+                    // Chromium calls home (time, sign-in, updates) whatever it is told; no page of ours would
+                    // ask Google.
                     if !["google.com", "googleapis.com", "gstatic.com", "gvt1.com"]
                         .iter()
                         .any(|h| line.contains(h))

@@ -1,8 +1,9 @@
-//! Random reads of one tree that fits the cache, by this binding and by `wtperf`, WiredTiger's own benchmark in C, on the same
-//! compiled engine, turn by turn: the ratio is what the binding costs. `cargo bench -p tipover-wiredtiger`
+//! Random reads of one tree that fits the cache, by this binding and by `wtperf`, WiredTiger's own benchmark
+//! in C, on the same compiled engine, turn by turn: the ratio is what the binding costs. `cargo bench -p
+//! tipover-wiredtiger`
 //!
-//! Both read uniformly random keys of 20 digits and look at values of 1000 bytes, one cursor a thread, with the same configuration.
-//! Without `--bench`, or with `--test`, it runs tiny.
+//! Both read uniformly random keys of 20 digits and look at values of 1000 bytes, one cursor a thread, with
+//! the same configuration. Without `--bench`, or with `--test`, it runs tiny.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -102,7 +103,8 @@ struct Ours {
 }
 
 impl Ours {
-    /// Loads with two threads as wtperf does, and opens the database anew so that all pages are as read from the file.
+    /// Loads with two threads as wtperf does, and opens the database anew so that all pages are as read from
+    /// the file.
     fn load(folder: &Path, size: &Size) -> Outcome<Ours> {
         let home = folder.join("ours");
         fs::create_dir(&home)?;

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// An open WiredTiger database: cheap to clone, shared by all threads, closed when the last clone, session and cursor are
-/// gone.
+/// An open WiredTiger database: cheap to clone, shared by all threads, closed when the last clone, session
+/// and cursor are gone.
 ///
-/// Closing writes a checkpoint, so dropping the last handle of a database with much unwritten data takes a while, and its
-/// errors are lost: where they matter, call [`close`](Connection::close).
+/// Closing writes a checkpoint, so dropping the last handle of a database with much unwritten data takes a
+/// while, and its errors are lost: where they matter, call [`close`](Connection::close).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,21 +43,23 @@ pub(crate) struct Open {
     closed: bool,
 }
 
-// SAFETY: WiredTiger documents WT_CONNECTION and its methods as usable from any thread at any time; the log has a lock.
+// SAFETY: WiredTiger documents WT_CONNECTION and its methods as usable from any thread at any time; the log
+// has a lock.
 unsafe impl Send for Open {}
 // SAFETY: as above.
 unsafe impl Sync for Open {}
 
 impl Connection {
-    /// Opens the database in the folder `home`, which must exist, with a configuration in WiredTiger's own syntax; recovers
-    /// it first if it was not closed.
+    /// Opens the database in the folder `home`, which must exist, with a configuration in WiredTiger's own
+    /// syntax; recovers it first if it was not closed.
     ///
-    /// `session_max` of the configuration counts WiredTiger's internal sessions too (about 15): name it explicitly, well
-    /// above the number of threads. The folder of a journal (`log=(path=…)`) must exist already.
+    /// `session_max` of the configuration counts WiredTiger's internal sessions too (about 15): name it
+    /// explicitly, well above the number of threads. The folder of a journal (`log=(path=…)`) must exist
+    /// already.
     ///
     /// # Errors
-    /// `Kind::Io(2)` if there is no such folder, [`Kind::Busy`](crate::Kind::Busy) if another handle or process has the
-    /// database open; else with WiredTiger's reason as detail.
+    /// `Kind::Io(2)` if there is no such folder, [`Kind::Busy`](crate::Kind::Busy) if another handle or
+    /// process has the database open; else with WiredTiger's reason as detail.
     pub fn open(home: impl AsRef<Path>, config: &str) -> Result<Connection> {
         let doing = "open the database";
         let home = home.as_ref();
@@ -70,7 +72,8 @@ impl Connection {
         let messages = Box::new(MessageLog::default());
         let (mut raw, mut handler) = (ptr::null_mut(), ptr::null_mut());
         message::forget_of_this_thread();
-        // SAFETY: all strings are NUL-terminated; the log outlives the connection, because `Open` owns both and closes first.
+        // SAFETY: all strings are NUL-terminated; the log outlives the connection, because `Open` owns both
+        // and closes first.
         let code = unsafe {
             raw::tipover_connection_open(
                 home.as_ptr(),
@@ -99,7 +102,8 @@ impl Connection {
         Session::open(&self.open)
     }
 
-    /// Changes the configuration of the open database, such as `cache_size=1GB` or `eviction=(threads_max=8)`.
+    /// Changes the configuration of the open database, such as `cache_size=1GB` or
+    /// `eviction=(threads_max=8)`.
     ///
     /// # Errors
     /// When a key is unknown or cannot change while the database is open.
@@ -111,17 +115,18 @@ impl Connection {
         check(doing, unsafe { raw::tipover_connection_reconfigure(self.open.raw(), config.as_ptr()) })
     }
 
-    /// Takes what WiredTiger has reported since the last call: errors of its own threads are seen only here. The newest
-    /// 256 lines are kept.
+    /// Takes what WiredTiger has reported since the last call: errors of its own threads are seen only here.
+    /// The newest 256 lines are kept.
     pub fn messages(&self) -> Vec<Message> {
         self.open.messages.take()
     }
 
-    /// Closes the database now and says how that went: a checkpoint is written, so it may take as long as the unwritten data.
+    /// Closes the database now and says how that went: a checkpoint is written, so it may take as long as the
+    /// unwritten data.
     ///
     /// # Errors
-    /// [`Kind::Busy`](crate::Kind::Busy) if clones, sessions or cursors still exist: nothing is closed then until they are
-    /// dropped. Any other error is WiredTiger's, and the database is closed nevertheless.
+    /// [`Kind::Busy`](crate::Kind::Busy) if clones, sessions or cursors still exist: nothing is closed then
+    /// until they are dropped. Any other error is WiredTiger's, and the database is closed nevertheless.
     pub fn close(self) -> Result<()> {
         let doing = "close the database";
         match Arc::try_unwrap(self.open) {
@@ -148,7 +153,8 @@ impl Open {
     fn close(&mut self, doing: &'static str) -> Result<()> {
         self.closed = true;
         message::forget_of_this_thread();
-        // SAFETY: called once (`closed`), by the only owner; every session held a clone of the `Arc`, so none is left.
+        // SAFETY: called once (`closed`), by the only owner; every session held a clone of the `Arc`, so none
+        // is left.
         check(doing, unsafe {
             raw::tipover_connection_close(self.raw.as_ptr(), self.handler.as_ptr(), ptr::null())
         })

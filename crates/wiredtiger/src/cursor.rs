@@ -31,8 +31,8 @@ mod encoding {
         /// Shows the field to a closure, which cannot keep it.
         ///
         /// # Safety
-        /// `passed` was filled in by the shim for a cursor of this format, and WiredTiger is not called until the closure
-        /// has returned.
+        /// `passed` was filled in by the shim for a cursor of this format, and WiredTiger is not called until
+        /// the closure has returned.
         #[doc(hidden)]
         unsafe fn show<R>(passed: &Passed, read: impl FnOnce(&Self) -> R) -> R;
     }
@@ -54,7 +54,8 @@ mod encoding {
                 // WiredTiger may give a null pointer for no bytes.
                 return read(&[]);
             }
-            // SAFETY: the shim gave pointer and size of a field in WiredTiger's memory, valid as the caller promises.
+            // SAFETY: the shim gave pointer and size of a field in WiredTiger's memory, valid as the caller
+            // promises.
             read(unsafe { slice::from_raw_parts(passed.0.data, passed.0.size) })
         }
     }
@@ -77,8 +78,8 @@ use encoding::Passed;
 
 /// A position in a table, and the way to read and write its records. Open one per table and keep it.
 ///
-/// Nothing on the read path allocates. Values lie in WiredTiger's cache and are shown to a closure, out of which they cannot
-/// escape:
+/// Nothing on the read path allocates. Values lie in WiredTiger's cache and are shown to a closure, out of
+/// which they cannot escape:
 ///
 /// ```compile_fail
 /// # fn try_it(mut cursor: tipover_wiredtiger::Cursor<i64, [u8]>) {
@@ -115,11 +116,12 @@ use encoding::Passed;
 /// # }
 /// ```
 ///
-/// A cursor that stands on a record pins that record's page in the cache: [`reset`](Cursor::reset) it when it will stay unused
-/// for a while. Writes leave it standing nowhere.
+/// A cursor that stands on a record pins that record's page in the cache: [`reset`](Cursor::reset) it when it
+/// will stay unused for a while. Writes leave it standing nowhere.
 ///
 /// # Panics
-/// Every call panics while a closure holds a value of the same session, because any call could free that value.
+/// Every call panics while a closure holds a value of the same session, because any call could free that
+/// value.
 pub struct Cursor<K: Field + ?Sized, V: Field + ?Sized> {
     raw: NonNull<raw::Cursor>,
     session: Rc<OpenSession>,
@@ -132,8 +134,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
         let name = c_string(doing, uri)?;
         let mut cursor = ptr::null_mut();
         message::forget_of_this_thread();
-        // SAFETY: the session is open, on its own thread; no configuration is passed, so the cursor is not a raw one and its
-        // formats say what its variadic methods take.
+        // SAFETY: the session is open, on its own thread; no configuration is passed, so the cursor is not a
+        // raw one and its formats say what its variadic methods take.
         check(doing, unsafe {
             raw::tipover_cursor_open(session.idle(), name.as_ptr(), ptr::null(), &mut cursor)
         })?;
@@ -160,8 +162,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
         Ok(cursor)
     }
 
-    /// Shows the value of `key` to `read` and returns what that returns; `None` if there is no such record. The cursor then
-    /// stands on the record.
+    /// Shows the value of `key` to `read` and returns what that returns; `None` if there is no such record.
+    /// The cursor then stands on the record.
     ///
     /// # Errors
     /// [`Kind::Rollback`](crate::Kind::Rollback) among others.
@@ -169,13 +171,14 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
     pub fn get<R>(&mut self, key: &K, read: impl FnOnce(&V) -> R) -> Result<Option<R>> {
         let _lease = self.session.lend();
         let mut value = Passed(Datum::EMPTY);
-        // SAFETY: the cursor is open, on its own thread, and its formats were verified; `key` is alive during the call, and
-        // the shim leaves no pointer to it behind.
+        // SAFETY: the cursor is open, on its own thread, and its formats were verified; `key` is alive during
+        // the call, and the shim leaves no pointer to it behind.
         let code = unsafe { raw::tipover_get(self.raw.as_ptr(), &key.datum().0, &mut value.0) };
         if !found("read a record", code)? {
             return Ok(None);
         }
-        // SAFETY: the shim has just filled it in, and the lease keeps everybody from calling WiredTiger meanwhile.
+        // SAFETY: the shim has just filled it in, and the lease keeps everybody from calling WiredTiger
+        // meanwhile.
         Ok(Some(unsafe { V::show(&value, read) }))
     }
 
@@ -209,8 +212,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
     /// Writes a record that must not exist yet.
     ///
     /// # Errors
-    /// [`Kind::DuplicateKey`](crate::Kind::DuplicateKey) if it exists, [`Kind::Rollback`](crate::Kind::Rollback) if another
-    /// transaction has written it.
+    /// [`Kind::DuplicateKey`](crate::Kind::DuplicateKey) if it exists,
+    /// [`Kind::Rollback`](crate::Kind::Rollback) if another transaction has written it.
     #[inline]
     pub fn insert(&mut self, key: &K, value: &V) -> Result<()> {
         check("insert a record", self.insert_or_overwrite(key, value, false))
@@ -225,8 +228,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
     /// Writes a record that must exist.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](crate::Kind::NotFound) if it does not, [`Kind::Rollback`](crate::Kind::Rollback) if another
-    /// transaction has written it.
+    /// [`Kind::NotFound`](crate::Kind::NotFound) if it does not, [`Kind::Rollback`](crate::Kind::Rollback) if
+    /// another transaction has written it.
     #[inline]
     pub fn update(&mut self, key: &K, value: &V) -> Result<()> {
         // SAFETY: as in `get`; `value` too is alive during the call, and nothing is lent.
@@ -245,8 +248,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
         check("remove a record", unsafe { raw::tipover_remove(self.idle(), &key.datum().0) })
     }
 
-    /// Steps to the next record, to the first one if the cursor stands nowhere; `false` past the end, and then it stands
-    /// nowhere.
+    /// Steps to the next record, to the first one if the cursor stands nowhere; `false` past the end, and
+    /// then it stands nowhere.
     ///
     /// # Errors
     /// As [`get`](Cursor::get).
@@ -257,8 +260,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
         found("step to the next record", unsafe { raw::tipover_next(self.idle()) })
     }
 
-    /// Steps to the previous record, to the last one if the cursor stands nowhere; `false` before the beginning, and then it
-    /// stands nowhere.
+    /// Steps to the previous record, to the last one if the cursor stands nowhere; `false` before the
+    /// beginning, and then it stands nowhere.
     ///
     /// # Errors
     /// As [`get`](Cursor::get).
@@ -268,7 +271,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
         found("step to the previous record", unsafe { raw::tipover_prev(self.idle()) })
     }
 
-    /// Steps to `key` or to a neighbour of it, and says how the record there compares with `key`; `None` if the table is empty.
+    /// Steps to `key` or to a neighbour of it, and says how the record there compares with `key`; `None` if
+    /// the table is empty.
     ///
     /// # Errors
     /// As [`get`](Cursor::get).
@@ -279,7 +283,8 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
         Ok(found("look for a record or its neighbour", code)?.then(|| exact.cmp(&0)))
     }
 
-    /// Steps to the first record whose key is `key` or greater: where a scan starts. `false` if there is none.
+    /// Steps to the first record whose key is `key` or greater: where a scan starts. `false` if there is
+    /// none.
     ///
     /// # Errors
     /// As [`get`](Cursor::get).
@@ -299,14 +304,16 @@ impl<K: Field + ?Sized, V: Field + ?Sized> Cursor<K, V> {
     pub fn record<R>(&self, read: impl FnOnce(&K, &V) -> R) -> Result<R> {
         let _lease = self.session.lend();
         let (mut key, mut value) = (Passed(Datum::EMPTY), Passed(Datum::EMPTY));
-        // SAFETY: the cursor is open, on its own thread, and its formats were verified; without a record WiredTiger fails.
+        // SAFETY: the cursor is open, on its own thread, and its formats were verified; without a record
+        // WiredTiger fails.
         check("read the record under the cursor", unsafe {
             match raw::tipover_key(self.raw.as_ptr(), &mut key.0) {
                 0 => raw::tipover_value(self.raw.as_ptr(), &mut value.0),
                 code => code,
             }
         })?;
-        // SAFETY: the shim has just filled them in, and the lease keeps everybody from calling WiredTiger meanwhile.
+        // SAFETY: the shim has just filled them in, and the lease keeps everybody from calling WiredTiger
+        // meanwhile.
         Ok(unsafe { K::show(&key, |key| V::show(&value, |value| read(key, value))) })
     }
 
@@ -355,8 +362,9 @@ impl<K: Field + ?Sized, V: Field + ?Sized> std::fmt::Debug for Cursor<K, V> {
 
 impl<K: Field + ?Sized, V: Field + ?Sized> Drop for Cursor<K, V> {
     fn drop(&mut self) {
-        // SAFETY: closed once, before the session that `self.session` keeps open. Only this cursor's own position goes, so a
-        // value that another cursor has lent stays where it is. The error, if any, has nobody to go to.
+        // SAFETY: closed once, before the session that `self.session` keeps open. Only this cursor's own
+        // position goes, so a value that another cursor has lent stays where it is. The error, if any, has
+        // nobody to go to.
         unsafe { raw::tipover_cursor_close(self.raw.as_ptr()) };
     }
 }

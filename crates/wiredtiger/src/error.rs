@@ -64,11 +64,13 @@ impl Error {
 
     /// The text that belongs to the code.
     pub fn text(&self) -> String {
-        // SAFETY: the shim returns a NUL-terminated string that is static, or lives in this thread until the next call.
+        // SAFETY: the shim returns a NUL-terminated string that is static, or lives in this thread until the
+        // next call.
         unsafe { CStr::from_ptr(raw::tipover_error_text(self.code)) }.to_string_lossy().into_owned()
     }
 
-    /// What WiredTiger reported while it failed, if anything: which key of a configuration it did not know, and the like.
+    /// What WiredTiger reported while it failed, if anything: which key of a configuration it did not know,
+    /// and the like.
     pub fn detail(&self) -> Option<&str> {
         self.detail.as_deref()
     }

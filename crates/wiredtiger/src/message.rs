@@ -1,4 +1,5 @@
-//! WiredTiger reports through callbacks; here its words are kept instead of printed, so that an error can quote them.
+//! WiredTiger reports through callbacks; here its words are kept instead of printed, so that an error can
+//! quote them.
 
 use crate::raw;
 use std::cell::RefCell;
@@ -80,7 +81,8 @@ extern "C" fn tipover_on_message(log: *const raw::Log, code: c_int, text: *const
     }
     // A panic must not cross into C; a message lost to one is the smaller evil.
     let _ = catch_unwind(|| {
-        // SAFETY: `log` is the boxed log that the connection keeps until WiredTiger has closed; `text` is a C string.
+        // SAFETY: `log` is the boxed log that the connection keeps until WiredTiger has closed; `text` is a C
+        // string.
         let (log, text) = unsafe { (&*log.cast::<MessageLog>(), CStr::from_ptr(text).to_string_lossy()) };
         if code != 0 {
             // The thread may be past the end of its thread-locals.

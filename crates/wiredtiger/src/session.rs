@@ -25,8 +25,8 @@ use std::sync::Arc;
 /// Clones are handles of the same session, so a struct can own a session beside its cursors.
 ///
 /// # Panics
-/// Every call panics while a closure of [`Cursor::get`] and its like holds a value of the same session, because any call could
-/// free that value.
+/// Every call panics while a closure of [`Cursor::get`] and its like holds a value of the same session,
+/// because any call could free that value.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) open: Rc<OpenSession>,
@@ -46,7 +46,8 @@ pub(crate) struct OpenSession {
 pub enum Sync {
     /// Returns when the journal is on the device.
     On,
-    /// Returns when the journal is with the operating system: it survives the death of the process, not of the machine.
+    /// Returns when the journal is with the operating system: it survives the death of the process, not of
+    /// the machine.
     Off,
 }
 
@@ -65,8 +66,8 @@ impl Session {
         Ok(Session { open: Rc::new(OpenSession { raw, lent: Cell::new(false), _connection }) })
     }
 
-    /// Creates a table, such as `table:usertable`, in WiredTiger's own syntax; does nothing if it exists with the same
-    /// configuration.
+    /// Creates a table, such as `table:usertable`, in WiredTiger's own syntax; does nothing if it exists with
+    /// the same configuration.
     ///
     /// # Errors
     /// With WiredTiger's reason as detail.
@@ -78,7 +79,8 @@ impl Session {
         check(doing, unsafe { raw::tipover_create(self.open.idle(), uri.as_ptr(), config.as_ptr()) })
     }
 
-    /// A cursor on a table whose `key_format` and `value_format` are those of `K` and `V`: `[u8]` for `u`, `i64` for `q`.
+    /// A cursor on a table whose `key_format` and `value_format` are those of `K` and `V`: `[u8]` for `u`,
+    /// `i64` for `q`.
     ///
     /// # Errors
     /// When the table does not exist (`Io(2)`), or has other formats.
@@ -114,8 +116,9 @@ impl Session {
 
     /// As [`commit`](Session::commit), with a configuration such as `c"sync=on"`.
     ///
-    /// `sync=on` holds the writes invisible while the device syncs, so that others conflict with them: to commit durably as
-    /// mongod does, commit plainly and share a [`log_flush`](Session::log_flush) among sessions.
+    /// `sync=on` holds the writes invisible while the device syncs, so that others conflict with them: to
+    /// commit durably as mongod does, commit plainly and share a [`log_flush`](Session::log_flush) among
+    /// sessions.
     ///
     /// # Errors
     /// As [`commit`](Session::commit).
@@ -156,8 +159,8 @@ impl Session {
         check("flush the journal", unsafe { raw::tipover_log_flush(self.open.idle(), config.as_ptr()) })
     }
 
-    /// All statistics of the database by description, such as `cache: pages read into cache`, the name that mongod's
-    /// serverStatus shows.
+    /// All statistics of the database by description, such as `cache: pages read into cache`, the name that
+    /// mongod's serverStatus shows.
     ///
     /// # Errors
     /// When the database was opened with `statistics=(none)`.
@@ -176,7 +179,8 @@ impl Session {
     /// A reader of the chosen statistics, of the database (`None`) or of a table, for those who sample often.
     ///
     /// # Errors
-    /// As [`statistics`](Session::statistics), and when this version of WiredTiger has no statistic of such a name.
+    /// As [`statistics`](Session::statistics), and when this version of WiredTiger has no statistic of such a
+    /// name.
     pub fn statistics_reader(&self, table: Option<&str>, descriptions: &[&str]) -> Result<StatisticsReader> {
         StatisticsReader::open(&self.open, table, descriptions)
     }
@@ -197,8 +201,8 @@ impl OpenSession {
     /// The session for a call that hands out no memory.
     ///
     /// # Panics
-    /// If a value is lent: WiredTiger resets cursors in a rollback, a checkpoint or a failed write, and the page under a lent
-    /// value could then be freed.
+    /// If a value is lent: WiredTiger resets cursors in a rollback, a checkpoint or a failed write, and the
+    /// page under a lent value could then be freed.
     #[inline]
     pub(crate) fn idle(&self) -> *mut raw::Session {
         self.assert_idle();
@@ -236,8 +240,8 @@ impl Drop for Lease<'_> {
 
 impl Drop for OpenSession {
     fn drop(&mut self) {
-        // SAFETY: the last handle is gone, and each cursor was one; the connection is still open. A transaction that is
-        // still running is rolled back. The error, if any, has nobody to go to.
+        // SAFETY: the last handle is gone, and each cursor was one; the connection is still open. A
+        // transaction that is still running is rolled back. The error, if any, has nobody to go to.
         unsafe { raw::tipover_session_close(self.raw.as_ptr()) };
     }
 }

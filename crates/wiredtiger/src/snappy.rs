@@ -17,7 +17,8 @@ extern "C" fn tipover_snappy_bound(size: usize) -> usize {
 }
 
 /// # Safety
-/// `from` is readable for `size` bytes, `to` writable for `room`, they do not overlap, and `written` is writable.
+/// `from` is readable for `size` bytes, `to` writable for `room`, they do not overlap, and `written` is
+/// writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tipover_snappy_compress(
     from: *const u8,
@@ -26,7 +27,8 @@ unsafe extern "C" fn tipover_snappy_compress(
     room: usize,
     written: *mut usize,
 ) -> c_int {
-    // SAFETY: as the caller promises; WiredTiger's buffers are never null here, because the shim stands in front.
+    // SAFETY: as the caller promises; WiredTiger's buffers are never null here, because the shim stands in
+    // front.
     let (from, to) = unsafe { (slice::from_raw_parts(from, size), slice::from_raw_parts_mut(to, room)) };
     let compressed = catch_unwind(AssertUnwindSafe(|| {
         // WiredTiger may compress on a thread that is already past its thread-locals.
@@ -58,7 +60,8 @@ unsafe extern "C" fn tipover_snappy_decompress(
     unsafe { conclude(decompressed, written) }
 }
 
-/// Zero and the size, or one: corrupt input is an error to the caller, and so is a panic, which must not reach C.
+/// Zero and the size, or one: corrupt input is an error to the caller, and so is a panic, which must not
+/// reach C.
 ///
 /// # Safety
 /// `written` is writable.

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 /// Reads a few chosen statistics again and again: the names are resolved once, and nothing is allocated.
 ///
-/// Each reading adds up the counters of the whole engine (tens of microseconds), which are not a consistent snapshot: other
-/// threads count on meanwhile.
+/// Each reading adds up the counters of the whole engine (tens of microseconds), which are not a consistent
+/// snapshot: other threads count on meanwhile.
 pub struct StatisticsReader {
     cursor: StatisticsCursor,
     keys: Vec<c_int>,
@@ -105,7 +105,8 @@ impl StatisticsCursor {
     fn each(&self, mut see: impl FnMut(c_int, &str, i64)) -> Result<()> {
         let (mut key, mut description, mut value) = (0, ptr::null(), 0);
         loop {
-            // SAFETY: the cursor is open, on its own thread, and is a statistics cursor, for which the shim's call is made.
+            // SAFETY: the cursor is open, on its own thread, and is a statistics cursor, for which the shim's
+            // call is made.
             let code =
                 unsafe { raw::tipover_statistic_next(self.idle(), &mut key, &mut description, &mut value) };
             if !found("read statistics", code)? {
@@ -120,7 +121,8 @@ impl StatisticsCursor {
 
 impl Drop for StatisticsCursor {
     fn drop(&mut self) {
-        // SAFETY: closed once, before the session that `self.session` keeps open; it holds no page of any table.
+        // SAFETY: closed once, before the session that `self.session` keeps open; it holds no page of any
+        // table.
         unsafe { raw::tipover_cursor_close(self.raw.as_ptr()) };
     }
 }

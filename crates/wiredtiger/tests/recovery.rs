@@ -65,7 +65,8 @@ fn die_and_recover(compressor: &str) {
     }
     assert!(!store.next().unwrap(), "what was not committed is not there");
     if compressor == "snappy" {
-        // The journal of this connection compresses too; that it does is what makes the test above mean something.
+        // The journal of this connection compresses too; that it does is what makes the test above mean
+        // something.
         store.put(&0, &document(0)).unwrap();
         session.log_flush(Sync::Off).unwrap();
         assert!(session.statistics().unwrap()["log: log records compressed"] > 0);

@@ -1,4 +1,5 @@
-//! The statistics that the laboratory explains results with are there, by the names that mongod's serverStatus uses.
+//! The statistics that the laboratory explains results with are there, by the names that mongod's
+//! serverStatus uses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -146,7 +146,8 @@ mod tests {
 
     const PAGE: Bytes = Bytes(4096);
 
-    /// `clients` that each send their next read when the last one completes, until `end`. Returns completions.
+    /// `clients` that each send their next read when the last one completes, until `end`. Returns
+    /// completions.
     fn closed_loop(model: &mut Model, clients: usize, end: Duration) -> Vec<Tick> {
         let mut due: BinaryHeap<Reverse<(Tick, Tick)>> = BinaryHeap::new();
         for _ in 0..clients {

@@ -308,7 +308,8 @@ impl<'de> Deserialize<'de> for Spec {
         let mut spec = Spec::default();
         let mut seen = Vec::new();
         for (key, value) in table {
-            // `latency_ns = 7000000` is `latency = "7000000 ns"`: one parser, and a bare `latency = 7` is refused.
+            // `latency_ns = 7000000` is `latency = "7000000 ns"`: one parser, and a bare `latency = 7` is
+            // refused.
             let (plain, unit) = match &value {
                 Value::Number(_) if key.ends_with("_ns") => (key.trim_end_matches("_ns"), " ns"),
                 Value::Number(_) => (key.trim_end_matches("_bytes_per_s"), ""),

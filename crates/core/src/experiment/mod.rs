@@ -1,9 +1,9 @@
 //! An experiment as data: a question, settings, and sweeps over some of them.
 //!
 //! experiment ⊃ sweep ⊃ cell ⊃ trial. A plan is a TOML text with one table per part of [`Spec`] and a list of
-//! sweeps; a scale (`[scale.quick]`) overrides settings; an axis sets one setting per value. Whatever the way a
-//! setting got its value, a cell is identified by its complete [`Spec`], so a changed setting never reuses an old
-//! result.
+//! sweeps; a scale (`[scale.quick]`) overrides settings; an axis sets one setting per value. Whatever the way
+//! a setting got its value, a cell is identified by its complete [`Spec`], so a changed setting never reuses
+//! an old result.
 
 mod spec;
 
@@ -171,8 +171,8 @@ struct AxisText {
 }
 
 impl Experiment {
-    /// Reads a plan. `scale` names one of its `[scale.*]` tables; `overrides` are `setting=value` pairs that beat
-    /// the scale, as given on a command line.
+    /// Reads a plan. `scale` names one of its `[scale.*]` tables; `overrides` are `setting=value` pairs that
+    /// beat the scale, as given on a command line.
     pub fn parse(text: &str, scale: &str, overrides: &[(String, String)]) -> Result<Experiment, PlanError> {
         let mut table: Table = text.parse().map_err(|e: toml::de::Error| PlanError(e.to_string()))?;
         let scales = match table.remove("scale") {
@@ -256,8 +256,9 @@ impl Experiment {
         Ok(())
     }
 
-    /// All trials in the order in which they should run: sweep after sweep, within a sweep randomised complete
-    /// blocks: every cell once per block, in an order of its own, so that a drift of the machine hits all alike.
+    /// All trials in the order in which they should run: sweep after sweep, within a sweep randomised
+    /// complete blocks: every cell once per block, in an order of its own, so that a drift of the machine
+    /// hits all alike.
     pub fn trials(&self) -> Vec<Trial<'_>> {
         let mut trials = Vec::new();
         for (index, sweep) in self.sweeps.iter().enumerate() {

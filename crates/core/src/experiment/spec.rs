@@ -34,9 +34,9 @@ pub struct Spec {
 pub struct TargetSpec {
     /// Which system.
     pub kind: TargetKind,
-    /// CPU time that client, wire and server would spend on a request besides the engine, burnt on the session's
-    /// thread after the CPU was given up once, as a server does when it waits for its next request. An embedded
-    /// engine has no such path; 0 measures it bare.
+    /// CPU time that client, wire and server would spend on a request besides the engine, burnt on the
+    /// session's thread after the CPU was given up once, as a server does when it waits for its next request.
+    /// An embedded engine has no such path; 0 measures it bare.
     #[serde(default, with = "span")]
     pub request_path_cpu: Duration,
     /// Settings of the embedded WiredTiger.
@@ -50,7 +50,8 @@ pub struct TargetSpec {
 pub enum TargetKind {
     /// Answers at once and does nothing: the generator's own ceiling.
     Null,
-    /// A file, read with buffered reads that bypass what is cached: what the device does under the same kernel.
+    /// A file, read with buffered reads that bypass what is cached: what the device does under the same
+    /// kernel.
     File,
     /// The embedded WiredTiger.
     Wiredtiger,
@@ -66,8 +67,8 @@ pub struct WiredTigerSpec {
     pub trees: Trees,
     /// Block compressor of the record store.
     pub compressor: Compressor,
-    /// Bytes that one record takes in the engine's cache, index entry and overheads included. Turns a working set
-    /// given as a share of the cache into a number of records; checked against the engine after loading.
+    /// Bytes that one record takes in the engine's cache, index entry and overheads included. Turns a working
+    /// set given as a share of the cache into a number of records; checked against the engine after loading.
     pub record_resident_bytes: u64,
 }
 
@@ -162,7 +163,8 @@ pub struct DiskSpec {
     /// Readahead of the kernel above the disk.
     #[serde(default = "no_readahead")]
     pub readahead: Bytes,
-    /// The device during settling and measuring, as `iops=600,latency=7ms`; see `device::Spec`. Empty: unshaped.
+    /// The device during settling and measuring, as `iops=600,latency=7ms`; see `device::Spec`. Empty:
+    /// unshaped.
     #[serde(default)]
     pub shape: String,
 }
@@ -213,8 +215,8 @@ pub struct WorkloadSpec {
     /// YCSB records or reads of a file.
     #[serde(default)]
     pub kind: WorkloadKind,
-    /// Bytes of the records in the engine's cache, as a share of the effective cache (80 % of it). Gives the number
-    /// of records unless that is given.
+    /// Bytes of the records in the engine's cache, as a share of the effective cache (80 % of it). Gives the
+    /// number of records unless that is given.
     pub working_set: Option<Ratio>,
     /// Number of records.
     pub records: Option<u64>,

@@ -1,4 +1,5 @@
-//! The read budget: where the bytes that the engine missed came from, by witnesses that do not know each other.
+//! The read budget: where the bytes that the engine missed came from, by witnesses that do not know each
+//! other.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +10,8 @@ pub struct Witnesses {
     pub engine_read_bytes: f64,
     /// The kernel's system-call account of the engine's process (`rchar`), if it can be read.
     pub process_asked_bytes: Option<f64>,
-    /// The kernel's storage account of the engine's process (`read_bytes`); `None` where it does not see the disk,
-    /// as above FUSE.
+    /// The kernel's storage account of the engine's process (`read_bytes`); `None` where it does not see the
+    /// disk, as above FUSE.
     pub process_device_bytes: Option<f64>,
     /// The kernel's block layer (`diskstats`), if there is a block device.
     pub block_device_bytes: Option<f64>,
@@ -25,8 +26,8 @@ pub struct Witnesses {
 pub struct Budget {
     /// Bytes that the engine missed and read from its files: the engine's word.
     pub engine_missed_bytes: f64,
-    /// Of these, served from the page cache: bytes asked for less bytes fetched, both the kernel's word. Where the
-    /// kernel cannot say, the difference of the two other figures, which then proves nothing.
+    /// Of these, served from the page cache: bytes asked for less bytes fetched, both the kernel's word.
+    /// Where the kernel cannot say, the difference of the two other figures, which then proves nothing.
     pub page_cache_bytes: f64,
     /// Of these, served by the device: the disk's own word.
     pub device_bytes: f64,

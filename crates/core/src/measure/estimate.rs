@@ -43,8 +43,8 @@ const T_975: [f64; 30] = [
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// Mean of one figure per trial with Student's interval. With a single trial the spread is unknown: the interval is
-/// then infinite, because a figure without repeats proves nothing about the next one.
+/// Mean of one figure per trial with Student's interval. With a single trial the spread is unknown: the
+/// interval is then infinite, because a figure without repeats proves nothing about the next one.
 pub fn mean_of_trials(values: &[f64]) -> Option<Estimate> {
     let n = values.len();
     let mean = values.iter().sum::<f64>() / n as f64;

@@ -16,8 +16,8 @@ pub fn histogram() -> Histogram {
 
 /// The latencies of one class of operations in one interval.
 ///
-/// In a closed loop an operation is due when it is sent, so its wait is zero by definition and its residence is its
-/// service; only one histogram is kept then.
+/// In a closed loop an operation is due when it is sent, so its wait is zero by definition and its residence
+/// is its service; only one histogram is kept then.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     service: Histogram,

@@ -10,9 +10,9 @@ pub use estimate::{Estimate, TooFew, mean_of_trials, percentile};
 pub use latency::{Histogram, Latencies, LatencyText, decode, encode, histogram};
 pub use steady::{CachePoint, WarmUp, WarmUpRule};
 
-/// Little's law as a residual: how far sessions = throughput × residence is from holding, as a share of `sessions`.
-/// Holds in any closed system without think time, whatever its distributions, so a large residual is a fault in
-/// the measurement (Little 1961; METHODS F1 asks for 3 %).
+/// Little's law as a residual: how far sessions = throughput × residence is from holding, as a share of
+/// `sessions`. Holds in any closed system without think time, whatever its distributions, so a large residual
+/// is a fault in the measurement (Little 1961; METHODS F1 asks for 3 %).
 pub fn little_residual(sessions: f64, throughput_per_s: f64, mean_residence_s: f64) -> f64 {
     throughput_per_s * mean_residence_s / sessions - 1.0
 }

@@ -26,8 +26,8 @@ pub struct WarmUpRule {
     pub most: Duration,
     /// What the engine's cache can hold.
     pub engine_cache_bytes: f64,
-    /// What the page cache can hold, if it is bounded. What enters it enters the engine's cache too; only after
-    /// many turn-overs has it become the place of what the engine does *not* hold.
+    /// What the page cache can hold, if it is bounded. What enters it enters the engine's cache too; only
+    /// after many turn-overs has it become the place of what the engine does *not* hold.
     pub page_cache_bytes: f64,
 }
 
@@ -54,9 +54,9 @@ impl WarmUpRule {
 
     /// Judges a series of totals, the newest last.
     ///
-    /// Steady means: the engine has read 4.6 times what the caches in use hold, or hardly misses at all; and in the
-    /// two latest windows, each a quarter of the time so far, misses per operation and device bytes per operation
-    /// agree. The page cache counts as in use when the device still delivers.
+    /// Steady means: the engine has read 4.6 times what the caches in use hold, or hardly misses at all; and
+    /// in the two latest windows, each a quarter of the time so far, misses per operation and device bytes
+    /// per operation agree. The page cache counts as in use when the device still delivers.
     pub fn judge(&self, points: &[CachePoint]) -> WarmUp {
         let Some(last) = points.last() else { return WarmUp::NotYet("nothing read yet".into()) };
         let late = last.at >= self.most;
@@ -162,7 +162,8 @@ mod tests {
         page_cache_bytes: 5e7,
     };
 
-    /// Totals of a run whose miss ratio at time t is `ratio(t)`; every miss reads 30 KB, half of them from the device.
+    /// Totals of a run whose miss ratio at time t is `ratio(t)`; every miss reads 30 KB, half of them from
+    /// the device.
     fn series(seconds: u32, operations_per_s: f64, ratio: impl Fn(f64) -> f64) -> Vec<CachePoint> {
         let mut point = CachePoint {
             at: Duration::ZERO,

@@ -48,8 +48,9 @@ impl Distribution {
 
 /// YCSB's ScrambledZipfianGenerator: a zipfian rank over 10¹⁰ + 1 items, hashed modulo the record count.
 ///
-/// Because the rank space does not depend on the record count, the hottest record gets 1/26.469 = 3.78 % of the
-/// requests at every database size, where a true zipfian with θ = 0.99 gives 12.9 % (10³ records) to 6.5 % (10⁶).
+/// Because the rank space does not depend on the record count, the hottest record gets 1/26.469 = 3.78 % of
+/// the requests at every database size, where a true zipfian with θ = 0.99 gives 12.9 % (10³ records) to 6.5
+/// % (10⁶).
 #[derive(Debug, Clone)]
 pub struct ScrambledZipfian {
     records: u64,

@@ -13,8 +13,8 @@ pub use ycsb::Ycsb;
 
 use crate::op::Op;
 
-/// A stream of operations that can be repeated, split over machines and checked, because operation `n` depends
-/// on nothing but the seed and `n`.
+/// A stream of operations that can be repeated, split over machines and checked, because operation `n`
+/// depends on nothing but the seed and `n`.
 pub trait Workload: Send + Sync {
     /// Operation number `n`.
     fn op(&self, n: u64) -> Op;

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn draws_are_uniform_and_numbers_are_independent() {
-        // Chi-square over 64 bins of the first draw of consecutive numbers: 63 degrees of freedom, 0.1 % point 103.4.
+        // Chi-square over 64 bins of the first draw of consecutive numbers: 63 degrees of freedom, 0.1 %
+        // point 103.4.
         for seed in 0..4 {
             let mut bins = [0f64; 64];
             for n in 0..64_000 {

@@ -16,7 +16,8 @@ pub enum KeyHash {
     Ordered,
 }
 
-/// YCSB's `Utils.hash`: FNV-1a over the eight little-endian bytes, made non-negative as Java's `Math.abs` does.
+/// YCSB's `Utils.hash`: FNV-1a over the eight little-endian bytes, made non-negative as Java's `Math.abs`
+/// does.
 #[inline]
 pub fn hash(number: u64) -> u64 {
     let mut hash: u64 = 0xCBF2_9CE4_8422_2325;

@@ -8,9 +8,9 @@ use std::path::Path;
 
 /// Say what this machine can and cannot measure
 ///
-/// Checks privileges, kernel facilities, room and quiet, and says what to do about what is missing. With --clean it
-/// first removes what killed runs of tipover left behind: mounts, loop devices, memory groups. It touches nothing
-/// that tipover did not make.
+/// Checks privileges, kernel facilities, room and quiet, and says what to do about what is missing. With
+/// --clean it first removes what killed runs of tipover left behind: mounts, loop devices, memory groups. It
+/// touches nothing that tipover did not make.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Remove what killed runs left behind

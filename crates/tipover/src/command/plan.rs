@@ -18,8 +18,8 @@ pub struct PlanArguments {
 
     /// How large: tiny, quick or full
     ///
-    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers the
-    /// question in minutes, "full" is as published.
+    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers
+    /// the question in minutes, "full" is as published.
     #[arg(long, default_value = "quick")]
     pub scale: String,
 
@@ -29,8 +29,8 @@ pub struct PlanArguments {
 
     /// Change a setting of the plan, as setting=value; may be given several times
     ///
-    /// Any setting of the plan by its path, such as target.wiredtiger.cache="64 MiB". A changed setting makes other
-    /// cells: results of the unchanged ones are neither used nor lost.
+    /// Any setting of the plan by its path, such as target.wiredtiger.cache="64 MiB". A changed setting makes
+    /// other cells: results of the unchanged ones are neither used nor lost.
     #[arg(long, value_name = "SETTING=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
 

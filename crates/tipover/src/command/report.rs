@@ -5,7 +5,6 @@ use super::run::command_line;
 use super::{BadInput, Ending};
 use crate::report::{self, Page, Terminal};
 use crate::store::Store;
-use crate::study;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -82,7 +81,7 @@ fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
         ))
         .into());
     }
-    study::page(experiment, &records, command)
+    report::of_experiment(experiment, &records, command)
 }
 
 /// Writes the report into the results folder and prints its facts.

@@ -13,8 +13,8 @@ use tipover_core::experiment::Experiment;
 
 /// Run an experiment, or what is missing of it
 ///
-/// Carries out the trials that are not in the results folder yet and writes the report. Running again resumes:
-/// whatever was finished is kept, also after a kill. A trial that failed is tried again.
+/// Carries out the trials that are not in the results folder yet and writes the report. Running again
+/// resumes: whatever was finished is kept, also after a kill. A trial that failed is tried again.
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]

@@ -12,8 +12,8 @@ use tipover_core::workload::{Dataset, Ycsb};
 
 /// Measure the generator's own ceiling on a target that does nothing
 ///
-/// Whatever a trial reports cannot exceed this. Each operation has its key drawn, its begin and end read from the
-/// clock and its latency recorded, exactly as against a real target.
+/// Whatever a trial reports cannot exceed this. Each operation has its key drawn, its begin and end read from
+/// the clock and its latency recorded, exactly as against a real target.
 #[derive(Debug, Args)]
 pub struct SelfTest {
     /// Threads to measure with, one after the other

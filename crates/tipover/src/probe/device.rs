@@ -2,7 +2,6 @@
 
 use super::{Entry, NotAvailable, Probe, Values, acquire, metric, readable};
 use anyhow::Context;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tipover_core::metric::{Kind, Metric, Sample};
 use tipover_core::units::Tick;
@@ -109,25 +108,6 @@ impl Device {
         }
         Ok(Device { name: name.to_string(), stat, fields })
     }
-
-    /// The device on which `path` lies.
-    ///
-    /// # Errors
-    /// The filesystem is on no single block device (tmpfs, FUSE in file mode, btrfs).
-    pub fn under(path: &Path) -> Result<Device, NotAvailable> {
-        let what = || format!("device under {}", path.display());
-        let id = std::fs::metadata(path).map_err(|error| NotAvailable::new(what(), error))?.dev();
-        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(id), rustix::fs::minor(id));
-        let target = std::fs::read_link(&link)
-            .map_err(|_| NotAvailable::new(what(), "its filesystem is on no block device of its own"))?;
-        let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        Device::named(name)
-    }
-
-    /// Its name under `/sys/class/block`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 impl Probe for Device {
@@ -160,6 +140,17 @@ mod tests {
     use super::*;
     use crate::probe::contract;
     use proptest::prelude::*;
+    use std::os::unix::fs::MetadataExt;
+
+    /// The device on which `path` lies; none for tmpfs, FUSE in file mode and btrfs.
+    fn under(path: &Path) -> Result<Device, NotAvailable> {
+        let what = || format!("device under {}", path.display());
+        let id = std::fs::metadata(path).map_err(|error| NotAvailable::new(what(), error))?.dev();
+        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(id), rustix::fs::minor(id));
+        let target = std::fs::read_link(&link)
+            .map_err(|_| NotAvailable::new(what(), "its filesystem is on no block device of its own"))?;
+        Device::named(target.file_name().and_then(|name| name.to_str()).unwrap_or_default())
+    }
 
     #[test]
     fn a_stat_file_is_read() {
@@ -179,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_real_device_keeps_the_contract() {
-        let mut device = match Device::under(&std::env::temp_dir()) {
+        let mut device = match under(&std::env::temp_dir()) {
             Ok(device) => device,
             Err(reason) => return println!("SKIPPED: {reason}"),
         };
@@ -199,7 +190,7 @@ mod tests {
             error.to_string(),
             "/sys/class/block/no-such-disk/stat not available: No such file or directory (os error 2)"
         );
-        assert!(Device::under(Path::new("/proc")).is_err());
+        assert!(under(Path::new("/proc")).is_err());
     }
 
     proptest! {

@@ -6,7 +6,6 @@ mod cgroup;
 mod device;
 mod pressure;
 mod process;
-pub mod rates;
 mod system;
 
 pub use cgroup::GroupUse;

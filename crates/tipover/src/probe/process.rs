@@ -1,7 +1,7 @@
 //! Processes as the kernel accounts them: what they asked for, what reached a device, CPU and memory
 //! (`/proc/PID/io` and `/proc/PID/stat`), summed over a set of them.
 
-use super::{Entry, NotAvailable, Probe, Values, acquire, metric, tick_ns};
+use super::{Entry, NotAvailable, Probe, Values, metric, tick_ns};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

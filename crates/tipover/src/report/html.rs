@@ -1,7 +1,7 @@
 //! The page as one HTML file that needs nothing else: no network, no server, no second file.
 //!
-//! Words and tables are written here, so that they can be read without JavaScript; only the charts are drawn in the
-//! browser, by Plotly.js, from the page's JSON that the file carries anyway.
+//! Words and tables are written here, so that they can be read without JavaScript; only the charts are drawn
+//! in the browser, by Plotly.js, from the page's JSON that the file carries anyway.
 
 use super::number::Number;
 use super::page::*;
@@ -10,8 +10,8 @@ use super::table::{self, Footnotes};
 const TEMPLATE: &str = include_str!("../../../../web/report.html");
 const STYLE: &str = include_str!("../../../../web/report.css");
 const SCRIPT: &str = include_str!("../../../../web/report.js");
-/// Embedded as it is and not compressed: 3 MB less per report would cost every page a decompressor, an asynchronous
-/// start and a way to fail.
+/// Embedded as it is and not compressed: 3 MB less per report would cost every page a decompressor, an
+/// asynchronous start and a way to fail.
 const PLOTLY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js"));
 
 /// Rows of a chart's data that a reader may unfold; all of it is in the JSON.

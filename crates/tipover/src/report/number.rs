@@ -8,7 +8,8 @@ pub struct Number {
     /// The best estimate; `None` where only a range or a bound is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Lower end of the interval. Which interval (95 %, range over repeats) is said where the table is explained.
+    /// Lower end of the interval. Which interval (95 %, range over repeats) is said where the table is
+    /// explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     /// Upper end of the interval.
@@ -16,8 +17,9 @@ pub struct Number {
     pub high: Option<f64>,
     /// "ops/s", "ms", "%", or empty for a pure number.
     pub unit: String,
-    /// Significant digits of the value. The interval, if there is one, has the last word: it is printed with one
-    /// or two digits, never as "± 0" and never with digits that it makes meaningless. 0: every digit it has.
+    /// Significant digits of the value. The interval, if there is one, has the last word: it is printed with
+    /// one or two digits, never as "± 0" and never with digits that it makes meaningless. 0: every digit it
+    /// has.
     pub digits: u8,
 }
 

@@ -543,8 +543,8 @@ impl Page {
         })
     }
 
-    /// Stops a page that would mislead: a row that is short of cells, two charts with one name, a chart that does
-    /// not say how to read it. These are bugs of whoever made the page, never of the data.
+    /// Stops a page that would mislead: a row that is short of cells, two charts with one name, a chart that
+    /// does not say how to read it. These are bugs of whoever made the page, never of the data.
     pub(super) fn assert_whole(&self) {
         let mut ids = BTreeSet::new();
         let mut take = |id: &str| {

@@ -1,5 +1,5 @@
-//! A page with everything that a page can have, for tests and for whoever works on its looks. It is shaped like the
-//! working-set study, but its measurements are invented; the page says so.
+//! A page with everything that a page can have, for tests and for whoever works on its looks. It is shaped
+//! like the working-set study, but its measurements are invented; the page says so.
 
 use super::number::Number;
 use super::page::*;

@@ -1,5 +1,5 @@
-//! What tables have in common on paper, on screen and in the terminal: footnotes, groups of rows, and that a chart
-//! is a table too.
+//! What tables have in common on paper, on screen and in the terminal: footnotes, groups of rows, and that a
+//! chart is a table too.
 
 use super::number::Number;
 use super::page::*;

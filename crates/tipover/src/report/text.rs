@@ -292,9 +292,9 @@ fn plain(cell: &Cell, column_unit: &str) -> String {
     }
 }
 
-/// How wide each column is, with a space on both sides, in a table of at most `total`: never narrower than its
-/// longest word, and where there is room as wide as its longest cell. Columns whose cells would be broken most often
-/// come first, then those that lack little.
+/// How wide each column is, with a space on both sides, in a table of at most `total`: never narrower than
+/// its longest word, and where there is room as wide as its longest cell. Columns whose cells would be broken
+/// most often come first, then those that lack little.
 fn column_widths(table: &Table, notes: &Footnotes, total: usize) -> Vec<usize> {
     let longest =
         |text: &str, breaks: &[char]| text.split(breaks).map(|w| w.chars().count()).max().unwrap_or(0);

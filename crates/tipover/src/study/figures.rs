@@ -1,5 +1,6 @@
 //! The figures of a cell, from the records of its trials.
 
+use super::block_layer::{self, DeviceRates};
 use tipover_core::device::Rates;
 use tipover_core::experiment::{Cell, Experiment};
 use tipover_core::measure::{
@@ -123,6 +124,11 @@ impl<'a> CellRecords<'a> {
     /// Operations of all trials together.
     pub fn operations(&self) -> u64 {
         self.measured().iter().map(|m| m.operations).sum()
+    }
+
+    /// A column of iostat, from the kernel's block layer; `None` where there is no block device.
+    pub fn block_layer(&self, column: impl Fn(&DeviceRates) -> Option<f64>) -> Option<Estimate> {
+        self.mean(|m| column(&block_layer::rates(m.first.get(probe::DEVICE)?, m.last.get(probe::DEVICE)?)?))
     }
 
     /// A column of iostat, from the disk's own counters.

@@ -70,9 +70,10 @@ pub struct Surroundings<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// Pause of a session between operations while warming up, in place of the request path. A session behind a slow disk waits most of the time, and
-/// the engine's eviction has the processors to itself; warmed up at full speed the engine's cache would be fuller
-/// than eviction lets it be later, and the page cache would hold what goes with that.
+/// Pause of a session between operations while warming up, in place of the request path. A session behind a
+/// slow disk waits most of the time, and the engine's eviction has the processors to itself; warmed up at
+/// full speed the engine's cache would be fuller than eviction lets it be later, and the page cache would
+/// hold what goes with that.
 const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
 
 /// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape.
@@ -85,11 +86,12 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
     a.repeat == b.repeat && unshaped(a) == unshaped(b)
 }
 
-/// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each to
+/// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each
+/// to
 /// `keep` as soon as it is finished. Disks are thus compared on the same state of the same caches.
 ///
-/// A trial that the laboratory could not carry out is a record too, with its reason; errors are an interrupt and
-/// what `keep` says.
+/// A trial that the laboratory could not carry out is a record too, with its reason; errors are an interrupt
+/// and what `keep` says.
 pub fn carry_out(
     site: &mut Site,
     trials: &[Trial<'_>],
@@ -313,7 +315,11 @@ impl Series<'_> {
         fn boxed<P: Probe + 'static>(probe: P) -> Box<dyn Probe> {
             Box::new(probe)
         }
-        add(probes::PROCESS, probe::Processes::given(&[agent.id()]).map(boxed));
+        let processes = match group {
+            Some(group) => probe::Processes::in_group(group),
+            None => probe::Processes::given(&[agent.id()]),
+        };
+        add(probes::PROCESS, processes.map(boxed));
         if let Some(device) = self.site.mounted().and_then(|disk| disk.block_device()) {
             let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
             add(probes::DEVICE, probe::Device::named(&name).map(boxed));
@@ -321,7 +327,14 @@ impl Series<'_> {
         if let Some(group) = group {
             add(probes::GROUP, probe::GroupUse::of(group).map(boxed));
         }
-        add(probes::PRESSURE, probe::Pressure::of_system().map(boxed));
+        // The group's own stalls say more than the machine's, where the kernel keeps them.
+        let pressure = match group.and_then(|group| group.unified()) {
+            Some(unified) => {
+                probe::Pressure::of_group(Some(unified)).or_else(|_| probe::Pressure::of_system())
+            }
+            None => probe::Pressure::of_system(),
+        };
+        add(probes::PRESSURE, pressure.map(boxed));
         add(probes::SYSTEM, probe::System::open().map(boxed));
         self.common.missed.extend(missing);
         probes
@@ -371,8 +384,8 @@ impl Series<'_> {
         log.phases.push(Phase { name: name.into(), begin, end: self.clock.now(), evidence: evidence.into() });
     }
 
-    /// Runs the workload on the unshaped disk until the caches are at rest. `again`: they were at rest before another
-    /// shape was measured, so they need not turn over once more, only be flat.
+    /// Runs the workload on the unshaped disk until the caches are at rest. `again`: they were at rest before
+    /// another shape was measured, so they need not turn over once more, only be flat.
     fn warm_up(&self, spec: &Spec, watch: &mut Watch, again: bool, log: &mut Log) -> Result<WarmUp> {
         let begin = self.clock.now();
         let name = if again { "re-warm" } else { "warm-up" };

@@ -31,8 +31,8 @@ impl Site {
         Site { folder: folder.to_path_buf(), mounted: None }
     }
 
-    /// The disk of `spec`, mounted and unshaped. One that differs in more than its shape replaces the one before,
-    /// and the data on that are gone.
+    /// The disk of `spec`, mounted and unshaped. One that differs in more than its shape replaces the one
+    /// before, and the data on that are gone.
     pub fn disk(&mut self, spec: &Spec, report: &dyn Report) -> Result<&Disk> {
         let wanted = DiskSpec { shape: String::new(), ..spec.disk.clone() };
         if self.mounted.as_ref().is_none_or(|m| m.spec != wanted) {
@@ -77,8 +77,8 @@ impl Site {
         })?)
     }
 
-    /// The folder with the data of `spec`, loaded now if it was not before, with nothing of it in the page cache;
-    /// and what the target said after loading.
+    /// The folder with the data of `spec`, loaded now if it was not before, with nothing of it in the page
+    /// cache; and what the target said after loading.
     pub fn data(
         &mut self,
         spec: &Spec,

@@ -18,8 +18,8 @@ pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded:
     if measured.operations == 0 {
         reasons.push("no operation was answered".into());
     } else if let Ok(latencies) = Latencies::from_text(&measured.latency) {
-        // Operations that were in flight at the ends were counted where they ended: each session's account may be
-        // off by about a long latency at either end, which widens what Little's law allows.
+        // Operations that were in flight at the ends were counted where they ended: each session's account
+        // may be off by about a long latency at either end, which widens what Little's law allows.
         let sessions = f64::from(spec.load.sessions);
         let long_s = latencies.residence().value_at_quantile(0.99) as f64 / 1e9;
         let allowed = 0.05 + 2.0 * (2.0 / sessions).sqrt() * long_s / measured.seconds();

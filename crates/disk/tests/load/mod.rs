@@ -16,7 +16,8 @@ pub struct Load {
     pub iops: f64,
     pub mean: Duration,
     pub median: Duration,
-    /// Median time from one answer to the next of the same client: a rate that a stalled machine does not blur.
+    /// Median time from one answer to the next of the same client: a rate that a stalled machine does not
+    /// blur.
     pub period: Duration,
 }
 

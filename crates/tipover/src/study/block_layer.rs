@@ -41,7 +41,7 @@ pub struct DeviceRates {
     pub utilization: Ratio,
 }
 
-/// The rates between two samples of [`super::Device`]; `None` if no time passed, a value is missing, or a
+/// The rates between two samples of the device probe; `None` if no time passed, a value is missing, or a
 /// counter went backwards (the device was made anew).
 pub fn rates(earlier: &Sample, later: &Sample) -> Option<DeviceRates> {
     let span = middle(later).since(middle(earlier));

@@ -1,10 +1,10 @@
 //! Sections that every report has.
 
-use super::figures::{CellRecords, Cells};
 use super::one_line;
 use crate::report::{
     Block, Callout, CalloutKind, Cell, Column, Emphasis, Fact, Number, Row, Section, Table, Verdict,
 };
+use crate::study::{CellRecords, Cells};
 use tipover_core::experiment::Experiment;
 use tipover_core::measure::Estimate;
 use tipover_core::record::Verdict as Belief;

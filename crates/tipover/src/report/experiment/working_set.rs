@@ -1,12 +1,11 @@
 //! The study of the working set: ours beside the published one.
 
-use super::figures::{CellRecords, Cells};
-use super::published::WorkingSet;
 use super::sections::{budget_verdict, number, shown, shown_percentile};
 use crate::report::{
     Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Row, Section, Series, SeriesKind,
     Table,
 };
+use crate::study::{CellRecords, Cells, WorkingSet};
 use anyhow::{Context, Result};
 use tipover_core::measure::Estimate;
 use tipover_core::metric::{name as metric, probe};
@@ -445,6 +444,10 @@ impl<'a> Study<'a> {
                     Number::new(ceiling, "/s").into(),
                     shown(reads.as_ref(), "/s", c),
                     shown(error.as_ref(), "%", c),
+                    match c.block_layer(|r| Some(r.read.requests.0)) {
+                        Some(kernel) => number(&kernel, "/s").into(),
+                        None => Cell::missing("there is no block device: the disk is a folder behind FUSE"),
+                    },
                     printed(theirs.map(|t| t.1)),
                     shown(c.throughput().as_ref(), "/s", c),
                     printed(theirs.map(|t| t.0)),
@@ -462,6 +465,7 @@ impl<'a> Study<'a> {
                 Column::numbers("theory", "/s").group("device reads"),
                 Column::numbers("achieved", "/s").group("device reads"),
                 Column::numbers("error", "%").group("device reads"),
+                Column::numbers("by the kernel", "/s").group("device reads"),
                 Column::numbers("published", "/s").group("device reads"),
                 Column::numbers("ours", "/s").group("file reads"),
                 Column::numbers("published fio", "/s").group("file reads"),
@@ -568,7 +572,8 @@ impl Spot<'_> {
         self.cell.device(|r| Some(r.utilization.0)).is_some_and(|u| Ratio(u.value).0 > 0.9)
     }
 
-    /// Reads per missed page × sessions ÷ IOPS, in milliseconds: what one page miss waits for at a saturated gate.
+    /// Reads per missed page × sessions ÷ IOPS, in milliseconds: what one page miss waits for at a saturated
+    /// gate.
     fn predicted_p99_ms(&self) -> Option<f64> {
         let file_bytes = self.cell.per_operation(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?.value;
         let file_reads = self.cell.per_operation(probe::TARGET, metric::ENGINE_FILE_READS)?.value;
