@@ -96,6 +96,28 @@ pub fn percentile(histogram: &Histogram, quantile: f64) -> Result<Estimate, TooF
     })
 }
 
+/// A percentile of several trials: of their merged histograms, with an interval that covers both what the samples
+/// leave open (order statistics) and how far the trials lie apart (Student's t on the logarithms of their own
+/// percentiles, because latencies scale). Samples within a trial are not independent of each other; trials are.
+pub fn percentile_of_trials(trials: &[Histogram], quantile: f64) -> Result<Estimate, TooFew> {
+    let mut merged = super::histogram();
+    for trial in trials {
+        merged.add(trial).expect("all histograms have the same bounds");
+    }
+    let mut estimate = percentile(&merged, quantile)?;
+    let own: Result<Vec<f64>, TooFew> =
+        trials.iter().map(|t| percentile(t, quantile).map(|e| e.value)).collect();
+    if let Ok(own) = own
+        && own.len() > 1
+        && let Some(apart) = mean_of_trials(&own.iter().map(|v| v.max(1.0).ln()).collect::<Vec<_>>())
+    {
+        estimate.low = estimate.low.min(apart.low.exp());
+        estimate.high = estimate.high.max(apart.high.exp());
+        estimate.basis = format!("{} and the spread of {} trials", estimate.basis, own.len());
+    }
+    Ok(estimate)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +153,19 @@ mod tests {
             held += u32::from(e.low <= truth && truth <= e.high);
         }
         assert!((275..=298).contains(&held), "{held} of 300 intervals held the truth");
+    }
+
+    #[test]
+    fn trials_that_lie_apart_widen_a_percentile() {
+        let trial = |scale: u64| {
+            let mut h = histogram();
+            (1..=2000).for_each(|n| h.saturating_record(n * scale));
+            h
+        };
+        let alike = percentile_of_trials(&[trial(100), trial(100), trial(100)], 0.99).unwrap();
+        let apart = percentile_of_trials(&[trial(100), trial(200), trial(400)], 0.99).unwrap();
+        assert!(alike.high / alike.low < 1.02, "{alike:?}");
+        assert!(apart.low < 198_000.0 && apart.high > 792_000.0, "{apart:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod latency;
 mod steady;
 
 pub use budget::{Budget, Witnesses};
-pub use estimate::{Estimate, TooFew, mean_of_trials, percentile};
+pub use estimate::{Estimate, TooFew, mean_of_trials, percentile, percentile_of_trials};
 pub use latency::{Histogram, Latencies, LatencyText, decode, encode, histogram};
 pub use steady::{CachePoint, WarmUp, WarmUpRule};
 

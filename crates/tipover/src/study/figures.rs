@@ -4,7 +4,7 @@ use super::block_layer::{self, DeviceRates};
 use tipover_core::device::Rates;
 use tipover_core::experiment::{Cell, Experiment};
 use tipover_core::measure::{
-    Budget, Estimate, Histogram, Latencies, TooFew, histogram, mean_of_trials, percentile,
+    Budget, Estimate, Histogram, Latencies, TooFew, mean_of_trials, percentile_of_trials,
 };
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::record::{Measured, Record};
@@ -79,20 +79,15 @@ impl<'a> CellRecords<'a> {
         self.mean(|m| Some(m.throughput()))
     }
 
-    /// Residence of all trials, merged.
-    pub fn residence(&self) -> Histogram {
-        let mut merged = histogram();
-        for measured in self.measured() {
-            if let Ok(latencies) = Latencies::from_text(&measured.latency) {
-                merged.add(latencies.residence()).expect("all histograms have the same bounds");
-            }
-        }
-        merged
-    }
-
-    /// A percentile of the residence in milliseconds.
+    /// A percentile of the residence in milliseconds, of all trials merged.
     pub fn residence_ms(&self, quantile: f64) -> Result<Estimate, TooFew> {
-        percentile(&self.residence(), quantile).map(|e| e.scaled(1e-6))
+        let trials: Vec<Histogram> = self
+            .measured()
+            .iter()
+            .filter_map(|m| Latencies::from_text(&m.latency).ok())
+            .map(|latencies| latencies.residence().clone())
+            .collect();
+        percentile_of_trials(&trials, quantile).map(|e| e.scaled(1e-6))
     }
 
     /// Growth of a counter per operation.

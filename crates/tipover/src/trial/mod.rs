@@ -397,7 +397,7 @@ impl Series<'_> {
         let held = |bytes: f64| if again { 0.0 } else { bytes };
         let engine = spec.effective_cache_bytes().0 as f64;
         let rule = WarmUpRule {
-            least: if again { spec.trial.warm_up_least.div_f64(1.5) } else { spec.trial.warm_up_least },
+            least: spec.trial.warm_up_least,
             most: spec.trial.warm_up_most,
             engine_cache_bytes: held(engine),
             page_cache_bytes: held(spec.machine.memory.map_or(0.0, |memory| memory.0 as f64 - engine)),

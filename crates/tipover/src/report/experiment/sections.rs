@@ -13,7 +13,9 @@ use tipover_core::units::{Bytes, span};
 /// An estimate as a number with its interval; without repeats there is no interval to show.
 pub fn number(estimate: &Estimate, unit: &str) -> Number {
     let number = Number::new(estimate.value, unit);
-    if estimate.low.is_finite() && estimate.high.is_finite() {
+    // Trials that agree to the last bit of a float are a constant, not a measurement with an error.
+    let constant = estimate.high - estimate.low <= estimate.value.abs() * 1e-9;
+    if estimate.low.is_finite() && estimate.high.is_finite() && !constant {
         number.between(estimate.low, estimate.high)
     } else {
         number
@@ -138,7 +140,7 @@ pub fn trials(cells: &Cells<'_>) -> Section {
         }
         for record in &c.records {
             let (verdict, text) = match &record.verdict {
-                Belief::Valid => (Verdict::Held, "valid".to_string()),
+                Belief::Valid => (Verdict::Held, String::new()),
                 Belief::Invalid { reasons } => (Verdict::Unknown, reasons.join("; ")),
                 Belief::Failed { reason } => (Verdict::NotHeld, reason.clone()),
             };

@@ -111,14 +111,14 @@ impl<'a> Study<'a> {
             let reads =
                 self.at(last_set, slow).and_then(|p| p.device_reads_per_operation()).unwrap_or(f64::NAN);
             sentences.push(format!(
-                "Up to a working set of {edge} of the effective engine cache every disk gives about the same, {} in \
-                 cache; at {last_set} the disk \"{slow}\" gives {}, 1/{} of it, because an operation then takes {} \
-                 reads from the disk and the disk serves {} of them.",
-                Rate(high.value).rounded(),
-                Rate(low.value).rounded(),
+                "Up to a working set of {edge} of the effective engine cache every disk gives about the same, {} \
+                 reads/s in cache; at {last_set} the disk \"{slow}\" gives {}, 1/{} of it, because a read then takes \
+                 {} requests of 4 KiB to the disk on average, and the disk serves {} of them per second.",
+                thousands(high.value),
+                thousands(low.value),
                 significant(factor, 2),
                 significant(reads, 2),
-                Rate(slow_iops).rounded(),
+                thousands(slow_iops),
             ));
         }
         let ratios: Vec<String> = disks
@@ -191,6 +191,11 @@ impl<'a> Study<'a> {
     }
 
     fn beside_published(&self) -> Block {
+        let records: Vec<String> = (self.sets().iter())
+            .filter_map(|(set, _)| self.points.iter().find(|p| p.set_label == *set))
+            .map(|p| Number::exact(p.cell.cell.spec.records() as f64, "").bare())
+            .collect();
+        let records = records.join("; ");
         let mut rows = Vec::new();
         for (set, working_set) in self.sets() {
             for (disk, iops) in self.disks() {
@@ -222,7 +227,7 @@ impl<'a> Study<'a> {
                     _ => Cell::missing("the disk does not decide here"),
                 };
                 rows.push(Row::new(vec![
-                    format!("{set} ({} records)", p.cell.cell.spec.records()).into(),
+                    set.into(),
                     disk.into(),
                     shown(ours.as_ref(), "/s", p.cell),
                     printed(theirs, "/s"),
@@ -248,11 +253,12 @@ impl<'a> Study<'a> {
                 Column::numbers("k·N/IOPS", "ms").group("p99"),
             ],
             rows,
-            how_to_read: "Working sets are in shares of the effective engine cache. Compare shapes, not absolute \
-                          figures: the study ran a server on four cores of another machine. Throughput intervals: 95 %, \
-                          over trials; p99: order statistics of all operations. k·N/IOPS is arithmetic: device reads \
-                          per missed page × sessions ÷ configured IOPS."
-                .into(),
+            how_to_read: format!(
+                "Working sets are in shares of the effective engine cache: {records} records. Compare shapes, not \
+                 absolute figures: the study ran a server on four cores of another machine. Intervals are 95 %: for \
+                 throughput over trials, for p99 order statistics and the spread of trials. k·N/IOPS is arithmetic: \
+                 device reads per missed page × sessions ÷ configured IOPS."
+            ),
         })
     }
 
@@ -581,6 +587,11 @@ impl Spot<'_> {
         let sessions = f64::from(self.cell.cell.spec.load.sessions);
         (file_reads > 0.0).then(|| pages_per_read * sessions / self.iops * 1e3)
     }
+}
+
+/// Three significant digits with separators: "35,000".
+fn thousands(x: f64) -> String {
+    Number::new(x, "").bare()
 }
 
 fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
