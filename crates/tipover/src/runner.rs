@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{BackingKind, DiskMode, Experiment, Filesystem, Trial};
+use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Experiment, Filesystem, Trial};
 use tipover_core::record::{Record, Verdict};
 use tipover_core::units::{Bytes, span};
 
@@ -88,6 +88,32 @@ pub fn needs(experiment: &Experiment) -> Needs {
     }
     needs.memory.0 += group;
     needs
+}
+
+/// A sentence when what the cells keep on one disk does not fit onto it. A cell alone was checked with its plan,
+/// but data sets stay on the disk until it is unmounted.
+pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
+    let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
+    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+        let disk = DiskSpec { shape: String::new(), ..cell.spec.disk.clone() };
+        let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
+        match disks.iter_mut().find(|(known, _)| *known == disk) {
+            Some((_, sets)) => sets.extend([data]),
+            None => disks.push((disk, BTreeMap::from([data]))),
+        }
+    }
+    disks.into_iter().find_map(|(disk, sets)| {
+        let needed = Bytes(sets.values().sum());
+        (needed > disk.size).then(|| {
+            format!(
+                "disk.size of {} is too small for the {} data sets of these cells, about {} together: give more, or \
+                 fewer cells with --only",
+                disk.size,
+                sets.len(),
+                needed.rounded()
+            )
+        })
+    })
 }
 
 /// Carries out the missing trials of `experiment`.

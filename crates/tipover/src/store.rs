@@ -86,6 +86,12 @@ impl Store {
         Ok(Store { folder })
     }
 
+    /// The plan that the results were made with.
+    pub fn plan(&self) -> Result<String> {
+        let path = self.folder.join("plan.toml");
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
     /// Experiments with results in a folder.
     pub fn names(results: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(results)

@@ -348,8 +348,10 @@ proptest! {
                 Step::Remove(key) => prop_assert_eq!(cursor.remove(&key).is_ok(), map.remove(&key).is_some()),
                 Step::Get(key) => prop_assert_eq!(cursor.get_copy(&key).unwrap(), map.get(&key).cloned()),
                 Step::Seek(key) => {
-                    let nearest = map.range(key.clone()..).next().map(|(key, value)| (key.clone(), value.clone()));
-                    let found = cursor.seek(&key).unwrap().then(|| (cursor.key_copy().unwrap(), cursor.value_copy().unwrap()));
+                    let nearest = map.range(key.clone()..).next();
+                    let nearest = nearest.map(|(key, value)| (key.clone(), value.clone()));
+                    let found = cursor.seek(&key).unwrap();
+                    let found = found.then(|| (cursor.key_copy().unwrap(), cursor.value_copy().unwrap()));
                     prop_assert_eq!(found, nearest);
                 }
             }

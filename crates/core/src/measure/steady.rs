@@ -85,7 +85,7 @@ impl WarmUpRule {
         let hardly_misses = newer.misses_per_operation < Self::NO_MISSES;
         if turn_overs < Self::TURN_OVERS && !hardly_misses {
             return not_yet(format!(
-                "the engine read {turn_overs:.1} times its cache, needs {:.1}",
+                "the engine read {turn_overs:.1} times what the caches hold, needs {:.1}",
                 Self::TURN_OVERS
             ));
         }

@@ -1,6 +1,7 @@
 //! Finds a plan by its name or file, and applies what the command line says about it.
 
 use super::BadInput;
+use crate::store::Store;
 use anyhow::Result;
 use clap::Args;
 use std::path::Path;
@@ -16,12 +17,12 @@ pub struct PlanArguments {
     /// An experiment that comes with tipover (see `tipover list`), or the path of a plan
     pub plan: String,
 
-    /// How large: tiny, quick or full
+    /// How large: tiny, quick (the default) or full
     ///
-    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers
-    /// the question in minutes, "full" is as published.
-    #[arg(long, default_value = "quick")]
-    pub scale: String,
+    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers the
+    /// question in minutes, "full" is as published. Verbs that show results take the scale that has most of them.
+    #[arg(long)]
+    pub scale: Option<String>,
 
     /// Keep only the cells with this value on this axis, as axis=value; may be given several times
     #[arg(long, value_name = "AXIS=VALUE", value_parser = pair)]
@@ -63,13 +64,44 @@ impl PlanArguments {
     /// The plan's text, and the experiment that it and the flags make.
     pub fn experiment(&self) -> Result<(String, Experiment)> {
         let text = text(&self.plan)?;
+        let experiment = self.of_text(&text, self.scale.as_deref().unwrap_or("quick"))?;
+        Ok((text, experiment))
+    }
+
+    /// The experiment that results were made with: the plan as it was then, at the scale that has most of them
+    /// unless one is given.
+    pub fn experiment_of(&self, results: &Path) -> Result<(Store, Experiment)> {
+        let name = match Path::new(&self.plan).extension() {
+            // A plan given by its path has its name inside.
+            Some(_) => self.experiment()?.1.name,
+            None => self.plan.clone(),
+        };
+        let store = Store::existing(results, &name).map_err(|e| BadInput(format!("{e:#}")))?;
+        let text = store.plan()?;
+        let scales = match &self.scale {
+            Some(scale) => vec![scale.clone()],
+            None => Experiment::scales(&text),
+        };
+        let mut most: Option<(usize, Experiment)> = None;
+        for scale in scales {
+            let experiment = self.of_text(&text, &scale)?;
+            let records = store.records(&experiment)?.len();
+            if most.as_ref().is_none_or(|(count, _)| records > *count) {
+                most = Some((records, experiment));
+            }
+        }
+        let (_, experiment) = most.ok_or_else(|| BadInput(format!("the plan of {name} has no scales")))?;
+        Ok((store, experiment))
+    }
+
+    fn of_text(&self, text: &str, scale: &str) -> Result<Experiment> {
         let mut overrides = self.set.clone();
         if let Some(repeats) = self.repeats {
             overrides.push(("repeats".into(), repeats.to_string()));
         }
         let wrong = |e: tipover_core::experiment::PlanError| BadInput(format!("{}: {e}", self.plan));
-        let mut experiment = Experiment::parse(&text, &self.scale, &overrides).map_err(wrong)?;
+        let mut experiment = Experiment::parse(text, scale, &overrides).map_err(wrong)?;
         experiment.only(&self.only).map_err(wrong)?;
-        Ok((text, experiment))
+        Ok(experiment)
     }
 }

@@ -26,7 +26,7 @@ pub struct Report {
 impl Report {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
-        let (store, experiment) = self.existing(results)?;
+        let (store, experiment) = self.plan.experiment_of(results)?;
         let page = page(&store, &experiment, &command_line())?;
         if json {
             println!("{}", page.to_json());
@@ -36,12 +36,6 @@ impl Report {
         std::fs::write(&path, report::html(&page)).with_context(|| format!("writing {}", path.display()))?;
         println!("{}", path.display());
         Ok(Ending::Held)
-    }
-
-    fn existing(&self, results: &Path) -> Result<(Store, Experiment)> {
-        let (_, experiment) = self.plan.experiment()?;
-        let store = Store::existing(results, &experiment.name).map_err(|e| BadInput(format!("{e:#}")))?;
-        Ok((store, experiment))
     }
 }
 
@@ -57,8 +51,7 @@ pub struct Show {
 impl Show {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
-        let (_, experiment) = self.plan.experiment()?;
-        let store = Store::existing(results, &experiment.name).map_err(|e| BadInput(format!("{e:#}")))?;
+        let (store, experiment) = self.plan.experiment_of(results)?;
         let page = page(&store, &experiment, &command_line())?;
         if json {
             println!("{}", page.to_json());

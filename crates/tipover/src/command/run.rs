@@ -37,6 +37,13 @@ impl Run {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let (text, experiment) = self.plan.experiment()?;
+        if let Some(reason) = runner::too_small_disk(&experiment) {
+            return Err(BadInput(format!("{}: {reason}", experiment.name)).into());
+        }
+        if results.exists() && !results.is_dir() {
+            let reason = format!("{} is a file, not a folder: give another --results", results.display());
+            return Err(BadInput(reason).into());
+        }
         if self.list {
             return list(&experiment, results, json);
         }
@@ -61,9 +68,10 @@ impl Run {
             .map_err(|e| BadInput(format!("{e:#}")))?;
         let work = results.join(".work");
         let command = command_line();
-        let tally = runner::run(&experiment, &store, &work, &command, self.retry, interrupt)?;
-        // Empty by now; whatever is still in there belongs to another run.
+        let tally = runner::run(&experiment, &store, &work, &command, self.retry, interrupt);
+        // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
         let _ = std::fs::remove_dir(&work);
+        let tally = tally?;
         let ending = report::publish(&store, &experiment, &command, json)?;
         if tally.measured > 0 {
             eprintln!(

@@ -368,41 +368,44 @@ fn device() -> Section {
                     .into(),
                 cannot_say: "Anything about writes, or about fewer than 16 requests in flight.".into(),
             }),
-            Block::Chart(Chart {
-                id: "device-cpu".into(),
-                title: "CPU that the shaped disk itself costs".into(),
-                x: Axis::category("disk"),
-                y: Axis::linear("CPU", "% of a core"),
-                series: vec![
-                    Series::ours(
-                        SeriesKind::Bars,
-                        "block mode",
-                        "block mode",
-                        vec![
-                            Point::new(DISKS[0], 31.0).between(29.0, 34.0),
-                            Point::new(DISKS[1], 4.1).between(3.8, 4.5),
-                            Point::new(DISKS[2], 1.2).between(1.0, 1.5),
-                        ],
-                    ),
-                    Series::ours(
-                        SeriesKind::Bars,
-                        "file mode",
-                        "file mode",
-                        vec![
-                            Point::new(DISKS[0], 22.0).between(20.0, 25.0),
-                            Point::new(DISKS[1], 2.9).between(2.7, 3.2),
-                            Point::new(DISKS[2], 0.9).between(0.8, 1.1),
-                        ],
-                    ),
-                ],
-                lines: vec![],
-                how_to_read:
-                    "Small against the 200 % of this machine means that the disk does not slow its user."
-                        .into(),
-                cannot_say: "What the kernel spends on behalf of the disk.".into(),
-            }),
+            device_cpu(),
         ],
     }
+}
+
+fn device_cpu() -> Block {
+    Block::Chart(Chart {
+        id: "device-cpu".into(),
+        title: "CPU that the shaped disk itself costs".into(),
+        x: Axis::category("disk"),
+        y: Axis::linear("CPU", "% of a core"),
+        series: vec![
+            Series::ours(
+                SeriesKind::Bars,
+                "block mode",
+                "block mode",
+                vec![
+                    Point::new(DISKS[0], 31.0).between(29.0, 34.0),
+                    Point::new(DISKS[1], 4.1).between(3.8, 4.5),
+                    Point::new(DISKS[2], 1.2).between(1.0, 1.5),
+                ],
+            ),
+            Series::ours(
+                SeriesKind::Bars,
+                "file mode",
+                "file mode",
+                vec![
+                    Point::new(DISKS[0], 22.0).between(20.0, 25.0),
+                    Point::new(DISKS[1], 2.9).between(2.7, 3.2),
+                    Point::new(DISKS[2], 0.9).between(0.8, 1.1),
+                ],
+            ),
+        ],
+        lines: vec![],
+        how_to_read: "Small against the 200 % of this machine means that the disk does not slow its user."
+            .into(),
+        cannot_say: "What the kernel spends on behalf of the disk.".into(),
+    })
 }
 
 fn missed() -> Section {

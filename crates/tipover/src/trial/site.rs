@@ -35,7 +35,9 @@ impl Site {
     /// before, and the data on that are gone.
     pub fn disk(&mut self, spec: &Spec, report: &dyn Report) -> Result<&Disk> {
         let wanted = DiskSpec { shape: String::new(), ..spec.disk.clone() };
-        if self.mounted.as_ref().is_none_or(|m| m.spec != wanted) {
+        // A disk whose daemon died serves nobody any more; the trials after it get a new one.
+        let usable = |m: &Mounted| m.spec == wanted && m.disk.counters().is_ok();
+        if !self.mounted.as_ref().is_some_and(usable) {
             self.mounted = None;
             report.doing("mounting the disk");
             let disk = self.mount(&wanted)?;
@@ -90,6 +92,10 @@ impl Site {
         let key = data_key(spec);
         let folder = mounted.disk.path().join(&key);
         if !mounted.loaded.contains_key(&key) {
+            // What a load that failed half way left behind would be taken for data.
+            if folder.exists() {
+                std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+            }
             std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
             report.doing("loading");
             let (dataset, _) = agent::load_of(spec, 0);
