@@ -45,9 +45,14 @@ impl Book {
     }
 }
 
+/// A book on cache lines of its own: sessions on different processors never wait for each other's lines. Two
+/// lines, because processors fetch them in pairs.
+#[repr(align(128))]
+struct Shelved(Mutex<Book>);
+
 /// Sessions at work.
 pub struct Sessions {
-    books: Vec<Mutex<Book>>,
+    books: Vec<Shelved>,
     /// Identifies each thread's processor clock; 0 until the thread runs.
     cpu_clocks: Vec<std::sync::atomic::AtomicI32>,
     clock: Clock,
@@ -75,7 +80,7 @@ impl Sessions {
             sessions_cpu_ns: self.cpu_clocks.iter().map(|id| thread_cpu_ns(id.load(Ordering::Relaxed))).sum(),
         };
         for book in &self.books {
-            let mut book = book.lock();
+            let mut book = book.0.lock();
             tally.operations += std::mem::take(&mut book.operations);
             for (failure, count) in std::mem::take(&mut book.failures) {
                 *tally.failures.entry(failure).or_default() += count;
@@ -100,7 +105,7 @@ pub fn run<R>(
     body: impl FnOnce(&Sessions) -> R,
 ) -> Result<R, TargetError> {
     let state = Sessions {
-        books: (0..sessions).map(|_| Mutex::new(Book::new())).collect(),
+        books: (0..sessions).map(|_| Shelved(Mutex::new(Book::new()))).collect(),
         cpu_clocks: (0..sessions).map(|_| Default::default()).collect(),
         clock,
         last_cut: Mutex::new(clock.now()),
@@ -165,7 +170,7 @@ fn one(
     let began = state.clock.now();
     let outcome = session.execute(&op);
     let ended = state.clock.now();
-    let mut book = state.books[index as usize].lock();
+    let mut book = state.books[index as usize].0.lock();
     book.latencies.record(&Timing { due: began, began, ended });
     match outcome {
         Outcome::Done => book.operations += 1,

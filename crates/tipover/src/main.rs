@@ -27,7 +27,8 @@ const DISK_DAEMON_VERB: &str = "disk-daemon";
 
 /// Measure how a database depends on its working set, caches and disk
 ///
-/// Exit codes: 0 everything held, 1 something did not hold or a trial failed, 2 the input cannot be used.
+/// Exit codes: 0 everything held, 1 something did not hold or a trial failed, 2 the input cannot be used, 130
+/// interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "tipover", version, max_term_width = 110)]
 struct Cli {
@@ -48,6 +49,9 @@ enum Verb {
     Doctor(command::doctor::Doctor),
     Run(command::run::Run),
     /// List experiments and results
+    ///
+    /// The experiments that come with tipover, each with its scales and the question that it answers, and
+    /// what there is in the results folder.
     List,
     Show(command::report::Show),
     Report(command::report::Report),

@@ -90,8 +90,8 @@ pub fn needs(experiment: &Experiment) -> Needs {
     needs
 }
 
-/// A sentence when what the cells keep on one disk does not fit onto it. A cell alone was checked with its plan,
-/// but data sets stay on the disk until it is unmounted.
+/// A sentence when what the cells keep on one disk does not fit onto it. A cell alone was checked with its
+/// plan, but data sets stay on the disk until it is unmounted.
 pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
     for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
@@ -152,7 +152,6 @@ pub fn run(
             let first = missing[0].clone();
             missing.into_iter().partition(|trial| trial::share_warm_up(&first, trial))
         };
-        missing = others;
         progress.begin(&together);
         let surroundings = Surroundings {
             experiment: &experiment.name,
@@ -163,12 +162,13 @@ pub fn run(
             report: &progress,
             interrupt,
         };
-        trial::carry_out(&mut site, &together, &surroundings, |trial, record, series| {
+        missing = trial::carry_out(&mut site, together, &surroundings, |trial, record, series| {
             store.keep(trial, &record, &series)?;
             tally.count(&record.verdict);
             progress.end(trial, &outcome(&record));
             Ok(())
         })?;
+        missing.extend(others);
     }
     Ok(tally)
 }

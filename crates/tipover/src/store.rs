@@ -72,16 +72,35 @@ impl Store {
         Ok(Store { folder })
     }
 
+    /// Keeps other runs out as long as what is returned lives: two at once would be in each other's numbers,
+    /// and write the same trials.
+    ///
+    /// # Errors
+    /// When another run is at work.
+    pub fn reserve(&self) -> Result<File> {
+        let folder =
+            File::open(&self.folder).with_context(|| format!("opening {}", self.folder.display()))?;
+        match folder.try_lock() {
+            Ok(()) => Ok(folder),
+            Err(fs::TryLockError::WouldBlock) => bail!(
+                "another run is at work in {}: wait for its end, or use another --results folder",
+                self.folder.display()
+            ),
+            // A file system without locks is no reason not to measure.
+            Err(fs::TryLockError::Error(_)) => Ok(folder),
+        }
+    }
+
     /// Results that are already there.
     pub fn existing(results: &Path, name: &str) -> Result<Store> {
         let folder = results.join(name);
         if !folder.join("plan.toml").exists() {
             let known = Self::names(results);
+            if known.is_empty() {
+                bail!("there are no results in {}: make some with `tipover run {name}`", results.display());
+            }
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            bail!(
-                "{}",
-                tipover_core::experiment::unknown(&format!("results in {}", results.display()), name, &known)
-            );
+            bail!("{}: {}", results.display(), tipover_core::experiment::unknown("results", name, &known));
         }
         Ok(Store { folder })
     }

@@ -2,141 +2,16 @@
 //!
 //! Needs Chromium (`apt-get install chromium`, or its path in `CHROMIUM`). Without one the tests say so and
 //! pass, except in CI, where they fail. The pictures stay in `target/tmp` for whoever wants to look at them.
+//!
+//! This is the sample, with all that a report can hold; the report of a real study is looked at where that
+//! study is run, in `end_to_end.rs`.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+mod browser;
+
+use browser::{Browser, assert_whole, url};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-/// What the browser said about a page.
-struct Seen {
-    document: String,
-    console: Vec<String>,
-    requests: Vec<String>,
-}
-
-impl Seen {
-    /// The value of an attribute of the document's root, such as `data-charts`.
-    fn root(&self, attribute: &str) -> &str {
-        let root = self.document.split_once("<html").and_then(|(_, rest)| rest.split_once('>'));
-        let (root, _) = root.unwrap_or_else(|| panic!("no document came back: {:.300}", self.document));
-        root.split_once(&format!("{attribute}=\""))
-            .and_then(|(_, v)| v.split_once('"'))
-            .map_or("", |(v, _)| v)
-    }
-}
-
-/// A proxy that lets nothing through and remembers who asked: what a page fetches, it fetches from here.
-struct Tollgate {
-    address: String,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Tollgate {
-    fn open() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
-        let address = listener.local_addr().expect("a bound listener has an address").to_string();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let log = Arc::clone(&log);
-                std::thread::spawn(move || {
-                    let mut line = String::new();
-                    let _ = BufReader::new(&stream).read_line(&mut line);
-                    // Chromium calls home (time, sign-in, updates) whatever it is told; no page of ours would
-                    // ask Google.
-                    if !["google.com", "googleapis.com", "gstatic.com", "gvt1.com"]
-                        .iter()
-                        .any(|h| line.contains(h))
-                    {
-                        log.lock().expect("no thread panics with the log").push(line.trim().to_string());
-                    }
-                    let _ = stream.write_all(
-                        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-                    );
-                });
-            }
-        });
-        Tollgate { address, asked }
-    }
-}
-
-struct Browser {
-    program: PathBuf,
-}
-
-impl Browser {
-    /// `None`, with the reason on stderr, where there is no browser and there need not be one.
-    fn find() -> Option<Self> {
-        let named = std::env::var_os("CHROMIUM").filter(|v| !v.is_empty()).map(PathBuf::from);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
-        let on_path =
-            || std::env::split_paths(&path).flat_map(|dir| names.map(|n| dir.join(n))).find(|p| p.exists());
-        match named.or_else(on_path) {
-            Some(program) => Some(Browser { program }),
-            None if std::env::var("CI").is_ok_and(|v| v == "true") => {
-                panic!("CI must look at the report, and there is no Chromium: apt-get install chromium")
-            }
-            None => {
-                eprintln!(
-                    "SKIPPED: nobody looked at the report, there is no Chromium (apt-get install chromium)"
-                );
-                None
-            }
-        }
-    }
-
-    fn run(&self, size: (u32, u32), page: &str, what: &str, more: &[&str]) -> Seen {
-        let profile = tempfile::tempdir().expect("a folder for the browser's profile");
-        let gate = Tollgate::open();
-        let (out, err) = (profile.path().join("stdout"), profile.path().join("stderr"));
-        let mut child = Command::new(&self.program)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .args(["--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=30000"])
-            .args(["--proxy-bypass-list=<-loopback>", "--allow-file-access-from-files"])
-            .arg(format!("--proxy-server=http://{}", gate.address))
-            .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
-            .arg(format!("--window-size={},{}", size.0, size.1))
-            .args(more)
-            .args([what, page])
-            .stdin(Stdio::null())
-            .stdout(File::create(&out).expect("a file for the browser's output"))
-            .stderr(File::create(&err).expect("a file for the browser's complaints"))
-            .spawn()
-            .unwrap_or_else(|e| panic!("{} does not start: {e}", self.program.display()));
-        let began = Instant::now();
-        while child.try_wait().expect("the browser is our child").is_none() {
-            if began.elapsed() > Duration::from_secs(180) {
-                child.kill().expect("the browser is our child");
-                panic!("the browser did not finish {page} in three minutes");
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-        let console = text(&err).lines().filter(|l| l.contains("CONSOLE")).map(String::from).collect();
-        let requests = gate.asked.lock().expect("no thread panics with the log").clone();
-        Seen { document: text(&out), console, requests }
-    }
-
-    /// The page after its scripts have run.
-    fn read(&self, page: &str, more: &[&str]) -> Seen {
-        self.run((1280, 1000), page, "--dump-dom", more)
-    }
-
-    /// A picture of the page, kept as `name`.
-    fn look(&self, size: (u32, u32), page: &str, name: &str) -> Vec<u8> {
-        let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_file(&picture);
-        self.run(size, page, &format!("--screenshot={}", picture.display()), &[]);
-        fs::read(&picture).unwrap_or_else(|e| panic!("no picture {}: {e}", picture.display()))
-    }
-}
+use std::process::Command;
 
 /// The sample report, written by the binary as any user would.
 fn sample(folder: &Path) -> PathBuf {
@@ -153,23 +28,6 @@ fn sample_with(folder: &Path, from: &str, to: &str) -> String {
     assert!(text.contains(from), "the report has no {from:?} any more; this test checks nothing");
     fs::write(&file, text.replacen(from, to, 1)).expect("the report can be changed");
     url(&file)
-}
-
-fn url(file: &Path) -> String {
-    format!("file://{}", file.display())
-}
-
-fn assert_whole(seen: &Seen) {
-    let charts = seen.root("data-charts");
-    let (drawn, expected) = charts.split_once('/').expect("drawn/expected");
-    assert!(drawn == expected && drawn != "0", "{charts} charts were drawn");
-    assert_eq!(seen.root("data-errors"), "0", "the page reports errors");
-    assert_eq!(seen.root("data-requests"), "0", "the page fetched something");
-    assert_eq!(seen.console, Vec::<String>::new(), "the console is not empty");
-    assert_eq!(seen.requests, Vec::<String>::new(), "the network was asked");
-    let plots = seen.document.matches("class=\"main-svg\"").count();
-    let expected: usize = expected.parse().expect("a number of charts");
-    assert!(plots >= expected, "{plots} plots for {expected} charts");
 }
 
 #[test]
@@ -228,7 +86,9 @@ fn a_phone_shows_all_of_it() {
           const inner = document.querySelector("iframe").contentDocument, root = inner.documentElement;
           document.documentElement.dataset.charts = root.dataset.charts;
           document.documentElement.dataset.beyond = root.scrollWidth - root.clientWidth;
-          document.documentElement.dataset.widest = Math.max(...[...inner.querySelectorAll(".main-svg")].map((s) => s.getBoundingClientRect().right));
+          const pictures = [...inner.querySelectorAll(".main-svg")];
+          const right = (picture) => picture.getBoundingClientRect().right;
+          document.documentElement.dataset.widest = Math.max(...pictures.map(right));
         }, 100);
         </script>"#;
     fs::write(&phone, frame).expect("the phone can be written");

@@ -354,8 +354,12 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), PlanError> {
 
 /// "unknown axis `disc`; there are disk, working_set: did you mean `disk`?"
 pub fn unknown(what: &str, given: &str, known: &[&str]) -> String {
-    let mut names: Vec<&str> = known.to_vec();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for name in known {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
     let nearest = names
         .iter()
         .map(|name| (strsim::damerau_levenshtein(given, name), *name))

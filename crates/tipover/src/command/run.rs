@@ -66,6 +66,7 @@ impl Run {
         tipover_lab::clean()?;
         let store = Store::open(results, &experiment, &text, self.replace_plan)
             .map_err(|e| BadInput(format!("{e:#}")))?;
+        let _reserved = store.reserve().map_err(|e| BadInput(format!("{e:#}")))?;
         let work = results.join(".work");
         let command = command_line();
         let tally = runner::run(&experiment, &store, &work, &command, self.retry, interrupt);

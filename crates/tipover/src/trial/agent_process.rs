@@ -77,7 +77,7 @@ impl AgentProcess {
 
     fn obituary(&mut self) -> anyhow::Error {
         match self.child.wait(Duration::from_secs(5)) {
-            Ok(Some(exit)) => anyhow::anyhow!("the agent {}", exit.explained()),
+            Ok(Some(exit)) => anyhow::anyhow!("the agent died: {}", exit.explained()),
             _ => anyhow::anyhow!("the agent closed its output but goes on"),
         }
     }

@@ -12,7 +12,7 @@ use crate::machine;
 use crate::probe::{self, Probe};
 use agent_process::AgentProcess;
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,40 +87,36 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
 }
 
 /// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each
-/// to
-/// `keep` as soon as it is finished. Disks are thus compared on the same state of the same caches.
+/// to `keep` as soon as it is finished. Disks are thus compared on the same state of the same caches.
 ///
-/// A trial that the laboratory could not carry out is a record too, with its reason; errors are an interrupt
-/// and what `keep` says.
-pub fn carry_out(
+/// A trial that the laboratory could not carry out is a record too, with its reason. It ends the series: the
+/// trials after it are returned, to be tried on a new target and a new disk. Errors are an interrupt and what
+/// `keep` says.
+pub fn carry_out<'t>(
     site: &mut Site,
-    trials: &[Trial<'_>],
+    trials: Vec<Trial<'t>>,
     context: &Surroundings<'_>,
     mut keep: impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
-) -> Result<()> {
+) -> Result<Vec<Trial<'t>>> {
     assert!(
         trials.windows(2).all(|pair| share_warm_up(&pair[0], &pair[1])),
         "these trials need a warm-up each"
     );
     let machine = serde_json::to_value(machine::Facts::read(context.work))?;
-    let kept = std::cell::Cell::new(0);
-    let mut session = Series { site, context, clock: Clock::start(), machine, common: Common::default() };
-    let mut keep = |trial: &Trial<'_>, record, series| {
-        kept.set(kept.get() + 1);
-        keep(trial, record, series)
-    };
-    let result = session.run(trials, &mut keep);
-    let Err(error) = result else { return Ok(()) };
-    if error.is::<Interrupted>() || error.is::<NotKept>() {
-        return Err(error);
+    let mut left = VecDeque::from(trials);
+    let mut series = Series { site, context, clock: Clock::start(), machine, common: Common::default() };
+    if let Err(error) = series.run(&mut left, &mut keep) {
+        if error.is::<Interrupted>() || error.is::<NotKept>() {
+            return Err(error);
+        }
+        // Without a trial left it was the target that would not stop; what was measured is kept.
+        if let Some(failed) = left.pop_front() {
+            keep(&failed, series.failed(&failed, &error), series.common.series.clone())?;
+        }
+        // Whatever went wrong may have been the disk.
+        series.site.unmount();
     }
-    let reason = format!("{error:#}");
-    for trial in &trials[kept.get()..] {
-        let mut record = session.record(trial);
-        record.verdict = Verdict::Failed { reason: reason.clone() };
-        keep(trial, record, session.common.series.clone())?;
-    }
-    Ok(())
+    Ok(left.into())
 }
 
 /// A record could not be kept, which ends the run.
@@ -169,12 +165,14 @@ struct Log {
 }
 
 impl Series<'_> {
+    /// Carries out what is in `left`, from the front, and removes what it has given to `keep`.
     fn run(
         &mut self,
-        trials: &[Trial<'_>],
+        left: &mut VecDeque<Trial<'_>>,
         keep: &mut impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
     ) -> Result<()> {
-        let spec = &trials[0].cell.spec;
+        let Some(Trial { cell, .. }) = left.front() else { return Ok(()) };
+        let spec = &cell.spec;
         let mut common = Log::default();
         let begin = self.clock.now();
         let (folder, loaded) = self.site.data(spec, self.context.report, self.context.interrupt)?;
@@ -184,16 +182,15 @@ impl Series<'_> {
             begin,
             "all records written, checkpointed, and dropped from the page cache",
         );
-        for trial in trials {
-            self.site.calibrate(&trial.cell.spec.shape()?)?;
-        }
+        self.calibrate(left, keep)?;
+        let Some(seed) = left.front().map(|trial| trial.seed(self.context.seed)) else { return Ok(()) };
         let group = self.group(spec)?;
         self.context.report.doing("starting the target");
         let mut agent = AgentProcess::start(group.as_ref())?;
         let answer = agent.ask(&Command::Start {
             spec: Box::new(spec.clone()),
             folder,
-            seed: trials[0].seed(self.context.seed),
+            seed,
             origin_ns: self.clock.origin_ns(),
         })?;
         let Answer::Started { facts, generator_cost_ns, .. } = answer else {
@@ -204,11 +201,12 @@ impl Series<'_> {
         self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
         let mut watch = Watch { probes: self.probes(&agent, group.as_ref()), agent };
         watch.agent.ask(&Command::Run)?;
-        for (index, trial) in trials.iter().enumerate() {
+        let mut first_of_all = true;
+        while let Some(trial) = left.front() {
             let spec = &trial.cell.spec;
             let mut log = Log::default();
-            let warm_up = self.warm_up(spec, &mut watch, index > 0, &mut log)?;
-            if index == 0 {
+            let warm_up = self.warm_up(spec, &mut watch, !first_of_all, &mut log)?;
+            if std::mem::take(&mut first_of_all) {
                 // The first warm-up belongs to all; the others only go back to where it ended.
                 common.phases.append(&mut log.phases);
                 common.series.append(&mut log.series);
@@ -230,10 +228,35 @@ impl Series<'_> {
             let mut series = self.common.series.clone();
             series.append(&mut log.series);
             keep(trial, record, series).map_err(NotKept)?;
+            left.pop_front();
         }
         watch.agent.ask(&Command::Halt)?;
         watch.agent.stop()?;
         Ok(())
+    }
+
+    /// Calibrates the disk for all shapes while it is idle; a trial whose shape this disk cannot take has
+    /// failed.
+    fn calibrate(
+        &mut self,
+        left: &mut VecDeque<Trial<'_>>,
+        keep: &mut impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
+    ) -> Result<()> {
+        for trial in std::mem::take(left) {
+            match trial.cell.spec.shape().map_err(Into::into).and_then(|shape| self.site.calibrate(&shape)) {
+                Ok(_) => left.push_back(trial),
+                Err(error) => keep(&trial, self.failed(&trial, &error), vec![]).map_err(NotKept)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of a trial that could not be carried out.
+    fn failed(&self, trial: &Trial<'_>, error: &anyhow::Error) -> Record {
+        // A target on a dead disk fails in many ways; the cause comes before its symptom.
+        let dead = self.site.mounted().is_some_and(|disk| disk.counters().is_err());
+        let cause = if dead { "the disk's daemon died; seen as: " } else { "" };
+        Record { verdict: Verdict::Failed { reason: format!("{cause}{error:#}") }, ..self.record(trial) }
     }
 
     /// A record of what is known so far.

@@ -129,6 +129,11 @@ impl Site {
         Ok(mounted.calibrations[&key].clone())
     }
 
+    /// Forgets the disk and everything on it; the next trial mounts a new one.
+    pub fn unmount(&mut self) {
+        self.mounted = None;
+    }
+
     /// The mounted disk.
     pub fn mounted(&self) -> Option<&Disk> {
         self.mounted.as_ref().map(|m| &m.disk)

@@ -238,8 +238,15 @@ pub fn environment(cells: &Cells<'_>) -> Section {
     fact("request path", Some(span::print(path)), note);
     for (prefix, facts_of) in [("target", &record.target), ("disk", &record.disk)] {
         for (key, value) in facts_of {
-            let value = value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
-            fact(&format!("{prefix}: {}", key.replace('_', " ")), Some(value), "");
+            // A fact made of facts is a line for each.
+            let parts = match value.as_object() {
+                Some(parts) => parts.iter().map(|(part, value)| (format!("{key} {part}"), value)).collect(),
+                None => vec![(key.clone(), value)],
+            };
+            for (name, value) in parts {
+                let text = value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
+                fact(&format!("{prefix}: {}", name.replace('_', " ")), Some(text), "");
+            }
         }
     }
     blocks.push(Block::Facts(facts));

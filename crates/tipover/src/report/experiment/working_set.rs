@@ -175,7 +175,9 @@ impl<'a> Study<'a> {
                         "ms",
                         |p| p.cell.residence_ms(0.99).ok(),
                         |p| {
-                            self.published.p99_ms(p.working_set, p.iops).map(|(low, high)| (low + high) / 2.0)
+                            self.published
+                                .p99_ms(p.working_set, p.iops)
+                                .map(|(low, high)| rounded((low + high) / 2.0))
                         },
                     ),
                 ],
@@ -277,7 +279,7 @@ impl<'a> Study<'a> {
             let points = of_disk()
                 .filter_map(|p| {
                     let e = ours(p)?;
-                    let point = Point::new(p.working_set * 100.0, e.value);
+                    let point = Point::new(percent(p.working_set), e.value);
                     Some(if e.low.is_finite() && e.high.is_finite() {
                         // On a log axis an interval that reaches zero has no lower end to draw.
                         point.between(e.low.max(e.value / 100.0), e.high)
@@ -291,7 +293,7 @@ impl<'a> Study<'a> {
         for (disk, _) in self.disks() {
             let of_disk = self.points.iter().filter(|p| p.disk_label == disk);
             let points: Vec<Point> =
-                of_disk.filter_map(|p| Some(Point::new(p.working_set * 100.0, theirs(p)?))).collect();
+                of_disk.filter_map(|p| Some(Point::new(percent(p.working_set), theirs(p)?))).collect();
             if !points.is_empty() {
                 let name = format!("{disk}, published");
                 series.push(Series::published(
@@ -495,7 +497,7 @@ impl<'a> Study<'a> {
                 .filter(|p| p.disk_label == disk)
                 .filter_map(|p| {
                     let e = p.cell.device(|r| Some(r.reads.0))?;
-                    let point = Point::new(p.working_set * 100.0, e.value);
+                    let point = Point::new(percent(p.working_set), e.value);
                     Some(if e.low.is_finite() { point.between(e.low.min(e.value), e.high) } else { point })
                 })
                 .collect();
@@ -587,6 +589,15 @@ impl Spot<'_> {
         let sessions = f64::from(self.cell.cell.spec.load.sessions);
         (file_reads > 0.0).then(|| pages_per_read * sessions / self.iops * 1e3)
     }
+}
+
+/// A share in per cent, without the noise of its binary fraction.
+fn percent(share: f64) -> f64 {
+    rounded(share * 100.0)
+}
+
+fn rounded(x: f64) -> f64 {
+    (x * 1e9).round() / 1e9
 }
 
 /// Three significant digits with separators: "35,000".

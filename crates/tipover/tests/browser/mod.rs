@@ -1,0 +1,162 @@
+//! A real browser that looks at pages, and says what it saw, what it fetched and what it complained about.
+
+// Each test binary compiles this folder for itself and uses a part of it.
+#![allow(dead_code)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What the browser said about a page.
+pub struct Seen {
+    /// The page after its scripts have run.
+    pub document: String,
+    /// What was written to the console.
+    pub console: Vec<String>,
+    /// What was fetched, or asked for.
+    pub requests: Vec<String>,
+}
+
+impl Seen {
+    /// The value of an attribute of the document's root, such as `data-charts`.
+    pub fn root(&self, attribute: &str) -> &str {
+        let root = self.document.split_once("<html").and_then(|(_, rest)| rest.split_once('>'));
+        let (root, _) = root.unwrap_or_else(|| panic!("no document came back: {:.300}", self.document));
+        root.split_once(&format!("{attribute}=\""))
+            .and_then(|(_, v)| v.split_once('"'))
+            .map_or("", |(v, _)| v)
+    }
+}
+
+/// A proxy that lets nothing through and remembers who asked: what a page fetches, it fetches from here.
+struct Tollgate {
+    address: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Tollgate {
+    fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
+        let address = listener.local_addr().expect("a bound listener has an address").to_string();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let log = Arc::clone(&log);
+                std::thread::spawn(move || {
+                    let mut line = String::new();
+                    let _ = BufReader::new(&stream).read_line(&mut line);
+                    // Chromium calls home (time, sign-in, updates) whatever it is told; no page of ours would
+                    // ask Google.
+                    if !["google.com", "googleapis.com", "gstatic.com", "gvt1.com"]
+                        .iter()
+                        .any(|h| line.contains(h))
+                    {
+                        log.lock().expect("no thread panics with the log").push(line.trim().to_string());
+                    }
+                    let _ = stream.write_all(
+                        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                    );
+                });
+            }
+        });
+        Tollgate { address, asked }
+    }
+}
+
+/// Chromium.
+pub struct Browser {
+    program: PathBuf,
+}
+
+impl Browser {
+    /// `None`, with the reason on stderr, where there is no browser and there need not be one.
+    pub fn find() -> Option<Self> {
+        let named = std::env::var_os("CHROMIUM").filter(|v| !v.is_empty()).map(PathBuf::from);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+        let on_path =
+            || std::env::split_paths(&path).flat_map(|dir| names.map(|n| dir.join(n))).find(|p| p.exists());
+        match named.or_else(on_path) {
+            Some(program) => Some(Browser { program }),
+            None if std::env::var("CI").is_ok_and(|v| v == "true") => {
+                panic!("CI must look at the report, and there is no Chromium: apt-get install chromium")
+            }
+            None => {
+                eprintln!(
+                    "SKIPPED: nobody looked at the report, there is no Chromium (apt-get install chromium)"
+                );
+                None
+            }
+        }
+    }
+
+    fn run(&self, size: (u32, u32), page: &str, what: &str, more: &[&str]) -> Seen {
+        let profile = tempfile::tempdir().expect("a folder for the browser's profile");
+        let gate = Tollgate::open();
+        let (out, err) = (profile.path().join("stdout"), profile.path().join("stderr"));
+        let mut child = Command::new(&self.program)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .args(["--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=30000"])
+            .args(["--proxy-bypass-list=<-loopback>", "--allow-file-access-from-files"])
+            .arg(format!("--proxy-server=http://{}", gate.address))
+            .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
+            .arg(format!("--window-size={},{}", size.0, size.1))
+            .args(more)
+            .args([what, page])
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).expect("a file for the browser's output"))
+            .stderr(File::create(&err).expect("a file for the browser's complaints"))
+            .spawn()
+            .unwrap_or_else(|e| panic!("{} does not start: {e}", self.program.display()));
+        let began = Instant::now();
+        while child.try_wait().expect("the browser is our child").is_none() {
+            if began.elapsed() > Duration::from_secs(180) {
+                child.kill().expect("the browser is our child");
+                panic!("the browser did not finish {page} in three minutes");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+        let console = text(&err).lines().filter(|l| l.contains("CONSOLE")).map(String::from).collect();
+        let requests = gate.asked.lock().expect("no thread panics with the log").clone();
+        Seen { document: text(&out), console, requests }
+    }
+
+    /// The page after its scripts have run.
+    pub fn read(&self, page: &str, more: &[&str]) -> Seen {
+        self.run((1280, 1000), page, "--dump-dom", more)
+    }
+
+    /// A picture of the page, kept as `name`.
+    pub fn look(&self, size: (u32, u32), page: &str, name: &str) -> Vec<u8> {
+        let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_file(&picture);
+        self.run(size, page, &format!("--screenshot={}", picture.display()), &[]);
+        fs::read(&picture).unwrap_or_else(|e| panic!("no picture {}: {e}", picture.display()))
+    }
+}
+
+/// The address of a file.
+pub fn url(file: &Path) -> String {
+    format!("file://{}", file.display())
+}
+
+/// Fails unless every chart was drawn, nothing was fetched and nobody complained.
+pub fn assert_whole(seen: &Seen) {
+    let charts = seen.root("data-charts");
+    let (drawn, expected) = charts.split_once('/').expect("drawn/expected");
+    assert!(drawn == expected && drawn != "0", "{charts} charts were drawn");
+    assert_eq!(seen.root("data-errors"), "0", "the page reports errors");
+    assert_eq!(seen.root("data-requests"), "0", "the page fetched something");
+    assert_eq!(seen.console, Vec::<String>::new(), "the console is not empty");
+    assert_eq!(seen.requests, Vec::<String>::new(), "the network was asked");
+    let plots = seen.document.matches("class=\"main-svg\"").count();
+    let expected: usize = expected.parse().expect("a number of charts");
+    assert!(plots >= expected, "{plots} plots for {expected} charts");
+}

@@ -1,0 +1,292 @@
+//! The command line as people meet it: what it says about itself, and what it says to those who err.
+//!
+//! Nothing here mounts or measures, so everything runs in parallel and without root.
+
+mod program;
+
+use program::{Ended, Place, results::below};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every verb that people see; the empty one is the program itself.
+const VERBS: [&str; 7] = ["", "doctor", "run", "list", "show", "report", "self-test"];
+
+fn words<'a>(verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    std::iter::once(verb).filter(|v| !v.is_empty()).chain(more.iter().copied()).collect()
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/golden").join(name)
+}
+
+/// Compares a text with the golden file of that name, or, with UPDATE_GOLDEN=1, writes the file.
+fn assert_golden(name: &str, text: &str) {
+    let path = golden(name);
+    // Which lines end in blanks is the formatter's business, and editors remove them.
+    let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    if std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1") {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("the source tree can be written");
+        fs::write(&path, &text).expect("the source tree can be written");
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, wanted, "{} differs; UPDATE_GOLDEN=1 rewrites it", path.display());
+}
+
+#[test]
+fn help_is_as_it_was_agreed() {
+    let place = Place::new();
+    for verb in VERBS {
+        for (flag, length) in [("--help", "long"), ("-h", "short")] {
+            let help = place.run(&words(verb, &[flag])).with_code(&[0]);
+            assert_eq!(help.stderr, "", "{verb} {flag}");
+            let name = if verb.is_empty() { "tipover" } else { verb };
+            assert_golden(&format!("{name}-{length}.txt"), &help.stdout);
+        }
+    }
+    assert_eq!(place.content(), Vec::<PathBuf>::new(), "help creates nothing");
+}
+
+/// DESIGN.md: `-h` is a line, `--help` a paragraph. What a verb does must fit into the list of verbs.
+#[test]
+fn short_help_is_shorter_and_every_verb_says_what_it_does() {
+    let place = Place::new();
+    let all = place.run(&["-h"]).with_code(&[0]).stdout;
+    for verb in VERBS.into_iter().filter(|v| !v.is_empty()) {
+        let line = all.lines().find(|l| l.trim_start().starts_with(&format!("{verb} ")));
+        let about =
+            line.unwrap_or_else(|| panic!("{verb} is not listed")).trim().trim_start_matches(verb).trim();
+        assert!((10..=80).contains(&about.len()), "{verb}: {about}");
+        let [short, long] = ["-h", "--help"].map(|flag| place.run(&[verb, flag]).with_code(&[0]).stdout);
+        assert!(short.len() < long.len(), "{verb}");
+    }
+    for hidden in ["agent-child", "disk-daemon", "sample-report"] {
+        assert!(!all.contains(hidden), "{hidden} is nobody's business");
+    }
+}
+
+/// Somebody's mistake: what they typed, and what the answer must contain.
+struct Mistake {
+    typed: &'static [&'static str],
+    answered: &'static [&'static str],
+}
+
+const TINY: [&str; 4] = ["run", "working-set", "--scale", "tiny"];
+
+/// All of these are found before anything is made.
+const MISTAKES: &[Mistake] = &[
+    Mistake {
+        typed: &["run", "workin-set"],
+        answered: &["unknown experiment `workin-set`", "`working-set`"],
+    },
+    Mistake { typed: &["rum", "working-set"], answered: &["'rum'", "'run'"] },
+    Mistake { typed: &["run", "working-set", "--ony", "disk=1"], answered: &["'--ony'", "'--only'"] },
+    Mistake { typed: &["run"], answered: &["<PLAN>"] },
+    Mistake { typed: &["run", "working-set", "--scale", "tinny"], answered: &["scale `tinny`", "`tiny`"] },
+    Mistake { typed: &["run", "working-set", "--scale", "enormous"], answered: &["tiny, quick, full"] },
+    Mistake { typed: &["--only", "disc=5000 IOPS"], answered: &["axis `disc`", "`disk`"] },
+    Mistake { typed: &["--only", "disk=500 IOPS"], answered: &["axis disk", "`500 IOPS`", "`5000 IOPS`"] },
+    Mistake { typed: &["--only", "working_set=many"], answered: &["`many`", "92 %, 138 %"] },
+    Mistake { typed: &["--only", "disk"], answered: &["\"disk\" is not NAME=VALUE"] },
+    Mistake { typed: &["--set", "disk.shpe=iops=5"], answered: &["setting `shpe`", "`shape`"] },
+    Mistake { typed: &["--set", "target.wiredtiger.cash=5 MiB"], answered: &["setting `cash`", "`cache`"] },
+    Mistake { typed: &["--set", "disk.mode=blok"], answered: &["value `blok`", "`block`"] },
+    Mistake { typed: &["--set", "target.kind=wiredtigre"], answered: &["`wiredtigre`", "`wiredtiger`"] },
+    Mistake { typed: &["--set", "disk.readahead"], answered: &["is not NAME=VALUE"] },
+    Mistake { typed: &["--set", "machine.memory=80 Mb"], answered: &["\"80 Mb\" is not a size", "MiB"] },
+    Mistake { typed: &["--set", "trial.interval=5 parsecs"], answered: &["\"5 parsecs\" is not"] },
+    Mistake { typed: &["--set", "load.sessions=many"], answered: &["\"many\""] },
+    Mistake { typed: &["--set", "load.sessions=0"], answered: &["load.sessions must be at least 1"] },
+    Mistake {
+        typed: &["--set", "target.wiredtiger.cache=1 GiB"],
+        answered: &["machine.memory of 81 MiB cannot hold a cache of 1 GiB"],
+    },
+    Mistake { typed: &["--set", "target.wiredtiger.cache=1 MiB"], answered: &["too small to run", "4 MiB"] },
+    Mistake { typed: &["--set", "disk.size=200 MiB"], answered: &["disk.size of 200 MiB is too small"] },
+    // Each data set fits, all of them do not.
+    Mistake {
+        typed: &["--set", "disk.size=500 MiB"],
+        answered: &["disk.size of 500 MiB is too small", "--only"],
+    },
+    Mistake { typed: &["--set", "machine.memory=60000 GiB"], answered: &["this cannot run here", "memory"] },
+    Mistake { typed: &["--repeats", "0"], answered: &["one repeat"] },
+    Mistake { typed: &["--repeats", "few"], answered: &["'few'", "--repeats"] },
+    Mistake { typed: &["run", "nowhere.toml"], answered: &["nowhere.toml: No such file"] },
+    Mistake { typed: &["run", "."], answered: &[".: Is a directory"] },
+    Mistake {
+        typed: &["show", "working-set"],
+        answered: &["no results in results", "`tipover run working-set`"],
+    },
+    Mistake {
+        typed: &["report", "working-set"],
+        answered: &["no results in results", "`tipover run working-set`"],
+    },
+];
+
+#[track_caller]
+fn assert_refused(place: &Place, typed: &[&str], answered: &[&str]) -> Ended {
+    let before = place.content();
+    let ended = place.run(typed);
+    assert_eq!(ended.code, Some(2), "{typed:?}: {}", ended.stderr);
+    assert_eq!(ended.stdout, "", "{typed:?}");
+    for part in answered {
+        assert!(ended.stderr.contains(part), "{typed:?}: no {part:?} in: {}", ended.stderr);
+    }
+    // One sentence of ours, or clap's sentence with its hints; never a trace, never a wall of text.
+    let sentences = ended.stderr.lines().filter(|l| l.starts_with("tipover: ") || l.starts_with("error: "));
+    assert_eq!(sentences.count(), 1, "{typed:?}: {}", ended.stderr);
+    assert!(ended.stderr.len() < 600, "{typed:?}: {}", ended.stderr);
+    assert_eq!(place.content(), before, "{typed:?} created something");
+    ended
+}
+
+#[test]
+fn mistakes_are_answered_with_the_right_word_and_leave_nothing() {
+    let place = Place::new();
+    for Mistake { typed, answered } in MISTAKES {
+        let mut all = if typed[0].starts_with("--") { TINY.to_vec() } else { vec![] };
+        all.extend(*typed);
+        assert_refused(&place, &all, answered);
+        // What cannot run cannot be listed either, or `--list` would not be the check that it promises to be;
+        // only the machine itself is not looked at.
+        let about_machine = answered[0].contains("cannot run here");
+        if all[0] == "run" && !about_machine {
+            all.push("--list");
+            assert_refused(&place, &all, answered);
+        }
+    }
+}
+
+#[test]
+fn plans_that_cannot_be_read_are_refused_with_their_line() {
+    let place = Place::new();
+    let plan = include_str!("../../../experiments/working-set.toml");
+    place.write("broken.toml", "name = \"broken\"\ntitle = \"t\"\nquestion who knows\n");
+    assert_refused(&place, &["run", "broken.toml", "--scale", "tiny"], &["broken.toml", "line 3"]);
+    place.write("empty.toml", "[scale.tiny]\n");
+    assert_refused(
+        &place,
+        &["run", "empty.toml", "--scale", "tiny"],
+        &["empty.toml", "missing field `name`"],
+    );
+    place.write("typo.toml", &plan.replacen("readahead", "readahed", 1));
+    let answered = ["typo.toml", "`readahed`", "`readahead`"];
+    assert_refused(&place, &["run", "typo.toml", "--scale", "tiny"], &answered);
+    place.write("scaleless.toml", plan.split("[scale.tiny]").next().unwrap());
+    assert_refused(&place, &["run", "scaleless.toml", "--scale", "tiny"], &["scale `tiny`", "there is none"]);
+    fs::write(place.here().join("binary.toml"), [0xff, 0xfe, 0x00, 0x80]).unwrap();
+    assert_refused(&place, &["run", "binary.toml"], &["binary.toml"]);
+    if rustix::process::geteuid().is_root() {
+        let stranger = Place::of_user(65534, 65534);
+        stranger.write("closed.toml", plan);
+        use std::os::unix::fs::PermissionsExt;
+        let closed = fs::Permissions::from_mode(0o000);
+        fs::set_permissions(stranger.here().join("closed.toml"), closed).unwrap();
+        assert_refused(&stranger, &["run", "closed.toml"], &["closed.toml: Permission denied"]);
+    }
+}
+
+#[test]
+fn results_of_something_else_are_not_touched() {
+    let place = Place::new();
+    let plan = include_str!("../../../experiments/working-set.toml");
+    let run = |results| ["run", "working-set", "--scale", "tiny", "--results", results];
+
+    place.write("file", "not a folder");
+    assert_refused(&place, &run("file"), &["file is a file, not a folder", "--results"]);
+
+    fs::create_dir_all(place.here().join("foreign/working-set")).unwrap();
+    place.write("foreign/working-set/thesis.doc", "three years of work");
+    assert_refused(
+        &place,
+        &run("foreign"),
+        &["working-set is not a results folder", "no plan.toml", "--results"],
+    );
+
+    // The same name, another plan: as if somebody had changed a copy.
+    fs::create_dir_all(place.here().join("other/working-set")).unwrap();
+    let other = plan.replacen("repeats = 3", "repeats = 4", 1);
+    place.write("other/working-set/plan.toml", &other);
+    let line = plan.lines().position(|l| l == "repeats = 3").expect("the plan repeats thrice") + 1;
+    let answered =
+        ["another version of this plan", &format!("from line {line}"), "--results", "--replace-plan"];
+    assert_refused(&place, &run("other"), &answered);
+    assert_eq!(fs::read_to_string(place.here().join("other/working-set/plan.toml")).unwrap(), other);
+
+    let show = ["show", "workingset", "--results", "other"];
+    assert_refused(&place, &show, &["unknown results `workingset`", "`working-set`"]);
+
+    // And the other way round: the plan by path, the results of the one that is built in.
+    fs::create_dir_all(place.here().join("results/working-set")).unwrap();
+    place.write("results/working-set/plan.toml", plan);
+    place.write("mine.toml", &other);
+    assert_refused(&place, &["run", "mine.toml", "--scale", "tiny"], &["another version of this plan"]);
+}
+
+#[test]
+fn lists_say_what_there_is() {
+    let place = Place::new();
+    let text = place.run(&["list"]).with_code(&[0]).stdout;
+    assert!(text.contains("working-set  [tiny, quick, full]") && text.contains("none yet"), "{text}");
+    let json = json(&place.run(&["list", "--json"]));
+    assert_eq!(json["experiments"][0]["name"], "working-set");
+    assert_eq!(json["experiments"][0]["scales"], serde_json::json!(["tiny", "quick", "full"]));
+    assert_eq!(json["results"], serde_json::json!([]));
+
+    let listed = place.run(&["run", "working-set", "--scale", "tiny", "--list"]).with_code(&[0]);
+    assert_eq!(listed.stdout.lines().count(), 18, "{}", listed.stdout);
+    assert!(listed.stdout.lines().all(|l| l.ends_with(" #1 missing")), "{}", listed.stdout);
+    assert!(listed.stderr.contains("18 trials, 18 missing"), "{}", listed.stderr);
+    let only = ["--only", "disk=5000 IOPS", "--only", "working_set=92 %", "--repeats", "2"];
+    let typed: Vec<&str> = TINY.into_iter().chain(only).chain(["--list", "--json"]).collect();
+    let rows = self::json(&place.run(&typed));
+    let rows = rows.as_array().expect("a list of trials");
+    // The device sweep has no working set, so its two cells on this disk stay.
+    assert_eq!(rows.len(), 2 * 3, "{rows:?}");
+    assert!(
+        rows.iter()
+            .all(|row| row["state"] == "missing" && row["cell"].as_str().is_some_and(|c| !c.is_empty()))
+    );
+    // The order is drawn from the plan's seed: the same whenever it is asked for.
+    let [first, second] = [0; 2].map(|_| place.run(&["run", "working-set", "--list"]).with_code(&[0]).stdout);
+    assert_eq!(first, second);
+    assert_eq!(place.content(), Vec::<PathBuf>::new(), "listing creates nothing");
+}
+
+#[test]
+fn doctor_says_what_to_do_next() {
+    let place = Place::new();
+    let text = place.run(&["doctor"]).with_code(&[0, 1]).stdout;
+    for id in ["fuse", "root", "loop", "memory-limit", "disk-space", "cores"] {
+        assert!(text.contains(&format!(" {id}: ")), "{id} is not looked at: {text}");
+    }
+    let json = json(&place.run(&["doctor", "--json"]));
+    assert!(json["machine"]["cores"].as_u64().is_some_and(|n| n > 0));
+    let requirements = json["requirements"].as_array().expect("a list");
+    for requirement in requirements {
+        for key in ["id", "wanted", "found", "why", "next"] {
+            assert!(requirement[key].as_str().is_some_and(|t| !t.is_empty()), "{requirement}");
+        }
+    }
+    assert_eq!(below(&place.here()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn self_test_measures_the_generator() {
+    let place = Place::new();
+    let quick = ["self-test", "--json", "--time", "50 ms", "--repeats", "1", "--threads", "1"];
+    let json = json(&place.run(&quick));
+    let rows = json.as_array().expect("a list");
+    let requests: Vec<_> = rows.iter().map(|row| row["requests"].as_str().unwrap_or_default()).collect();
+    assert_eq!(requests, ["uniform", "zipfian"]);
+    for row in rows {
+        assert_eq!(row["threads"], 1);
+        // Whatever the machine: a generator that cannot do this is broken, not slow.
+        assert!(row["throughput_ops_per_core_s"].as_f64().is_some_and(|n| n > 100_000.0), "{row}");
+    }
+}
+
+#[track_caller]
+fn json(ended: &Ended) -> serde_json::Value {
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.stdout))
+}

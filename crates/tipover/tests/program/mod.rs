@@ -1,0 +1,216 @@
+//! The built program as its users meet it: started in a folder of its own, watched, stopped, and looked at
+//! from outside.
+
+// Each test binary compiles this folder for itself and uses a part of it.
+#![allow(dead_code)]
+
+pub mod results;
+pub mod traces;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tipover");
+/// A variable that everything a [`Place`] starts inherits, so that it is told from other runs on this
+/// machine.
+const MARK: &str = "TIPOVER_TEST_PLACE";
+
+/// Held by every test that mounts: two at once would be in each other's numbers. A lock on a file, because
+/// test binaries may run side by side too.
+pub fn alone() -> File {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-laboratory-at-a-time");
+    let file = File::create(&path).unwrap_or_else(|e| panic!("creating {}: {e}", path.display()));
+    file.lock().unwrap_or_else(|e| panic!("locking {}: {e}", path.display()));
+    file
+}
+
+/// Says loudly why a test does nothing. A build machine (CI=true) may not skip what it could run.
+pub fn skipped(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// Whether whole studies can run here: root, FUSE and loop devices. If not, says what was skipped.
+pub fn can_mount(what: &str) -> bool {
+    let open = |path| File::options().read(true).write(true).open(path).is_ok();
+    let able = rustix::process::geteuid().is_root() && open("/dev/fuse") && open("/dev/loop-control");
+    if !able {
+        skipped(&format!("{what}: needs root, /dev/fuse and /dev/loop-control"));
+    }
+    able
+}
+
+/// A working folder, gone when dropped.
+pub struct Place {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    user: Option<(u32, u32)>,
+}
+
+impl Place {
+    /// On the real file system that holds the build.
+    pub fn new() -> Place {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the test");
+        fs::create_dir(folder.path().join("here")).expect("a folder to work in");
+        Place { folder, program: PROGRAM.into(), user: None }
+    }
+
+    /// In the system's folder for temporary files, with a copy of the program that `user` can read, for runs
+    /// as that user and group.
+    pub fn of_user(user: u32, group: u32) -> Place {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let here = folder.path().join("here");
+        let program = folder.path().join("tipover");
+        fs::create_dir(&here).expect("a folder to work in");
+        fs::copy(PROGRAM, &program).expect("the program can be copied");
+        for path in [folder.path(), &program] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our own files");
+        }
+        chown(&here, Some(user), Some(group)).expect("root may give folders away");
+        Place { folder, program, user: Some((user, group)) }
+    }
+
+    /// The working folder.
+    pub fn here(&self) -> PathBuf {
+        self.folder.path().join("here")
+    }
+
+    /// Everything in the working folder, by relative path.
+    pub fn content(&self) -> Vec<PathBuf> {
+        results::below(&self.here())
+    }
+
+    /// Writes a file into the working folder.
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.here().join(name), text).expect("the test's own folder");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).current_dir(self.here()).env(MARK, self.folder.path());
+        // The width of help and tables must not depend on who runs the tests; nobody is at the keyboard.
+        command.env_remove("COLUMNS").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+        if let Some((user, group)) = self.user {
+            use std::os::unix::process::CommandExt;
+            // Cargo's folders may be closed to this user; the helper for mounting is in the system's.
+            command
+                .uid(user)
+                .gid(group)
+                .env("HOME", self.here())
+                .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+        }
+        command
+    }
+
+    /// Starts the program.
+    pub fn start(&self, arguments: &[&str]) -> Running<'_> {
+        let [out, err] = ["stdout", "stderr"].map(|name| self.folder.path().join(name));
+        let file = |path: &Path| File::create(path).expect("the test's own folder");
+        let child = self.command(arguments).stdout(file(&out)).stderr(file(&err)).spawn();
+        let child = child.unwrap_or_else(|e| panic!("{} does not start: {e}", self.program.display()));
+        Running { place: self, child, began: Instant::now(), out, err }
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        self.start(arguments).wait(Duration::from_secs(180))
+    }
+
+    /// The ids of living processes that the program started here with this verb.
+    pub fn processes(&self, verb: &str) -> Vec<u32> {
+        traces::processes(MARK, self.folder.path(), verb)
+    }
+}
+
+/// The program at work; killed, by its id, if the test fails meanwhile.
+pub struct Running<'a> {
+    place: &'a Place,
+    child: Child,
+    began: Instant,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+/// How the program ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub took: Duration,
+}
+
+impl Running<'_> {
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).expect("our own child can be signalled");
+    }
+
+    /// Waits until `what` is so; fails if the program ends before, or after a minute.
+    pub fn until<T>(&mut self, what: &str, mut so: impl FnMut(&Place) -> Option<T>) -> T {
+        let patience = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(found) = so(self.place) {
+                return found;
+            }
+            let ended = self.child.try_wait().expect("our own child");
+            assert!(ended.is_none(), "{ended:?} before {what}: {}", text(&self.err));
+            assert!(Instant::now() < patience, "waited a minute for {what}: {}", text(&self.err));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self, patience: Duration) -> Ended {
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                let (stdout, stderr) = (text(&self.out), text(&self.err));
+                assert!(!stderr.contains("panicked at"), "it panicked: {stderr}");
+                return Ended { code: status.code(), stdout, stderr, took: self.began.elapsed() };
+            }
+            assert!(self.began.elapsed() < patience, "still running after {patience:?}: {}", text(&self.err));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Ended {
+    /// Fails, with all it said, unless it ended with one of these codes.
+    #[track_caller]
+    pub fn with_code(self, codes: &[i32]) -> Ended {
+        assert!(
+            self.code.is_some_and(|code| codes.contains(&code)),
+            "exit code {:?}, not {codes:?}\n{}\n{}",
+            self.code,
+            self.stderr,
+            self.stdout
+        );
+        self
+    }
+}
+
+fn text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
