@@ -1,6 +1,7 @@
 //! What Tipover knows: pure and deterministic. No clock, file, thread, socket or environment is touched here
 //! (`clippy.toml` of this crate forbids them), so a whole trial can also run in virtual time.
 
+pub mod audit;
 pub mod device;
 pub mod experiment;
 pub mod measure;

@@ -55,6 +55,7 @@ enum Verb {
     List,
     Show(command::report::Show),
     Report(command::report::Report),
+    Audit(command::audit::AuditCommand),
     SelfTest(command::self_test::SelfTest),
     /// Write a report with invented numbers, to look at
     #[command(hide = true)]
@@ -82,6 +83,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::List => command::list::execute(&cli.results, cli.json),
         Verb::Show(show) => show.execute(&cli.results, cli.json),
         Verb::Report(report) => report.execute(&cli.results, cli.json),
+        Verb::Audit(audit) => audit.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
         Verb::SampleReport { output } => {
             std::fs::write(output, report::html(&report::sample()))?;

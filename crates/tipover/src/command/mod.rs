@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub mod audit;
 pub mod doctor;
 pub mod list;
 pub mod plan;

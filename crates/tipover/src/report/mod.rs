@@ -3,6 +3,7 @@
 //! The three say the same. Everything right of the page is a pure function of it; only
 //! [`Terminal::detect`] looks at the outside world.
 
+mod audit;
 mod experiment;
 mod html;
 mod number;
@@ -11,6 +12,7 @@ mod sample;
 mod table;
 mod text;
 
+pub use audit::of_audit;
 pub use experiment::of_experiment;
 pub use html::html;
 pub use number::Number;

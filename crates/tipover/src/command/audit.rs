@@ -1,0 +1,112 @@
+//! `tipover audit`: do results, ours or anyone's, obey the laws they must obey?
+
+use super::run::command_line;
+use super::{BadInput, Ending};
+use crate::report::{self, Terminal};
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use tipover_core::audit::{self, Audit, Mapping, Study};
+
+/// Check results, ours or anyone's, against the laws they must obey
+///
+/// Reads folders of results, single record.json files, YCSB and go-ycsb text, sysbench, pgbench, iostat -x, fio
+/// JSON, and any JSON or CSV table with a NAME.mapping.toml beside it that says which column is what. Says which
+/// cell breaks which law, what would restore it, and what can be concluded nevertheless. Exit codes: 0 nothing
+/// broken, 1 findings, 2 nothing that could be read.
+#[derive(Debug, Args)]
+pub struct AuditCommand {
+    /// Files or folders
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Write the page as HTML too
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl AuditCommand {
+    /// Carries it out.
+    pub fn execute(&self, json: bool) -> Result<Ending> {
+        let (mut studies, mut refused) = (Vec::new(), Vec::new());
+        for path in &self.paths {
+            let files = files(path)?;
+            let single = !path.is_dir();
+            for file in files {
+                match study(&file, single) {
+                    Ok(found) => studies.extend(found),
+                    Err(error) => refused.push(format!("{}: {error}", file.display())),
+                }
+            }
+        }
+        if studies.is_empty() || (!refused.is_empty() && self.paths.iter().all(|path| !path.is_dir())) {
+            let why = if refused.is_empty() { "no results there".into() } else { refused.join("; ") };
+            return Err(BadInput(why).into());
+        }
+        let mut whole = Audit::default();
+        for study in &studies {
+            whole.merge(audit::audit(study));
+        }
+        let page = report::of_audit(&studies, &whole, &refused, &command_line());
+        if let Some(output) = &self.output {
+            std::fs::write(output, report::html(&page))
+                .with_context(|| format!("writing {}", output.display()))?;
+        }
+        if json {
+            let answer = serde_json::json!({"audit": whole, "left_out": refused, "page": page});
+            println!("{}", serde_json::to_string_pretty(&answer)?);
+        } else {
+            print!("{}", report::text(&page, Terminal::detect()));
+        }
+        Ok(if whole.findings.is_empty() { Ending::Held } else { Ending::NotHeld })
+    }
+}
+
+/// The file itself, or all files below a folder, in the order of their names.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        if !path.exists() {
+            return Err(BadInput(format!("{}: no such file or folder", path.display())).into());
+        }
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
+        .with_context(|| format!("reading {}", path.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    entries.sort();
+    let mut found = Vec::new();
+    for entry in entries {
+        // A link could lead round in a circle.
+        if entry.is_dir() && !entry.is_symlink() {
+            found.extend(files(&entry)?);
+        } else if entry.is_file() {
+            found.push(entry);
+        }
+    }
+    Ok(found)
+}
+
+/// The study in a file; `None` for a file in a folder that is no result. A mapping beside it is used.
+fn study(path: &Path, named: bool) -> Result<Option<Study>, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if name.ends_with(".mapping.toml") && !named {
+        return Ok(None);
+    }
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return if named { Err("cannot be read as text".into()) } else { Ok(None) };
+    };
+    let beside = path.with_extension("mapping.toml");
+    if let Ok(mapping) = std::fs::read_to_string(&beside)
+        && beside != path
+    {
+        let mapping = Mapping::parse(&mapping).map_err(|error| format!("{}: {error}", beside.display()))?;
+        if mapping.file == name {
+            return audit::read(&name, &text, Some(&mapping)).map(Some);
+        }
+    }
+    if !named && audit::detect(&text).is_none() {
+        return Ok(None);
+    }
+    audit::read(&path.display().to_string(), &text, None).map(Some)
+}
