@@ -316,7 +316,8 @@ impl<'a> World<'a> {
             counts: Counts::default(),
             latencies: Latencies::closed(),
         };
-        // Warm-up needs no time: operations beyond the measured ones pass through the caches until both turned over.
+        // Warm-up needs no time: operations beyond the measured ones pass through the caches until both
+        // turned over.
         const WARM_UP_FROM: u64 = 1 << 60;
         for n in 0..leaves * 40 {
             let op = world.workload.op(WARM_UP_FROM + n);

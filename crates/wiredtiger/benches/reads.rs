@@ -86,7 +86,8 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Zero-filled decimal; only the digits that are there cost a division (wtperf: one for every two digits, by a table).
+/// Zero-filled decimal; only the digits that are there cost a division (wtperf: one for every two digits, by
+/// a table).
 fn key_of(number: u64, key: &mut [u8; 20]) {
     key.fill(b'0');
     let (mut rest, mut place) = (number, key.len());

@@ -1,6 +1,6 @@
-//! Does the audit convict and acquit? Sound results are invented from closed formulas with noise and printed as
-//! people print them; then one fault is planted in each. The truth of a fault does not come from the laws' code: it
-//! is planted only where it moves a number by more than 10 %.
+//! Does the audit convict and acquit? Sound results are invented from closed formulas with noise and printed
+//! as people print them; then one fault is planted in each. The truth of a fault does not come from the laws'
+//! code: it is planted only where it moves a number by more than 10 %.
 
 use super::audit;
 use super::quantity::Quantity;

@@ -82,7 +82,8 @@ pub struct ClaimMapping {
     text: String,
     of: Option<String>,
     to: Option<String>,
-    /// "+30 %", "-8.2 %", "x 2", "more than x 2", "at most x 3", "almost x 3"; `{/pointer}` is replaced by the file's value.
+    /// "+30 %", "-8.2 %", "x 2", "more than x 2", "at most x 3", "almost x 3"; `{/pointer}` is replaced by
+    /// the file's value.
     ratio: Option<String>,
     /// A number or "200 .. 300", in `unit`.
     is: Option<String>,
@@ -334,8 +335,8 @@ fn range(text: &str) -> Option<Span> {
     }
 }
 
-/// A CSV file with a head as an array of objects, for the same mappings: `rows = ""`. Quotes as in RFC 4180, without
-/// line breaks in them.
+/// A CSV file with a head as an array of objects, for the same mappings: `rows = ""`. Quotes as in RFC 4180,
+/// without line breaks in them.
 pub fn rows_of_csv(text: &str) -> Json {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(fields);
     let head = lines.next().unwrap_or_default();

@@ -21,8 +21,8 @@ pub fn of_record(record: &Record) -> Study {
     match Latencies::from_text(&measured.latency) {
         Ok(latencies) if latencies.count() > 0 => {
             let service = latencies.service();
-            // Operations count where they end: each session's account is off by about a long latency at either
-            // end of the window, as the verdict on a trial allows for too.
+            // Operations count where they end: each session's account is off by about a long latency at
+            // either end of the window, as the verdict on a trial allows for too.
             let long = seconds_of(service.value_at_quantile(0.99));
             let edge = 2.0 * (2.0 / f64::from(record.spec.load.sessions)).sqrt() * long / measured.seconds();
             let mean = |share: f64| Value::exact(service.mean() * 1e-9 * (1.0 + share).max(0.0));

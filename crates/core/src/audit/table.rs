@@ -72,8 +72,8 @@ impl Value {
         (value.is_finite() && value >= 0.0).then_some(Value { span: Span::exact(value), digits: 9 })
     }
 
-    /// A printed number: half a unit of its last digit either way. A lone ".0" says nothing: whole numbers pass
-    /// through many programs that add it. Conditions are exact.
+    /// A printed number: half a unit of its last digit either way. A lone ".0" says nothing: whole numbers
+    /// pass through many programs that add it. Conditions are exact.
     pub fn printed(text: &str, unit: f64, quantity: Quantity) -> Option<Value> {
         let text = text.trim();
         let number: f64 = text.parse().ok()?;

@@ -247,8 +247,8 @@ pub(super) fn pgbench(text: &str) -> Table {
     Table { name: "pgbench".into(), rows: vec![row] }
 }
 
-/// fio's JSON: a row for each direction of each job, and one for its completion latencies, whose percentiles leave
-/// the wait for submission out. Text may stand before the JSON.
+/// fio's JSON: a row for each direction of each job, and one for its completion latencies, whose percentiles
+/// leave the wait for submission out. Text may stand before the JSON.
 pub(super) fn fio(text: &str) -> Option<Table> {
     let file: Json = serde_json::from_str(text.get(text.find('{')?..text.rfind('}')? + 1)?).ok()?;
     let mut table = Table { name: "fio".into(), rows: vec![] };

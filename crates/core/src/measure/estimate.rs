@@ -96,9 +96,10 @@ pub fn percentile(histogram: &Histogram, quantile: f64) -> Result<Estimate, TooF
     })
 }
 
-/// A percentile of several trials: of their merged histograms, with an interval that covers both what the samples
-/// leave open (order statistics) and how far the trials lie apart (Student's t on the logarithms of their own
-/// percentiles, because latencies scale). Samples within a trial are not independent of each other; trials are.
+/// A percentile of several trials: of their merged histograms, with an interval that covers both what the
+/// samples leave open (order statistics) and how far the trials lie apart (Student's t on the logarithms of
+/// their own percentiles, because latencies scale). Samples within a trial are not independent of each other;
+/// trials are.
 pub fn percentile_of_trials(trials: &[Histogram], quantile: f64) -> Result<Estimate, TooFew> {
     let mut merged = super::histogram();
     for trial in trials {

@@ -10,10 +10,10 @@ use tipover_core::audit::{self, Audit, Mapping, Study};
 
 /// Check results, ours or anyone's, against the laws they must obey
 ///
-/// Reads folders of results, single record.json files, YCSB and go-ycsb text, sysbench, pgbench, iostat -x, fio
-/// JSON, and any JSON or CSV table with a NAME.mapping.toml beside it that says which column is what. Says which
-/// cell breaks which law, what would restore it, and what can be concluded nevertheless. Exit codes: 0 nothing
-/// broken, 1 findings, 2 nothing that could be read.
+/// Reads folders of results, single record.json files, YCSB and go-ycsb text, sysbench, pgbench, iostat -x,
+/// fio JSON, and any JSON or CSV table with a NAME.mapping.toml beside it that says which column is what.
+/// Says which cell breaks which law, what would restore it, and what can be concluded nevertheless. Exit
+/// codes: 0 nothing broken, 1 findings, 2 nothing that could be read.
 #[derive(Debug, Args)]
 pub struct AuditCommand {
     /// Files or folders

@@ -19,8 +19,9 @@ pub struct PlanArguments {
 
     /// How large: tiny, quick (the default) or full
     ///
-    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers the
-    /// question in minutes, "full" is as published. Verbs that show results take the scale that has most of them.
+    /// A scale is a table of settings in the plan. "tiny" is for a first look and for tests, "quick" answers
+    /// the question in minutes, "full" is as published. Verbs that show results take the scale that has most
+    /// of them.
     #[arg(long)]
     pub scale: Option<String>,
 
@@ -68,8 +69,8 @@ impl PlanArguments {
         Ok((text, experiment))
     }
 
-    /// The experiment that results were made with: the plan as it was then, at the scale that has most of them
-    /// unless one is given.
+    /// The experiment that results were made with: the plan as it was then, at the scale that has most of
+    /// them unless one is given.
     pub fn experiment_of(&self, results: &Path) -> Result<(Store, Experiment)> {
         let name = match Path::new(&self.plan).extension() {
             // A plan given by its path has its name inside.
