@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             continue;
         }
         unshaped(mode, time);
+        traced(mode, time / 4, if tiny { 2 } else { 10 });
         shaped(mode, time);
     }
     ExitCode::SUCCESS
@@ -58,6 +59,61 @@ fn unshaped(mode: Mode, time: Duration) {
         );
     }
     let _ = std::fs::remove_file(plain);
+}
+
+/// Everything that the device completed so far.
+fn requests(disk: &tipover_disk::Disk) -> u64 {
+    let counters = disk.counters().expect("asking the daemon");
+    [counters.read, counters.write, counters.flush, counters.discard].iter().map(|t| t.requests).sum()
+}
+
+/// What a trace costs: the same reads with and without one, in turns, because the machine changes as well.
+fn traced(mode: Mode, time: Duration, rounds: usize) {
+    let disk = mount(mode, "");
+    let file = target(&disk);
+    let folder = tempfile::tempdir().expect("making a folder for traces");
+    println!(
+        "{mode:?} mode, unshaped, traced (ratio: to the same reads without a trace, median of {rounds} rounds)"
+    );
+    for clients in [1, 32] {
+        let (mut ratios, mut records, mut dropped, mut bytes) = (Vec::new(), 0, 0, 0);
+        for round in 0..rounds {
+            let plain = || random_reads(&file, clients, time).iops;
+            let with_trace = || {
+                let path = folder.path().join(format!("{clients}-{round}"));
+                let before = requests(&disk);
+                disk.trace_start(&path).expect("starting the trace");
+                let load = random_reads(&file, clients, time);
+                let summary = disk.trace_stop().expect("stopping the trace");
+                let seen = requests(&disk) - before;
+                assert_eq!(summary.records + summary.dropped, seen, "every request is written or counted");
+                let read = tipover_disk::Trace::open(&path).expect("reading the trace").count() as u64;
+                // The file system may have had a request of its own.
+                assert!(read == summary.records && seen >= load.reads, "{read}, {seen}, {}", load.reads);
+                let _ = std::fs::remove_file(&path);
+                (load.iops, summary)
+            };
+            // Each goes first every other time.
+            let ((traced, summary), plain) = if round % 2 == 0 {
+                let traced = with_trace();
+                (traced, plain())
+            } else {
+                let plain = plain();
+                (with_trace(), plain)
+            };
+            ratios.push(traced / plain);
+            (records, dropped) = (records + summary.records, dropped + summary.dropped);
+            bytes += summary.bytes;
+        }
+        ratios.sort_unstable_by(f64::total_cmp);
+        println!(
+            "  depth {clients:>2}: ratio {:.3} (from {:.3} to {:.3}), {records} records of {:.1} bytes, {dropped} dropped",
+            ratios[rounds / 2],
+            ratios[0],
+            ratios[rounds - 1],
+            bytes as f64 / records.max(1) as f64,
+        );
+    }
 }
 
 fn shaped(mode: Mode, time: Duration) {

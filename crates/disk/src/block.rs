@@ -2,7 +2,7 @@
 
 use crate::backing::Backing;
 use crate::requests;
-use crate::shape::Shape;
+use crate::shape::{Place, Shape};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
@@ -54,6 +54,11 @@ impl Image {
     }
 }
 
+/// There is but one file, and it is the device.
+fn at(offset: u64) -> Place {
+    Place { file: 0, offset }
+}
+
 impl Filesystem for Image {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The loop device keeps up to 128 requests in flight; the kernel's own limit must not be felt below
@@ -75,8 +80,11 @@ impl Filesystem for Image {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Past the page cache: the pages above the loop device are the only ones that count.
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        // Past the page cache: the pages above the loop device are the only ones that count. No flush at
+        // close: a daemon that is killed while it has the image open would ask itself for it, and never die.
+        let flags = FopenFlags::FOPEN_DIRECT_IO
+            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+            | FopenFlags::FOPEN_NOFLUSH;
         reply.opened(FileHandle(0), flags);
     }
 
@@ -105,7 +113,7 @@ impl Filesystem for Image {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        requests::read(&self.shape, &*self.backing, offset, size, reply);
+        requests::read(&self.shape, &*self.backing, at(offset), size, reply);
     }
 
     fn write(
@@ -124,7 +132,7 @@ impl Filesystem for Image {
         if end > self.len {
             return reply.error(Errno::ENOSPC);
         }
-        requests::write(&self.shape, &*self.backing, offset, data, reply);
+        requests::write(&self.shape, &*self.backing, at(offset), data, reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -133,7 +141,7 @@ impl Filesystem for Image {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        requests::sync(&self.shape, &*self.backing, reply);
+        requests::sync(&self.shape, &*self.backing, 0, reply);
     }
 
     fn fallocate(
@@ -149,7 +157,7 @@ impl Filesystem for Image {
         // Discards and zero-outs of the block layer; plain allocation has nothing to do.
         let length = length.min(self.len.saturating_sub(offset));
         if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
-            requests::discard(&self.shape, &*self.backing, offset, length, reply);
+            requests::discard(&self.shape, &*self.backing, at(offset), length, reply);
         } else {
             reply.ok();
         }

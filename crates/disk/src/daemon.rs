@@ -69,6 +69,8 @@ fn obey(control: UnixStream) -> io::Result<()> {
             }
             (Request::DropCaches, Some(stack)) => stack.drop_caches().map(|()| Response::Done),
             (Request::Readahead(size), Some(stack)) => stack.set_readahead(size).map(|()| Response::Done),
+            (Request::TraceStart(path), Some(stack)) => stack.trace_start(&path).map(|()| Response::Done),
+            (Request::TraceStop, Some(stack)) => stack.trace_stop().map(Response::Traced),
             (Request::Unmount, stack) => {
                 drop(stack.take());
                 Ok(Response::Done)

@@ -7,7 +7,7 @@
 use crate::backing::{Backing, File};
 use crate::nodes::{Node, Nodes, attributes, give};
 use crate::requests::{self, errno};
-use crate::shape::Shape;
+use crate::shape::{Place, Shape};
 use crate::table::Table;
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -25,7 +25,8 @@ use tipover_core::units::Bytes;
 
 /// A file that is not in the folder: reading it reads zeros, at the disk's speed.
 pub(crate) const CALIBRATION: &str = ".tipover-calibration";
-const CALIBRATION_NODE: INodeNo = INodeNo(u64::MAX);
+pub(crate) const CALIBRATION_NUMBER: u64 = u64::MAX;
+const CALIBRATION_NODE: INodeNo = INodeNo(CALIBRATION_NUMBER);
 const CALIBRATION_SIZE: u64 = 4 << 20;
 const CALIBRATION_HANDLE: u64 = u64::MAX;
 const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
@@ -367,7 +368,7 @@ impl Filesystem for Folder {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -375,11 +376,12 @@ impl Filesystem for Folder {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let place = Place { file: number.0, offset };
         if handle.0 == CALIBRATION_HANDLE {
-            return requests::read(&self.shape, &self.zeros, offset, size, reply);
+            return requests::read(&self.shape, &self.zeros, place, size, reply);
         }
         match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => requests::read(&self.shape, file, offset, size, reply),
+            Ok(Handle::File(file)) => requests::read(&self.shape, file, place, size, reply),
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),
         }
@@ -388,7 +390,7 @@ impl Filesystem for Folder {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -397,8 +399,9 @@ impl Filesystem for Folder {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let place = Place { file: number.0, offset };
         match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => requests::write(&self.shape, file, offset, data, reply),
+            Ok(Handle::File(file)) => requests::write(&self.shape, file, place, data, reply),
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),
         }
@@ -423,9 +426,9 @@ impl Filesystem for Folder {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
         match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => requests::sync(&self.shape, file, reply),
+            Ok(Handle::File(file)) => requests::sync(&self.shape, file, number.0, reply),
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),
         }
@@ -466,7 +469,7 @@ impl Filesystem for Folder {
             rustix::fs::open(node.link(), flags, Mode::empty()).map_err(errno)
         });
         match folder {
-            Ok(folder) => requests::sync(&self.shape, &File::from_open(folder, false), reply),
+            Ok(folder) => requests::sync(&self.shape, &File::from_open(folder, false), number.0, reply),
             Err(e) => reply.error(e),
         }
     }

@@ -1,9 +1,12 @@
 //! The client's side: a [`Disk`] is a mounted shaped disk with its daemon, and dropping it takes both away.
 
 use crate::calibrate::{self, Calibration, Floor};
+use crate::extents::{self, Extent, FileMap};
 use crate::leftovers;
 use crate::privilege::Privileges;
 use crate::protocol::{BackingChoice, MountRequest, Mounted, Request, Response};
+use crate::state::Process;
+use crate::trace::TraceSummary;
 use crate::{loopdev, mounts};
 use parking_lot::Mutex;
 use rustix::process::geteuid;
@@ -12,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -172,11 +176,17 @@ pub enum DiskError {
     Calibration(io::Error),
 }
 
+/// Nothing that the daemon is asked for takes longer.
+const LONGEST_STEP: Duration = Duration::from_secs(300);
+/// How often a daemon that does not answer is looked at.
+const GLANCE: Duration = Duration::from_millis(200);
+
 /// The socket to the daemon.
 #[derive(Debug)]
 struct Control {
     out: UnixStream,
     lines: BufReader<UnixStream>,
+    daemon: Process,
 }
 
 impl Control {
@@ -191,11 +201,24 @@ impl Control {
         let mut text = serde_json::to_string(request)?;
         text.push('\n');
         self.out.write_all(text.as_bytes())?;
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let mut line = Vec::new();
+        let begin = Instant::now();
+        loop {
+            match self.lines.read_until(b'\n', &mut line) {
+                Ok(_) if line.ends_with(b"\n") => return Ok(serde_json::from_slice(&line)?),
+                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                // A daemon that cannot die because its own disk holds it does not close its socket either.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.daemon.is_alive() => {
+                    if begin.elapsed() > LONGEST_STEP {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Err(e) => return Err(e),
+            }
         }
-        Ok(serde_json::from_str(&line)?)
     }
 }
 
@@ -411,6 +434,68 @@ impl Disk {
         self.ask(&Request::Readahead(size)).map(|_| ())
     }
 
+    /// Begins to write every request that reaches the device and completes to a new file at `path`; read it
+    /// with [`Trace`](crate::Trace). Nothing waits for the writing: what comes too fast for it is left out
+    /// and counted. A trace still being written at unmount is finished then.
+    ///
+    /// # Errors
+    /// There is a file at `path`, or it would lie on this disk and so trace itself, or a trace is being
+    /// written already.
+    pub fn trace_start(&self, path: &Path) -> Result<(), DiskError> {
+        let refuse = |reason: String| {
+            Err(DiskError::Failed { step: format!("beginning the trace {}", path.display()), reason })
+        };
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let device = |folder: &Path| std::fs::metadata(folder).map(|m| m.dev());
+        match (device(path.parent().unwrap_or(&path)), device(self.path())) {
+            (Ok(there), Ok(here)) if there == here => {
+                refuse("it would lie on the traced disk itself; name a folder elsewhere".into())
+            }
+            (Ok(_), Ok(_)) => self.ask(&Request::TraceStart(path)).map(|_| ()),
+            (Err(e), _) | (_, Err(e)) => refuse(e.to_string()),
+        }
+    }
+
+    /// Ends the trace and says how much is in it. Requests under way are not.
+    ///
+    /// # Errors
+    /// None is being written, or writing failed (what was written before can be read).
+    pub fn trace_stop(&self) -> Result<TraceSummary, DiskError> {
+        match self.ask(&Request::TraceStop)? {
+            Response::Traced(summary) => Ok(summary),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// Block mode: where a file of this disk lies on its device, which is where a trace finds its requests.
+    /// Data not yet written out is written first.
+    ///
+    /// # Errors
+    /// Whatever the system says; file mode has no device, and its traces name files.
+    pub fn extents(&self, file: &Path) -> io::Result<Vec<Extent>> {
+        self.has_a_device()?;
+        extents::of(file)
+    }
+
+    /// Block mode: where all files of this disk lie on its device now, with paths relative to the disk.
+    ///
+    /// # Errors
+    /// As [`extents`](Self::extents).
+    pub fn file_map(&self) -> io::Result<FileMap> {
+        self.has_a_device()?;
+        FileMap::below(self.path())
+    }
+
+    fn has_a_device(&self) -> io::Result<()> {
+        match self.options.mode {
+            Mode::Block => Ok(()),
+            Mode::File => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a disk in file mode has no device; its traces name files by themselves",
+            )),
+        }
+    }
+
     /// Unmounts and ends the daemon, like dropping, but says what went wrong.
     ///
     /// # Errors
@@ -424,10 +509,13 @@ impl Disk {
     }
 
     fn take_down(&mut self) -> Result<(), DiskError> {
-        let told = self.control.get_mut().ask(&Request::Unmount);
-        stop(&mut self.daemon);
-        // The daemon did it all, unless it was dead already.
-        if told.is_err() { leftovers::clean_after(self.daemon.id()).map_err(DiskError::Gone) } else { Ok(()) }
+        let control = self.control.get_mut();
+        let (told, process) = (control.ask(&Request::Unmount), control.daemon);
+        await_end(&mut self.daemon, process);
+        // The daemon did it all, unless it was dead already. Cleaning may be what lets it finish dying.
+        let cleaned = if told.is_err() { leftovers::clean_after(self.daemon.id()) } else { Ok(()) };
+        reap(&mut self.daemon);
+        cleaned.map_err(DiskError::Gone)
     }
 }
 
@@ -444,21 +532,28 @@ fn out_of_step() -> DiskError {
 }
 
 /// Gives the daemon time to end by itself, then none.
-fn stop(daemon: &mut Child) {
+fn await_end(daemon: &mut Child, process: Process) {
     let patience = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < patience {
-        match daemon.try_wait() {
-            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
-            _ => return,
+    while process.is_alive() {
+        if Instant::now() > patience {
+            let _ = daemon.kill();
+            return;
         }
+        std::thread::sleep(Duration::from_millis(2));
     }
-    let _ = daemon.kill();
-    let _ = daemon.wait();
+}
+
+/// Takes note of the daemon's end; not for ever, should the kernel not let it go.
+fn reap(daemon: &mut Child) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    while matches!(daemon.try_wait(), Ok(None)) && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn start(command: &DaemonCommand) -> io::Result<(Control, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
-    ours.set_read_timeout(Some(Duration::from_secs(300)))?;
+    ours.set_read_timeout(Some(GLANCE))?;
     let daemon = Command::new(&command.program)
         .args(&command.arguments)
         .envs(command.environment.iter().map(|(k, v)| (k, v)))
@@ -468,7 +563,8 @@ fn start(command: &DaemonCommand) -> io::Result<(Control, Child)> {
         .process_group(0)
         .spawn()?;
     let lines = BufReader::new(ours.try_clone()?);
-    Ok((Control { out: ours, lines }, daemon))
+    let process = Process::of(daemon.id()).unwrap_or_default();
+    Ok((Control { out: ours, lines, daemon: process }, daemon))
 }
 
 /// Refuses what cannot work, before anything is started.

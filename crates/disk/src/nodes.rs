@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -87,6 +88,15 @@ impl Nodes {
             inner.known.remove(&number.0);
             inner.numbers.remove(&key);
         }
+    }
+
+    /// Where this node is below the root now, or how it was called last; `None` if the kernel has forgotten
+    /// it.
+    pub fn path(&self, number: u64) -> Option<PathBuf> {
+        let (root, node) = (self.get(INodeNo::ROOT).ok()?, self.get(INodeNo(number)).ok()?);
+        let root = std::fs::read_link(root.link()).ok()?;
+        let path = std::fs::read_link(node.link()).ok()?;
+        Some(path.strip_prefix(&root).map(Path::to_path_buf).unwrap_or(path))
     }
 
     /// Numbers of all that the kernel may have pages of.

@@ -2,6 +2,7 @@
 
 use crate::mount::{Filesystem, Mode};
 use crate::privilege::Privileges;
+use crate::trace::TraceSummary;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +36,9 @@ pub(crate) enum Request {
     /// Forget clean pages of the files below the mount.
     DropCaches,
     Readahead(Bytes),
+    /// Begin to write every request to a new file.
+    TraceStart(PathBuf),
+    TraceStop,
     /// Take everything down and end.
     Unmount,
 }
@@ -60,6 +64,7 @@ pub(crate) enum Response {
         #[serde(with = "span")]
         cpu: Duration,
     },
+    Traced(TraceSummary),
     /// What was tried, and what the system said.
     Failed {
         step: String,

@@ -1,46 +1,47 @@
 //! Data requests, in both modes: note the arrival, move the bytes, answer when the shape says so.
 
 use crate::backing::Backing;
-use crate::shape::{Answer, Shape};
+use crate::shape::{Answer, Place, Shape};
 use fuser::{Errno, InitFlags, KernelConfig, ReplyData, ReplyEmpty, ReplyWrite};
 use std::cell::RefCell;
 use std::io;
 use tipover_core::device::Kind;
 
-pub(crate) fn read(shape: &Shape, backing: &dyn Backing, offset: u64, size: u32, reply: ReplyData) {
+pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32, reply: ReplyData) {
     thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    let ticket = shape.begin(Kind::Read, u64::from(size));
+    let ticket = shape.begin(Kind::Read, place, u64::from(size));
     if !shape.is_due(&ticket) {
         let mut data = Vec::new();
-        let result = backing.read(offset, size as usize, &mut data);
+        let result = backing.read(place.offset, size as usize, &mut data);
         return shape.finish(ticket, Answer::Data(reply, result.map(|()| data).map_err(errno)));
     }
     // On an unshaped disk this thread answers from its own buffer: nothing is allocated or handed over.
     BUFFER.with_borrow_mut(|data| {
-        let result = backing.read(offset, size as usize, data);
+        let result = backing.read(place.offset, size as usize, data);
         shape.complete(&ticket);
         match result {
             Ok(()) => reply.data(data),
             Err(e) => reply.error(errno(e)),
         }
+        shape.sent();
     });
 }
 
-pub(crate) fn write(shape: &Shape, backing: &dyn Backing, offset: u64, data: &[u8], reply: ReplyWrite) {
-    let ticket = shape.begin(Kind::Write, data.len() as u64);
-    let result = backing.write(offset, data).map(|()| data.len() as u32);
+pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[u8], reply: ReplyWrite) {
+    let ticket = shape.begin(Kind::Write, place, data.len() as u64);
+    let result = backing.write(place.offset, data).map(|()| data.len() as u32);
     shape.finish(ticket, Answer::Written(reply, result.map_err(errno)));
 }
 
-pub(crate) fn sync(shape: &Shape, backing: &dyn Backing, reply: ReplyEmpty) {
-    let ticket = shape.begin(Kind::Flush, 0);
+pub(crate) fn sync(shape: &Shape, backing: &dyn Backing, file: u64, reply: ReplyEmpty) {
+    let ticket = shape.begin(Kind::Flush, Place { file, offset: 0 }, 0);
     let result = backing.sync();
     shape.finish(ticket, Answer::Empty(reply, result.map_err(errno)));
 }
 
-pub(crate) fn discard(shape: &Shape, backing: &dyn Backing, offset: u64, len: u64, reply: ReplyEmpty) {
-    let ticket = shape.begin(Kind::Discard, len);
-    let result = backing.punch(offset, len);
+pub(crate) fn discard(shape: &Shape, backing: &dyn Backing, place: Place, len: u64, reply: ReplyEmpty) {
+    let ticket = shape.begin(Kind::Discard, place, len);
+    let result = backing.punch(place.offset, len);
     shape.finish(ticket, Answer::Empty(reply, result.map_err(errno)));
 }
 

@@ -5,11 +5,14 @@
 //! it and wakes that much earlier, spinning only the rest.
 
 use crate::clock::monotonic;
+use crate::softirq::Softirqs;
+use crate::trace::{Record, Tap};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tipover_core::device::{Counters, Kind, Model, Spec};
 use tipover_core::units::{Bytes, Tick};
@@ -21,7 +24,16 @@ pub(crate) struct Ticket {
     /// When it is to be answered.
     due: Tick,
     kind: Kind,
+    place: Place,
     size: Bytes,
+}
+
+/// Where a request's bytes are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The node of file mode; zero in block mode.
+    pub file: u64,
+    pub offset: u64,
 }
 
 /// What the kernel is told, later or at once.
@@ -76,9 +88,16 @@ struct Queue {
     closed: bool,
 }
 
+/// What all requests share: the lock is held for a microsecond at most.
+struct Device {
+    model: Model,
+    /// Where completed requests are recorded while a trace is being made.
+    tap: Option<Arc<Tap>>,
+}
+
 /// The device between transport and backing.
 pub(crate) struct Shape {
-    model: Mutex<Model>,
+    device: Mutex<Device>,
     /// What the transport takes off every residence, in nanoseconds: arrivals are dated back by it, so that
     /// the *client* sees the configured latency, and servers and gates are not held for less time.
     compensation: AtomicU64,
@@ -87,17 +106,20 @@ pub(crate) struct Shape {
     wake: Condvar,
     /// The earliest due in the queue, for the timer while it spins.
     next: AtomicU64,
+    /// Block mode: how answers are finished at once.
+    softirqs: OnceLock<Softirqs>,
 }
 
 impl Shape {
     pub fn new(spec: Spec) -> Shape {
         let shape = Shape {
             unlimited: AtomicBool::new(spec.is_unlimited()),
-            model: Mutex::new(Model::new(spec, 0x7170_6f76_6572)),
+            device: Mutex::new(Device { model: Model::new(spec, 0x7170_6f76_6572), tap: None }),
             compensation: AtomicU64::new(0),
             queue: Mutex::new(Queue::default()),
             wake: Condvar::new(),
             next: AtomicU64::new(u64::MAX),
+            softirqs: OnceLock::new(),
         };
         // Counters begin now, not at the machine's boot.
         shape.counters();
@@ -106,25 +128,45 @@ impl Shape {
 
     /// For requests that arrive from now on; those under way keep their times.
     pub fn set(&self, spec: Spec, compensation: Duration) {
-        let mut model = self.model.lock();
+        let mut device = self.device.lock();
         self.unlimited.store(spec.is_unlimited(), Relaxed);
         let compensation = if spec.is_unlimited() { Duration::ZERO } else { compensation };
         self.compensation.store(compensation.as_nanos() as u64, Relaxed);
-        model.set_spec(spec);
+        device.model.set_spec(spec);
+    }
+
+    /// Block mode: answers end in a softirq, see [`Softirqs`]. Without it the disk works, only slower.
+    pub fn answers_end_in_softirqs(&self) {
+        if let Ok(softirqs) = Softirqs::new() {
+            let _ = self.softirqs.set(softirqs);
+        }
+    }
+
+    /// This thread has sent answers, which shall arrive at once.
+    pub fn sent(&self) {
+        if let Some(softirqs) = self.softirqs.get() {
+            softirqs.run();
+        }
     }
 
     pub fn counters(&self) -> Counters {
-        let mut model = self.model.lock();
-        model.counters(monotonic())
+        let mut device = self.device.lock();
+        device.model.counters(monotonic())
+    }
+
+    /// Records what completes from now on in `tap`, or nowhere. Nobody uses the former tap any more when this
+    /// returns.
+    pub fn record(&self, tap: Option<Arc<Tap>>) {
+        self.device.lock().tap = tap;
     }
 
     /// A request has arrived.
-    pub fn begin(&self, kind: Kind, size: u64) -> Ticket {
+    pub fn begin(&self, kind: Kind, place: Place, size: u64) -> Ticket {
         let size = Bytes(size);
-        let mut model = self.model.lock();
+        let mut device = self.device.lock();
         let arrival = Tick(monotonic().0.saturating_sub(self.compensation.load(Relaxed)));
-        let due = model.submit(arrival, kind, size);
-        Ticket { arrival, due, kind, size }
+        let due = device.model.submit(arrival, kind, size);
+        Ticket { arrival, due, kind, place, size }
     }
 
     /// Whether this request may be answered at once, so that its bytes need no buffer of their own.
@@ -135,8 +177,13 @@ impl Shape {
     /// Counts the request as completed. Counted before it is answered, so that whoever has its answer also
     /// finds it in the counters.
     pub fn complete(&self, ticket: &Ticket) {
-        let mut model = self.model.lock();
-        model.complete(ticket.arrival, monotonic(), ticket.kind, ticket.size);
+        let Ticket { arrival, kind, place, size, .. } = *ticket;
+        let mut device = self.device.lock();
+        let end = monotonic();
+        device.model.complete(arrival, end, kind, size);
+        if let Some(tap) = &device.tap {
+            tap.put(&Record { arrival, end, kind, file: place.file, offset: place.offset, size });
+        }
     }
 
     /// Answers when due.
@@ -144,13 +191,15 @@ impl Shape {
         if self.is_due(&ticket) {
             self.complete(&ticket);
             answer.send();
+            self.sent();
             return;
         }
         let mut queue = self.queue.lock();
         if queue.closed {
             drop(queue);
             self.complete(&ticket);
-            return answer.send();
+            answer.send();
+            return self.sent();
         }
         let order = queue.order;
         queue.order += 1;
@@ -171,6 +220,7 @@ impl Shape {
             self.complete(&pending.ticket);
             pending.answer.send();
         }
+        self.sent();
     }
 
     /// Ends the timer thread.
@@ -198,6 +248,7 @@ impl Shape {
                         self.complete(&pending.ticket);
                         pending.answer.send();
                     }
+                    self.sent();
                 });
             } else if next == u64::MAX {
                 self.wake.wait(&mut queue);
@@ -248,11 +299,13 @@ impl Lateness {
 mod tests {
     use super::*;
 
+    const START: Place = Place { file: 0, offset: 0 };
+
     #[test]
     fn unlimited_requests_are_due_at_once_and_counted() {
         let shape = Shape::new(Spec::default());
         let before = shape.counters();
-        let ticket = shape.begin(Kind::Read, 4096);
+        let ticket = shape.begin(Kind::Read, START, 4096);
         assert!(shape.is_due(&ticket));
         assert_eq!(shape.counters().in_flight, 1);
         shape.complete(&ticket);
@@ -262,16 +315,37 @@ mod tests {
     }
 
     #[test]
+    fn a_tap_gets_what_completes_while_it_is_there() {
+        let shape = Shape::new(Spec::default());
+        let tap = Arc::new(Tap::new(4));
+        let early = shape.begin(Kind::Read, START, 4096);
+        shape.complete(&shape.begin(Kind::Read, START, 4096));
+        let before = shape.counters();
+        shape.record(Some(tap.clone()));
+        shape.complete(&early);
+        shape.complete(&shape.begin(Kind::Write, Place { file: 3, offset: 8192 }, 512));
+        shape.record(None);
+        let after = shape.counters();
+        shape.complete(&shape.begin(Kind::Read, START, 4096));
+        let mut records = Vec::new();
+        tap.take(4, &mut records);
+        assert_eq!(records.len(), 2);
+        assert_eq!((records[1].file, records[1].offset, records[1].size), (3, 8192, Bytes(512)));
+        assert_eq!(records[0].residence(), after.read.residence - before.read.residence);
+        assert_eq!(records[1].residence(), after.write.residence);
+    }
+
+    #[test]
     fn compensation_dates_arrivals_back() {
         let shape = Shape::new(Spec::default());
         shape.set("latency=1s".parse().unwrap(), Duration::from_micros(300));
         let before = monotonic();
-        let ticket = shape.begin(Kind::Write, 512);
+        let ticket = shape.begin(Kind::Write, START, 512);
         let left = ticket.due.since(before);
         assert!(left < Duration::from_secs(1), "{left:?}");
         assert!(left > Duration::from_millis(990), "{left:?}");
         shape.set(Spec::default(), Duration::from_micros(300));
-        assert!(shape.is_due(&shape.begin(Kind::Write, 512)));
+        assert!(shape.is_due(&shape.begin(Kind::Write, START, 512)));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use crate::backing::{self, Backing};
 use crate::block::{IMAGE, Image};
-use crate::file::{CALIBRATION, Folder};
+use crate::file::{CALIBRATION, CALIBRATION_NUMBER, Folder};
 use crate::mount::Mode;
 use crate::nodes::Nodes;
 use crate::privilege::{self, Privileges};
 use crate::protocol::{BackingChoice, MountRequest, Mounted};
 use crate::shape::Shape;
 use crate::state::State;
+use crate::trace::{Names, TraceSummary, Writer};
 use crate::{loopdev, mounts};
 use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -42,6 +43,7 @@ pub(crate) struct Stack {
     threads: Vec<JoinHandle<()>>,
     /// File mode: how to reach the kernel's cache of each file.
     kernel_cache: Option<(Notifier, Arc<Nodes>)>,
+    trace: Option<Writer>,
 }
 
 /// Real-time priorities: the timer above the workers, both above ordinary programs.
@@ -55,7 +57,7 @@ impl Stack {
         let state = State::begin().map_err(failed("writing the state file"))?;
         let shape = Arc::new(Shape::new(Spec::default()));
         // From here on every failure drops the stack, which undoes what the state says was begun.
-        let mut stack = Stack { state, shape, threads: Vec::new(), kernel_cache: None };
+        let mut stack = Stack { state, shape, threads: Vec::new(), kernel_cache: None, trace: None };
         privileges.realtime = stack.start_timer()?;
         let calibration_file = match request.mode {
             Mode::Block => stack.build_block(&request)?,
@@ -82,6 +84,7 @@ impl Stack {
     }
 
     fn build_block(&mut self, request: &MountRequest) -> Result<PathBuf, Failure> {
+        self.shape.answers_end_in_softirqs();
         let backing: Arc<dyn Backing> = match &request.backing {
             BackingChoice::Memory => {
                 Arc::new(backing::Memory::new(request.size.0).map_err(failed("taking memory for the disk"))?)
@@ -252,6 +255,37 @@ impl Stack {
         }
     }
 
+    /// Begins to record every request that completes.
+    pub fn trace_start(&mut self, path: &Path) -> Result<(), Failure> {
+        if self.trace.is_some() {
+            return Err(failed("starting the trace")("one is being written already; stop it first"));
+        }
+        let (mode, names): (Mode, Names) = match &self.kernel_cache {
+            None => (Mode::Block, Arc::new(|_| None)),
+            Some((_, nodes)) => {
+                let nodes = nodes.clone();
+                let name = move |number| match number {
+                    CALIBRATION_NUMBER => Some(CALIBRATION.into()),
+                    number => nodes.path(number),
+                };
+                (Mode::File, Arc::new(name))
+            }
+        };
+        let writer = Writer::start(path, mode, names)
+            .map_err(failed(format!("beginning the trace {}", path.display())))?;
+        self.shape.record(Some(writer.tap()));
+        self.trace = Some(writer);
+        Ok(())
+    }
+
+    /// Ends the trace and says what is in it.
+    pub fn trace_stop(&mut self) -> Result<TraceSummary, Failure> {
+        self.shape.record(None);
+        let writer = self.trace.take().ok_or("none is being written");
+        let writer = writer.map_err(failed("stopping the trace"))?;
+        writer.finish().map_err(failed("writing the trace"))
+    }
+
     fn take_down(&mut self) {
         // Nobody waits on a slow disk that is going away: what is queued is answered, what comes is fast.
         self.shape.set(Spec::default(), Duration::ZERO);
@@ -272,6 +306,11 @@ impl Stack {
             unmount_fuse(fuse, &format!("tipover-{}", state.id));
         }
         self.shape.close();
+        if self.trace.is_some()
+            && let Err(failure) = self.trace_stop()
+        {
+            eprintln!("tipover disk daemon: {}: {}", failure.step, failure.reason);
+        }
         remove_made(&state);
         state.end();
     }

@@ -38,6 +38,12 @@ impl Process {
         let pid = std::process::id();
         Process { pid, started: Process::started(pid).unwrap_or(0) }
     }
+    /// Whatever process has this number now.
+    pub fn of(pid: u32) -> Option<Process> {
+        Process::started(pid).map(|started| Process { pid, started })
+    }
+    /// Whether it still does anything but die. Dying may take for ever, if it waits for a disk of its own;
+    /// then cleaning up is what lets it go.
     pub fn is_alive(self) -> bool {
         Process::started(self.pid) == Some(self.started)
     }
@@ -45,8 +51,23 @@ impl Process {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The second field is the name in parentheses and may itself contain blanks and parentheses.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        // A zombie has released everything already.
-        (fields.first() != Some(&"Z")).then(|| fields.get(19)?.parse().ok())?
+        // A zombie has released everything already, and one that is exiting will not do so by itself if it
+        // waits for its own disk.
+        const EXITING: u64 = 0x4;
+        let exiting = fields.get(6)?.parse::<u64>().ok()? & EXITING != 0;
+        let dying = fields.first() == Some(&"Z") || exiting || Process::is_killed(pid);
+        (!dying).then(|| fields.get(19)?.parse().ok())?
+    }
+    /// Whether a SIGKILL waits for it to come back from a call, as from one to its own disk, which it serves
+    /// no more.
+    fn is_killed(pid: u32) -> bool {
+        const KILL: u64 = 1 << 8;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let pending = status.lines().filter_map(|line| {
+            let (_, mask) = line.split_once(':').filter(|(key, _)| ["SigPnd", "ShdPnd"].contains(key))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        pending.fold(0, |all, mask| all | mask) & KILL != 0
     }
 }
 
@@ -85,13 +106,16 @@ impl State {
     fn path(&self) -> PathBuf {
         directory().join(format!("{}.json", self.id))
     }
+    fn staged(&self) -> PathBuf {
+        directory().join(format!("{}.staged", self.id))
+    }
     /// Notes a step about to be made.
     pub fn note(&mut self, change: impl FnOnce(&mut State)) -> io::Result<()> {
         change(self);
         self.write()
     }
     fn write(&self) -> io::Result<()> {
-        let staged = directory().join(format!("{}.staged", self.id));
+        let staged = self.staged();
         let mut file = std::fs::File::create(&staged)?;
         serde_json::to_writer(&mut file, self)?;
         file.flush()?;
@@ -101,6 +125,7 @@ impl State {
     pub fn end(&self) {
         let _ = std::fs::remove_dir(self.folder().join("fuse"));
         let _ = std::fs::remove_dir(self.folder());
+        let _ = std::fs::remove_file(self.staged());
         let _ = std::fs::remove_file(self.path());
     }
 }
@@ -122,12 +147,19 @@ pub(crate) fn all() -> Vec<State> {
     if own(&directory()).is_err() {
         return Vec::new();
     }
-    entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "json"))
-        .filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok())
-        .collect()
+    let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let with =
+        |extension: &'static str| paths.iter().filter(move |p| p.extension() == Some(extension.as_ref()));
+    let mut states: Vec<State> =
+        with("json").filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).collect();
+    // A daemon killed before its very first ledger was in place had not made anything else.
+    let begun = with("staged").filter(|path| !path.with_extension("json").exists()).filter_map(|path| {
+        let id = path.file_stem()?.to_str()?.to_string();
+        let daemon = Process::of(id.split('-').next()?.parse().ok()?).unwrap_or_default();
+        Some(State { id, daemon, ..State::default() })
+    });
+    states.extend(begun);
+    states
 }
 
 #[cfg(test)]

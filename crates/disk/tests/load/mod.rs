@@ -4,12 +4,40 @@
 
 use rustix::fs::{Mode as Permissions, OFlags};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::units::Bytes;
 use tipover_disk::{BackingChoice, DaemonCommand, Disk, Filesystem, Mode, MountOptions};
 
 pub const PAGE: usize = 4096;
+
+/// Name, what must be there for it, and the test.
+pub type Test = (&'static str, Option<Mode>, fn());
+
+/// Runs the tests that the arguments name, one after another, as Cargo's own harness would.
+pub fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|a| a == "--list") {
+        tests.iter().for_each(|(name, _, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|a| !a.starts_with('-'));
+    let mut failed = 0;
+    for (name, mode, test) in
+        tests.iter().filter(|(name, _, _)| filter.is_none_or(|f| name.contains(f.as_str())))
+    {
+        if let Some(obstacle) = mode.and_then(obstacle) {
+            println!("SKIPPED: {name}: {obstacle}");
+            continue;
+        }
+        let begin = Instant::now();
+        let passed = std::panic::catch_unwind(test).is_ok();
+        let verdict = if passed { "ok" } else { "FAILED" };
+        println!("test {name} ... {verdict} ({:.1} s)", begin.elapsed().as_secs_f64());
+        failed += u32::from(!passed);
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
 
 pub struct Load {
     pub reads: u64,

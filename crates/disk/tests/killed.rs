@@ -1,0 +1,194 @@
+//! A daemon killed at any moment of its mounting leaves nothing that cannot be cleaned.
+
+// The harness is our own, so clippy does not see that these are tests.
+#![allow(clippy::unwrap_used)]
+
+mod load;
+
+use load::options;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use tipover_disk::{DaemonCommand, Disk, Mode, clean, leftovers};
+
+const TESTS: [load::Test; 2] = [
+    ("a_daemon_killed_while_mounting_is_cleaned_up_by_its_client", Some(Mode::Block), client_lives),
+    ("daemon_and_client_killed_while_mounting_are_cleaned_up_by_anyone", Some(Mode::Block), both_die),
+];
+/// Kills are spread evenly over the time that mounting takes, so that every step is hit.
+const KILLS: u32 = 24;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("disk-daemon") => tipover_disk::serve(),
+        Some("mount") => {
+            let mode = if arguments[3] == "file" { Mode::File } else { Mode::Block };
+            let _disk = mount(Path::new(&arguments[1]), Path::new(&arguments[2]), mode);
+            std::thread::sleep(Duration::from_secs(30));
+            ExitCode::SUCCESS
+        }
+        _ => load::run(&TESTS, &arguments),
+    }
+}
+
+/// Becomes the daemon after its number is written, in one piece.
+const DAEMON: &str = r#"echo $$ > "$TIPOVER_PID.new" && mv "$TIPOVER_PID.new" "$TIPOVER_PID" &&
+    exec "$TIPOVER_PROGRAM" disk-daemon"#;
+
+/// Mounts with a daemon that writes its number to `pid` first.
+fn mount(mountpoint: &Path, pid: &Path, mode: Mode) -> Result<Disk, tipover_disk::MountError> {
+    let mut options = options(mode, "");
+    options.mountpoint = mountpoint.into();
+    options.daemon = DaemonCommand {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), DAEMON.into()],
+        environment: vec![
+            ("TIPOVER_PID".into(), pid.into()),
+            ("TIPOVER_PROGRAM".into(), std::env::current_exe().unwrap().into()),
+        ],
+    };
+    Disk::mount(options)
+}
+
+fn await_pid(file: &Path) -> Pid {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Ok(text) = std::fs::read_to_string(file) {
+            return Pid::from_raw(text.trim().parse().unwrap()).unwrap();
+        }
+        assert!(Instant::now() < patience, "the daemon starts");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// How long the daemon takes from its start until everything is mounted.
+fn mounting(mode: Mode) -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let (mountpoint, pid) = (load::mountpoint(), folder.path().join("pid"));
+    std::thread::scope(|scope| {
+        let mounted = scope.spawn(|| mount(&mountpoint, &pid, mode));
+        await_pid(&pid);
+        let begin = Instant::now();
+        while !is_mounted(&mountpoint) && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let took = begin.elapsed();
+        drop(mounted.join().unwrap().unwrap());
+        took
+    })
+}
+
+fn is_mounted(at: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+}
+
+/// What is still there of the daemon `pid` and its mount point.
+fn left(pid: Pid, mountpoint: &Path) -> Vec<String> {
+    let number = pid.as_raw_nonzero();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let of_ours = |line: &&str| {
+        line.contains(&format!("tipover-{number}-")) || line.contains(mountpoint.to_str().unwrap())
+    };
+    let mut left: Vec<String> = mounts.lines().filter(of_ours).map(String::from).collect();
+    let list = |folder: &str| -> Vec<PathBuf> {
+        std::fs::read_dir(folder).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default()
+    };
+    let loops = list("/sys/block").into_iter().map(|block| block.join("loop/backing_file"));
+    left.extend(loops.flat_map(std::fs::read_to_string).filter(|b| b.contains(&format!("/{number}-"))));
+    let notes = list("/run/tipover").into_iter().chain(list("/dev/shm")).map(|p| p.display().to_string());
+    left.extend(
+        notes.filter(|n| n.contains(&format!("/{number}-")) || n.contains(&format!("/tipover-{number}-"))),
+    );
+    left.extend(mountpoint.exists().then(|| mountpoint.display().to_string()));
+    left
+}
+
+fn assert_nothing_left(pid: Pid, mountpoint: &Path, when: &str) {
+    // The kernel lets go of a loop device a moment after its last user.
+    let patience = Instant::now() + Duration::from_secs(5);
+    while !left(pid, mountpoint).is_empty() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(left(pid, mountpoint), Vec::<String>::new(), "killed {when}");
+}
+
+fn for_every_moment(test: impl Fn(Mode, Duration, &str)) {
+    for (mode, kills) in [(Mode::Block, KILLS), (Mode::File, KILLS / 3)] {
+        let took = mounting(mode);
+        for n in 0..kills {
+            let delay = took.mul_f64((f64::from(n) + 0.5) / f64::from(kills));
+            test(mode, delay, &format!("{delay:?} into {took:?} of {mode:?} mode"));
+        }
+    }
+}
+
+fn client_lives() {
+    for_every_moment(|mode, delay, when| {
+        let folder = tempfile::tempdir().unwrap();
+        let (mountpoint, file) = (load::mountpoint(), folder.path().join("pid"));
+        let pid = std::thread::scope(|scope| {
+            let mounted = scope.spawn(|| mount(&mountpoint, &file, mode).map(drop));
+            let pid = await_pid(&file);
+            std::thread::sleep(delay);
+            let _ = kill_process(pid, Signal::KILL);
+            // Killed after all, or just too late: both are fine.
+            let _ = mounted.join().unwrap();
+            pid
+        });
+        assert_nothing_left(pid, &mountpoint, when);
+    });
+}
+
+fn both_die() {
+    let mut found_after: BTreeMap<usize, u32> = BTreeMap::new();
+    let seen = std::cell::RefCell::new(&mut found_after);
+    for_every_moment(|mode, delay, when| {
+        let folder = tempfile::tempdir().unwrap();
+        let (mountpoint, file) = (load::mountpoint(), folder.path().join("pid"));
+        let mut client = Command::new("/proc/self/exe")
+            .arg("mount")
+            .args([&mountpoint, &file])
+            .arg(if mode == Mode::File { "file" } else { "block" })
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = await_pid(&file);
+        std::thread::sleep(delay);
+        // The client must not get to clean: it stands still from before the daemon's death to its own.
+        kill_process(Pid::from_child(&client), Signal::STOP).unwrap();
+        let _ = kill_process(pid, Signal::KILL);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        // It may not be able to die before it is cleaned up after: it waits for its own disk.
+        let patience = Instant::now() + Duration::from_millis(300);
+        while is_running(pid) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ours = format!("{}-", pid.as_raw_nonzero());
+        let found = left(pid, &mountpoint).len();
+        *seen.borrow_mut().entry(found).or_default() += 1;
+        // A tool that the daemon ran (mkfs) may hold the device for a moment more; then clean again.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while leftovers().iter().any(|l| format!("{l}").contains(&ours)) || !left(pid, &mountpoint).is_empty()
+        {
+            let results = clean();
+            if Instant::now() > patience {
+                panic!("killed {when}: {results:?}, left {:?}", left(pid, &mountpoint));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_nothing_left(pid, &mountpoint, when);
+    });
+    println!("  leftovers found (how many: how often): {found_after:?}");
+    assert!(found_after.len() > 2, "the kills hit different steps");
+}
+
+/// Neither gone nor a zombie.
+fn is_running(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
