@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 7] = ["", "doctor", "run", "list", "show", "report", "self-test"];
+const VERBS: [&str; 8] = ["", "doctor", "run", "list", "show", "report", "self-test", "audit"];
 
 fn words<'a>(verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     std::iter::once(verb).filter(|v| !v.is_empty()).chain(more.iter().copied()).collect()
