@@ -56,7 +56,7 @@ pub fn clean() -> Vec<(Leftover, io::Result<()>)> {
     let mut done = Vec::new();
     for id in dead_mounts(&states) {
         done.extend(parts(&id).into_iter().map(|part| {
-            let result = remove(&part);
+            let result = remove_of(&id, &part);
             (part, result)
         }));
         if let Some(state) = states.iter().find(|s| s.id == id) {
@@ -74,7 +74,7 @@ pub(crate) fn clean_after(pid: u32) -> io::Result<()> {
     let mut result = Ok(());
     for id in dead.iter().filter(|id| is_of(id, pid)) {
         for part in parts(id) {
-            result = result.and(remove(&part));
+            result = result.and(remove_of(id, &part));
         }
         states.iter().filter(|s| s.id == *id).for_each(forget);
     }
@@ -127,6 +127,12 @@ fn parts(id: &str) -> Vec<Leftover> {
         .chain(loops.iter().cloned().map(Leftover::LoopDevice))
         .chain(fuse.map(|m| Leftover::Fuse(m.target.clone())))
         .collect()
+}
+
+/// Removes a part of mount `id`. That somebody else was faster, or that the part above took it along, is no
+/// failure.
+fn remove_of(id: &str, part: &Leftover) -> io::Result<()> {
+    remove(part).or_else(|e| if parts(id).contains(part) { Err(e) } else { Ok(()) })
 }
 
 fn remove(part: &Leftover) -> io::Result<()> {

@@ -23,7 +23,6 @@ pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32
             Ok(()) => reply.data(data),
             Err(e) => reply.error(errno(e)),
         }
-        shape.sent();
     });
 }
 
