@@ -12,10 +12,7 @@ fn main() {
     println!("cargo::rerun-if-changed={}", from.display());
     let to = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("plotly.min.js");
     if let Err(e) = fs::copy(&from, &to) {
-        println!(
-            "cargo::error=the chart library {} cannot be read ({e}): run `cargo xtask fetch`",
-            from.display()
-        );
+        println!("cargo::error=the chart library {} cannot be read ({e}): run `make setup`", from.display());
     }
     println!("cargo::rustc-env=TIPOVER_COMMIT={}", commit(&root));
 }

@@ -2,7 +2,7 @@
 //! libclang.
 //!
 //! The source is found in `$WT_SRC_DIR`, or else in `third_party/wiredtiger-11.3.1` of the workspace, where
-//! `cargo xtask fetch` puts it. `WT_SYSTEM=1` links Debian's `libwiredtiger-dev` (3.2.1) instead; that
+//! `make setup` puts it. `WT_SYSTEM=1` links Debian's `libwiredtiger-dev` (3.2.1) instead; that
 //! library has no builtin snappy, so a connection must then name `extensions=[…/libwiredtiger_snappy.so]`
 //! itself, and the tests that compress fail.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::{env, fs, io};
 
-/// The version that `cargo xtask fetch` pins; another one is compiled only when `$WT_SRC_DIR` asks for it.
+/// The version that `make setup` pins; another one is compiled only when `$WT_SRC_DIR` asks for it.
 const VERSION: &str = "11.3.1";
 
 /// These files clash with a neighbour's static names, so each is a translation unit of its own.
@@ -103,7 +103,7 @@ fn source_folder() -> Result<PathBuf, String> {
         None => {
             let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
             let folder = manifest.join("../../third_party").join(format!("wiredtiger-{VERSION}"));
-            (folder, "run `cargo xtask fetch` (or `make`, which does), or set WT_SRC_DIR")
+            (folder, "run `make setup`, or set WT_SRC_DIR")
         }
     };
     folder

@@ -86,13 +86,11 @@ pub struct Cell {
 impl Cell {
     /// Readable slug and a short hash of the canonical spec; names the cell's folder.
     pub fn id(&self) -> String {
-        let canonical = serde_json::to_string(&self.spec).expect("a spec is plain data");
-        let hash = blake3::hash(canonical.as_bytes()).to_hex();
         let slug: Vec<String> = std::iter::once(&self.sweep)
             .chain(self.labels.iter().map(|(_, label)| label))
             .map(|w| slug(w))
             .collect();
-        format!("{}-{}", slug.join("-"), &hash[..8])
+        format!("{}-{}", slug.join("-"), &self.spec.fingerprint()[..8])
     }
 
     /// The label of `axis`, if this cell's sweep has that axis.

@@ -337,6 +337,12 @@ impl Spec {
     /// WiredTiger starts to evict above this share of its cache, so a working set beyond it never rests.
     pub const EVICTION_TARGET: f64 = 0.80;
 
+    /// 64 hexadecimal digits that differ when any setting does: a hash of the settings as canonical text.
+    pub fn fingerprint(&self) -> String {
+        let canonical = serde_json::to_string(self).expect("a spec is plain data");
+        blake3::hash(canonical.as_bytes()).to_hex().to_string()
+    }
+
     /// What no type can say.
     pub fn check(&self) -> Result<(), super::PlanError> {
         let wrong = |text: String| Err(super::PlanError(text));

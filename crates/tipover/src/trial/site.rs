@@ -155,10 +155,5 @@ pub fn data_key(spec: &Spec) -> String {
     } else {
         written.target.wiredtiger.cache = tipover_core::experiment::CacheSize::Auto;
     }
-    let text = serde_json::to_string(&written).expect("a spec is plain data");
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in text.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    format!("data-{hash:016x}")
+    format!("data-{}", &written.fingerprint()[..16])
 }
