@@ -18,7 +18,8 @@ const HELP: &str = "\
 Tipover: a laboratory for databases and disks
 
   make setup   fetch the third-party sources; install the system packages that are missing (as root, with apt)
-               ARGS=--tests: also what only the tests need · ARGS=--sources: no system packages
+               ARGS=--tests: also what only the tests need · ARGS=--servers: also FerretDB, compiled with Go
+               ARGS=--sources: no system packages
   make build   setup's sources, then the release binary
   make demo    setup, build, and run the working-set study    e.g. make demo ARGS=\"--scale tiny\"
   make test    setup --tests, format, clippy, tidy, every bench in miniature, every test; what CI runs

@@ -2,12 +2,16 @@
 //! (`clippy.toml` of this crate forbids them), so a whole trial can also run in virtual time.
 
 pub mod audit;
+pub mod check;
 pub mod device;
 pub mod experiment;
+pub mod explain;
 pub mod measure;
 pub mod metric;
 pub mod op;
 pub mod record;
+pub mod schedule;
+pub mod search;
 pub mod simulate;
 pub mod target;
 pub mod units;

@@ -69,6 +69,8 @@ pub mod probe {
 pub mod name {
     /// Look-ups in a tree of the engine.
     pub const ENGINE_SEARCHES: &str = "engine_searches";
+    /// Pages asked of the engine's cache.
+    pub const ENGINE_PAGE_REQUESTS: &str = "engine_page_requests";
     /// Pages that were not in the engine's cache.
     pub const ENGINE_PAGE_READS: &str = "engine_page_reads";
     /// Bytes of those pages in memory.
@@ -79,6 +81,12 @@ pub mod name {
     pub const ENGINE_FILE_READS: &str = "engine_file_reads";
     /// Bytes in the engine's cache.
     pub const ENGINE_CACHE_BYTES: &str = "engine_cache_bytes";
+    /// Bytes written to the engine's journal (write-ahead log, redo log).
+    pub const ENGINE_JOURNAL_BYTES: &str = "engine_journal_bytes";
+    /// Flushes of the journal to the device.
+    pub const ENGINE_JOURNAL_SYNCS: &str = "engine_journal_syncs";
+    /// Checkpoints that began.
+    pub const ENGINE_CHECKPOINTS: &str = "engine_checkpoints";
     /// Bytes that the process asked for in read calls (`rchar`).
     pub const PROCESS_ASKED_READ_BYTES: &str = "process_asked_read_bytes";
     /// Bytes that the kernel fetched from storage for it (`read_bytes`).

@@ -4,6 +4,27 @@ use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// Which fields of a record an operation touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fields {
+    /// The whole record, without a projection.
+    All,
+    /// Every field, each asked for by its name (YCSB's `readallfieldsbyname`).
+    EachByName,
+    /// One field by its number.
+    One(u16),
+}
+
+impl Fields {
+    /// The numbers of the fields meant, of a record with `count` of them.
+    pub fn numbers(self, count: u16) -> std::ops::Range<u16> {
+        match self {
+            Fields::All | Fields::EachByName => 0..count,
+            Fields::One(field) => field..field + 1,
+        }
+    }
+}
+
 /// One logical operation. Small enough to be copied; keys and values are functions of the numbers in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
@@ -11,28 +32,109 @@ pub enum Op {
     Read {
         /// Which record.
         record: u64,
+        /// What of it.
+        fields: Fields,
+    },
+    /// Give fields of an existing record new values.
+    Update {
+        /// Which record.
+        record: u64,
+        /// What of it.
+        fields: Fields,
+        /// Which values: those of [`crate::workload::Dataset::value`] under this version. 0 is as loaded.
+        version: u64,
     },
     /// Insert a record that does not exist yet.
     Insert {
         /// Which record.
         record: u64,
     },
+    /// Insert `count` records that do not exist yet, in one request where the target has one.
+    InsertMany {
+        /// The first of them.
+        first: u64,
+        /// How many, one after the other in number.
+        count: u32,
+    },
+    /// Read up to `count` records in key order, from the key of record `first` on.
+    Scan {
+        /// The record with whose key it begins.
+        first: u64,
+        /// At most so many.
+        count: u32,
+        /// What of each.
+        fields: Fields,
+    },
+    /// Read a record, then update it: two operations, one after the other, timed apart and together. The
+    /// driver splits it by [`Op::parts`]; a target never sees it.
+    ReadModifyWrite {
+        /// Which record.
+        record: u64,
+        /// What is read.
+        read: Fields,
+        /// What is written.
+        write: Fields,
+        /// Version of the values written.
+        version: u64,
+    },
+    /// Move money between two accounts in one transaction, once: the id is unique over the run and stays the
+    /// same when the transfer is tried again.
+    Transfer {
+        /// Which transfer.
+        id: u64,
+        /// The account that pays.
+        from: u64,
+        /// The account that is paid.
+        to: u64,
+        /// How much.
+        amount: i64,
+    },
     /// Read `length` bytes of a file at `offset` (the driver side of file I/O).
     ReadAt {
-        /// Byte offset, a multiple of 4 KiB.
+        /// Byte offset, a multiple of the file's block.
         offset: u64,
-        /// Bytes to read, a multiple of 4 KiB.
+        /// Bytes to read.
         length: u32,
+    },
+    /// Write `length` bytes of a file at `offset`.
+    WriteAt {
+        /// Byte offset, a multiple of the file's block.
+        offset: u64,
+        /// Bytes to write.
+        length: u32,
+    },
+    /// Make a file's writes durable.
+    Flush {
+        /// Data and size only (`fdatasync`), not the other metadata.
+        data_only: bool,
     },
 }
 
 impl Op {
     /// The class under which its latency is kept.
+    #[inline]
     pub fn kind(&self) -> OpKind {
         match self {
             Op::Read { .. } => OpKind::Read,
+            Op::Update { .. } => OpKind::Update,
             Op::Insert { .. } => OpKind::Insert,
+            Op::InsertMany { .. } => OpKind::InsertMany,
+            Op::Scan { .. } => OpKind::Scan,
+            Op::ReadModifyWrite { .. } => OpKind::ReadModifyWrite,
+            Op::Transfer { .. } => OpKind::Transfer,
             Op::ReadAt { .. } => OpKind::ReadAt,
+            Op::WriteAt { .. } => OpKind::WriteAt,
+            Op::Flush { .. } => OpKind::Flush,
+        }
+    }
+
+    /// The two operations that a read-modify-write consists of.
+    pub fn parts(&self) -> Option<(Op, Op)> {
+        match *self {
+            Op::ReadModifyWrite { record, read, write, version } => {
+                Some((Op::Read { record, fields: read }, Op::Update { record, fields: write, version }))
+            }
+            _ => None,
         }
     }
 }
@@ -43,20 +145,73 @@ impl Op {
 pub enum OpKind {
     /// [`Op::Read`]
     Read,
+    /// [`Op::Update`]
+    Update,
     /// [`Op::Insert`]
     Insert,
+    /// [`Op::InsertMany`]
+    InsertMany,
+    /// [`Op::Scan`]
+    Scan,
+    /// [`Op::ReadModifyWrite`], from the begin of the read to the end of the update.
+    ReadModifyWrite,
+    /// The comparison of what was read with what should be there ([`crate::workload::Dataset::verify`]).
+    Verify,
+    /// [`Op::Transfer`]
+    Transfer,
     /// [`Op::ReadAt`]
     ReadAt,
+    /// [`Op::WriteAt`]
+    WriteAt,
+    /// [`Op::Flush`]
+    Flush,
 }
 
 impl OpKind {
+    /// All classes, in the order in which they are printed.
+    pub const ALL: [OpKind; 11] = [
+        OpKind::Read,
+        OpKind::Update,
+        OpKind::Insert,
+        OpKind::InsertMany,
+        OpKind::Scan,
+        OpKind::ReadModifyWrite,
+        OpKind::Verify,
+        OpKind::Transfer,
+        OpKind::ReadAt,
+        OpKind::WriteAt,
+        OpKind::Flush,
+    ];
+
     /// As it is written in logs: upper case, as YCSB does.
     pub fn name(self) -> &'static str {
         match self {
             OpKind::Read => "READ",
+            OpKind::Update => "UPDATE",
             OpKind::Insert => "INSERT",
+            OpKind::InsertMany => "INSERT-MANY",
+            OpKind::Scan => "SCAN",
+            OpKind::ReadModifyWrite => "READ-MODIFY-WRITE",
+            OpKind::Verify => "VERIFY",
+            OpKind::Transfer => "TRANSFER",
             OpKind::ReadAt => "READ-AT",
+            OpKind::WriteAt => "WRITE-AT",
+            OpKind::Flush => "FLUSH",
         }
+    }
+
+    /// Whether it can change the target's state, so that an answer that was lost leaves the state open.
+    pub fn writes(self) -> bool {
+        matches!(
+            self,
+            OpKind::Update
+                | OpKind::Insert
+                | OpKind::InsertMany
+                | OpKind::ReadModifyWrite
+                | OpKind::Transfer
+                | OpKind::WriteAt
+                | OpKind::Flush
+        )
     }
 }
 
@@ -77,6 +232,10 @@ pub enum Outcome {
 pub enum Failure {
     /// The record does not exist.
     NotFound,
+    /// The record to insert exists already.
+    Exists,
+    /// The account cannot pay that much.
+    Overdraft,
     /// Another transaction was in the way.
     Conflict,
     /// No answer in time.
@@ -87,8 +246,34 @@ pub enum Failure {
     Corrupt,
     /// The target was not there.
     Unavailable,
+    /// Committed where it was sent, but not confirmed by as many replicas as were asked for.
+    Unreplicated,
+    /// There was no room left.
+    Full,
+    /// The target cannot do this.
+    Unsupported,
     /// Anything else; the target's log says what.
     Other,
+}
+
+impl Failure {
+    /// In words: "not found", "timeout".
+    pub fn name(self) -> &'static str {
+        match self {
+            Failure::NotFound => "not found",
+            Failure::Exists => "exists already",
+            Failure::Overdraft => "overdraft",
+            Failure::Conflict => "conflict",
+            Failure::Timeout => "timeout",
+            Failure::InputOutput => "input/output error",
+            Failure::Corrupt => "corrupt",
+            Failure::Unavailable => "unavailable",
+            Failure::Unreplicated => "not replicated",
+            Failure::Full => "no room left",
+            Failure::Unsupported => "not supported",
+            Failure::Other => "other",
+        }
+    }
 }
 
 /// The three times of an operation on the trial clock.

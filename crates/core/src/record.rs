@@ -2,16 +2,38 @@
 
 use crate::device;
 use crate::experiment::Spec;
-use crate::measure::{LatencyText, Witnesses};
+use crate::measure::{Books, BooksText, Generator, Headroom, Histogram, Offered, Witnesses};
 use crate::metric::{Sample, name as metric, probe};
 use crate::op::Failure;
 use crate::target::Facts;
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// Changes when an old record can no longer be read as a new one.
-pub const FORMAT: u32 = 1;
+/// Changes when an old record can no longer be read as a new one. 2: counts and latencies by class of
+/// operation, failed ones apart.
+pub const FORMAT: u32 = 2;
+
+/// Reads a record.
+///
+/// # Errors
+/// When the text is none, or one of another format; the sentence says which.
+pub fn read(text: &str) -> Result<Record, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: u32,
+    }
+    let head: Head = serde_json::from_str(text).map_err(|error| format!("not a record: {error}"))?;
+    if head.format != FORMAT {
+        return Err(format!(
+            "a record of format {}, and this program reads {FORMAT}: use the version that made it, or measure \
+             again into another --results folder",
+            head.format
+        ));
+    }
+    serde_json::from_str(text).map_err(|error| format!("not a record: {error}"))
+}
 
 /// One trial, finished or failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,19 +116,18 @@ pub struct Phase {
     pub evidence: String,
 }
 
-/// The measured phase: raw counters at both ends and the merged histogram.
+/// The measured phase: raw counters at both ends and the merged histograms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// On the trial clock.
     pub begin: Tick,
     /// On the trial clock.
     pub end: Tick,
-    /// Operations answered as done.
-    pub operations: u64,
-    /// Operations refused or unknown, by kind.
-    pub failures: BTreeMap<Failure, u64>,
-    /// Latencies of the operations that were answered, all sessions merged.
-    pub latency: LatencyText,
+    /// What became of the operations that ended, by class, all sessions merged.
+    pub books: BooksText,
+    /// In an open loop, what was to be sent and what was; absent in a closed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<Offered>,
     /// Probe values at the beginning, by probe.
     pub first: BTreeMap<String, Sample>,
     /// Probe values at the end, by probe.
@@ -149,12 +170,11 @@ pub struct Interval {
     pub begin: Tick,
     /// On the trial clock.
     pub end: Tick,
-    /// Operations answered as done.
-    pub operations: u64,
-    /// Operations refused or unknown, by kind.
-    pub failures: BTreeMap<Failure, u64>,
-    /// Latencies of this interval.
-    pub latency: LatencyText,
+    /// What became of the operations that ended in it, by class.
+    pub books: BooksText,
+    /// In an open loop, what was to be sent and what was; absent in a closed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<Offered>,
     /// Probe values at its end, by probe.
     pub samples: BTreeMap<String, Sample>,
     /// The shaped disk's own counters at its end.
@@ -165,6 +185,40 @@ impl Record {
     /// Label of `axis`.
     pub fn label(&self, axis: &str) -> Option<&str> {
         self.labels.iter().find(|(name, _)| name == axis).map(|(_, label)| label.as_str())
+    }
+
+    /// Whether target or generator set the limit, from the processor time that the generator took; `None` for
+    /// a trial that was not measured or not carried out on a machine.
+    ///
+    /// The generator's own work is its cost per operation on a target that does nothing, and for a server the
+    /// whole of its threads, whose driver is the generator's too.
+    pub fn headroom(&self) -> Option<Headroom> {
+        let measured = self.measured.as_ref()?;
+        let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
+        let cpu = &measured.cpu;
+        let own_ns = if self.spec.target.kind.is_server() { cpu.sessions_ns } else { cpu.generator_ns };
+        let system = |name: &str| measured.growth(probe::SYSTEM, name);
+        let machine_ns = cores * measured.seconds() * 1e9;
+        let idle = system("system_cpu_idle_ns").map(|ns| ns + system("system_cpu_iowait_ns").unwrap_or(0.0));
+        let late = measured.offered.as_ref().is_some_and(|offered| {
+            let late_ns = offered.lateness().map_or(0, |lateness| lateness.value_at_quantile(0.99));
+            let residence_ns = measured.residence().map_or(0, |residence| residence.value_at_quantile(0.99));
+            late_ns > 100_000 && late_ns > residence_ns / 10
+        });
+        Some(Headroom::of(&Generator {
+            busy: own_ns as f64 / 1e9 / measured.seconds(),
+            processors: cores.min(f64::from(self.spec.load.sessions)),
+            idle: idle.map(|ns| ns / machine_ns),
+            steal: system("system_cpu_steal_ns").map(|ns| ns / machine_ns),
+            late,
+        }))
+    }
+
+    /// Whether the target kept up with an open loop, as the measured phase ended by saying.
+    pub fn kept_up(&self) -> Option<String> {
+        self.measured.as_ref()?.offered.as_ref()?;
+        let phase = self.phases.iter().find(|phase| phase.name == "measure")?;
+        phase.evidence.split_once("; ").map(|(_, words)| words.to_string())
     }
 
     /// Whether its figures may be used.
@@ -179,9 +233,47 @@ impl Measured {
         self.end.since(self.begin).as_secs_f64()
     }
 
-    /// Operations per second.
+    /// Operations that were done, each counted once: a read-modify-write is one.
+    pub fn operations(&self) -> u64 {
+        self.books.done()
+    }
+
+    /// Operations refused or unknown, by reason.
+    pub fn failures(&self) -> BTreeMap<Failure, u64> {
+        self.books.failures()
+    }
+
+    /// Operations that were not done: refused, unknown, due and never sent, or never answered.
+    pub fn failed(&self) -> u64 {
+        self.books.failed() + self.offered.as_ref().map_or(0, Offered::lost)
+    }
+
+    /// Operations due per second in an open loop; `None` in a closed one, where the target decides.
+    pub fn offered_load(&self) -> Option<f64> {
+        self.offered.as_ref().map(|offered| offered.due as f64 / self.seconds())
+    }
+
+    /// Operations done per second.
     pub fn throughput(&self) -> f64 {
-        self.operations as f64 / self.seconds()
+        self.operations() as f64 / self.seconds()
+    }
+
+    /// Counts and latencies by class.
+    ///
+    /// # Errors
+    /// When the record was tampered with.
+    pub fn books(&self) -> Result<Books, String> {
+        Books::from_text(&self.books)
+    }
+
+    /// Operations per second that were done within `longest` of being due.
+    pub fn goodput(&self, longest: Duration) -> Result<f64, String> {
+        Ok(self.books()?.done_within(longest) as f64 / self.seconds())
+    }
+
+    /// What users waited for all operations that ended, failed ones included.
+    pub fn residence(&self) -> Result<Histogram, String> {
+        Ok(self.books()?.residence())
     }
 
     /// Growth of a counter of a probe over the phase.

@@ -7,13 +7,13 @@
 //! before it is run.
 
 use crate::device::{Kind, Model};
-use crate::experiment::{Spec, Trial, WorkloadKind};
-use crate::measure::Latencies;
+use crate::experiment::{Spec, Trial};
+use crate::measure::Books;
 use crate::metric::{Sample, name, probe};
-use crate::op::{Op, Timing};
+use crate::op::{Op, OpKind, Outcome, Timing};
 use crate::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
 use crate::units::{Bytes, Tick};
-use crate::workload::{Random, RandomReads, Workload, Ycsb};
+use crate::workload::{Random, Records, Workload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -104,6 +104,7 @@ enum Event {
 struct Session {
     began: Tick,
     number: u64,
+    kind: OpKind,
     /// Requests still to be sent for the page at hand, one after the other as a read without readahead does.
     requests: u64,
     request_bytes: u64,
@@ -116,6 +117,7 @@ struct World<'a> {
     trial: &'a Trial<'a>,
     machine: &'a Machine,
     workload: Box<dyn Workload>,
+    records: Records,
     records_per_leaf: u64,
     engine: Cache,
     page_cache: Cache,
@@ -128,7 +130,7 @@ struct World<'a> {
     waiting: VecDeque<(u32, Duration)>,
     sessions: Vec<Session>,
     counts: Counts,
-    latencies: Latencies,
+    books: Books,
 }
 
 impl World<'_> {
@@ -158,7 +160,12 @@ impl World<'_> {
     /// and the processor time for a page that was not in the engine's cache.
     fn look_up(&mut self, op: &Op) -> (u64, u64, Duration) {
         match *op {
-            Op::Read { record } | Op::Insert { record } => {
+            Op::Read { record, .. }
+            | Op::Update { record, .. }
+            | Op::Insert { record }
+            | Op::ReadModifyWrite { record, .. }
+            | Op::InsertMany { first: record, .. }
+            | Op::Scan { first: record, .. } => {
                 let leaf = record / self.records_per_leaf;
                 if self.engine.touch(leaf, &mut self.random) {
                     return (0, 0, Duration::ZERO);
@@ -176,20 +183,21 @@ impl World<'_> {
                 self.counts.fetched_bytes += requests * size;
                 (requests, size, self.machine.miss_cpu)
             }
-            Op::ReadAt { length, .. } => {
+            Op::ReadAt { length, .. } | Op::WriteAt { length, .. } => {
                 self.counts.engine_bytes += u64::from(length);
                 self.counts.fetched_bytes += u64::from(length);
                 (u64::from(length) / PAGE, PAGE, Duration::from_micros(1))
             }
+            Op::Transfer { .. } | Op::Flush { .. } => (0, 0, Duration::ZERO),
         }
     }
 
     fn begin(&mut self, session: u32) {
-        let op = self.workload.op(self.sessions[session as usize].number);
+        let op = self.workload.op(self.sessions[session as usize].number, &self.records);
         let (requests, request_bytes, finishing) = self.look_up(&op);
         let state = &mut self.sessions[session as usize];
-        (state.began, state.requests, state.request_bytes, state.finishing) =
-            (self.now, requests, request_bytes, finishing);
+        (state.began, state.kind) = (self.now, op.kind());
+        (state.requests, state.request_bytes, state.finishing) = (requests, request_bytes, finishing);
         self.compute(session, self.trial.cell.spec.target.request_path_cpu + self.machine.hit_cpu);
     }
 
@@ -207,7 +215,7 @@ impl World<'_> {
         } else {
             let timing = Timing { due: state.began, began: state.began, ended: self.now };
             state.number += self.trial.cell.spec.load.sessions as u64;
-            self.latencies.record(&timing);
+            self.books.record(state.kind, Outcome::Done, &timing, 0);
             self.counts.operations += 1;
             self.begin(session);
         }
@@ -275,17 +283,10 @@ impl World<'_> {
 
 /// What a closed loop sends, and over how many leaf pages it is spread.
 fn load_of(spec: &Spec, seed: u64, records_per_leaf: u64) -> (Box<dyn Workload>, u64) {
-    match spec.workload.kind {
-        WorkloadKind::YcsbReads => {
-            let dataset = spec.dataset(seed);
-            let leaves = dataset.records.div_ceil(records_per_leaf);
-            (Box::new(Ycsb::reads(&dataset, spec.workload.requests, seed)), leaves)
-        }
-        WorkloadKind::FileReads => {
-            let w = &spec.workload;
-            (Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)), 1)
-        }
-    }
+    let (dataset, workload) = spec.load_of(seed);
+    let leaves =
+        if spec.workload.kind.has_records() { dataset.records.div_ceil(records_per_leaf) } else { 1 };
+    (workload, leaves)
 }
 
 impl<'a> World<'a> {
@@ -302,6 +303,7 @@ impl<'a> World<'a> {
             trial,
             machine,
             workload,
+            records: Records::new(spec.records()),
             records_per_leaf,
             engine: Cache::new(leaves, cache / machine.leaf_resident.0),
             page_cache: Cache::new(leaves, page_cache / machine.leaf_file.0),
@@ -314,13 +316,13 @@ impl<'a> World<'a> {
             waiting: VecDeque::new(),
             sessions: vec![],
             counts: Counts::default(),
-            latencies: Latencies::closed(),
+            books: Books::closed(),
         };
         // Warm-up needs no time: operations beyond the measured ones pass through the caches until both
         // turned over.
         const WARM_UP_FROM: u64 = 1 << 60;
         for n in 0..leaves * 40 {
-            let op = world.workload.op(WARM_UP_FROM + n);
+            let op = world.workload.op(WARM_UP_FROM + n, &world.records);
             world.look_up(&op);
         }
         world.counts = Counts::default();
@@ -328,6 +330,7 @@ impl<'a> World<'a> {
             world.sessions.push(Session {
                 began: Tick(0),
                 number: u64::from(index),
+                kind: OpKind::Read,
                 requests: 0,
                 request_bytes: 0,
                 sent: Tick(0),
@@ -345,7 +348,7 @@ impl<'a> World<'a> {
             Duration::from_secs_f64(f64::from(spec.load.sessions) * 8.0 * spec.trial.settle_turns / iops.0)
         });
         self.run_until(Tick(0) + settle);
-        self.latencies.clear();
+        self.books.clear();
     }
 
     /// Runs intervals until the plan has enough.
@@ -355,22 +358,21 @@ impl<'a> World<'a> {
         let before = self.counts;
         let (first, first_disk) = (self.samples(), self.model.counters(begin));
         let mut series = Vec::new();
-        let mut merged = Latencies::closed();
+        let mut merged = Books::closed();
         loop {
-            let (interval_begin, operations) = (self.now, self.counts.operations);
+            let interval_begin = self.now;
             self.run_until(interval_begin + spec.trial.interval);
-            merged.merge(&self.latencies);
+            merged.merge(&self.books);
             series.push(Interval {
                 phase: "measure".into(),
                 begin: interval_begin,
                 end: self.now,
-                operations: self.counts.operations - operations,
-                failures: BTreeMap::new(),
-                latency: self.latencies.to_text(),
+                books: self.books.to_text(),
+                offered: None,
                 samples: self.samples(),
                 disk: Some(self.model.counters(self.now)),
             });
-            self.latencies.clear();
+            self.books.clear();
             let elapsed = self.now.since(begin);
             let enough = self.counts.operations - before.operations >= spec.trial.measure_operations;
             if elapsed >= spec.trial.measure_most || (enough && elapsed >= spec.trial.measure_least) {
@@ -383,9 +385,8 @@ impl<'a> World<'a> {
         let measured = Measured {
             begin,
             end: self.now,
-            operations,
-            failures: BTreeMap::new(),
-            latency: merged.to_text(),
+            books: merged.to_text(),
+            offered: None,
             first,
             last: self.samples(),
             disk: Some((first_disk, self.model.counters(self.now))),
@@ -452,7 +453,7 @@ pub fn trial(
 mod tests {
     use super::*;
     use crate::experiment::Experiment;
-    use crate::measure::{Budget, decode, little_residual};
+    use crate::measure::{Budget, little_residual};
 
     const PLAN: &str = include_str!("../../../experiments/working-set.toml");
 
@@ -482,8 +483,7 @@ mod tests {
             (a / 33.3 - 1.0).abs() < 0.2 && (b / 4.0 - 1.0).abs() < 0.2,
             "33 : 4 : 1 came out as {a} : {b} : 1"
         );
-        let p99 =
-            decode(&measured("230 %", slow).latency.service).unwrap().value_at_quantile(0.99) as f64 / 1e9;
+        let p99 = measured("230 %", slow).residence().unwrap().value_at_quantile(0.99) as f64 / 1e9;
         let expected = 7.25 * 16.0 / 150.0;
         assert!(
             (p99 / expected - 1.0).abs() < 0.25,
@@ -495,12 +495,12 @@ mod tests {
     fn laws_hold_and_budgets_close() {
         for (record, series) in matrix() {
             let m = record.measured.unwrap();
-            let mean = decode(&m.latency.service).unwrap().mean() / 1e9;
+            let mean = m.residence().unwrap().mean() / 1e9;
             let residual = little_residual(16.0, m.throughput(), mean);
             assert!(residual.abs() < 0.06, "{}: Little's law is off by {residual}", record.cell);
             let budget = Budget::of(&m.witnesses().unwrap());
             assert_eq!(budget.closes, Some(true), "{}: {}", record.cell, budget.evidence);
-            assert_eq!(series.iter().map(|i| i.operations).sum::<u64>(), m.operations);
+            assert_eq!(series.iter().map(|i| i.books.done()).sum::<u64>(), m.operations());
             let rates = m.disk_rates().unwrap();
             if rates.utilization.0 > 0.99 {
                 let wait = rates.read_await.unwrap().as_secs_f64();

@@ -19,7 +19,7 @@ pub struct ParseError {
     wanted: &'static str,
 }
 
-fn bad(text: &str, wanted: &'static str) -> ParseError {
+pub(crate) fn bad(text: &str, wanted: &'static str) -> ParseError {
     ParseError { text: text.to_string(), wanted }
 }
 

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         }
         unshaped(mode, time);
         traced(mode, time / 4, if tiny { 2 } else { 10 });
+        accounted(mode, time / 4, if tiny { 2 } else { 10 });
         shaped(mode, time);
     }
     ExitCode::SUCCESS
@@ -112,6 +113,40 @@ fn traced(mode: Mode, time: Duration, rounds: usize) {
             ratios[0],
             ratios[rounds - 1],
             bytes as f64 / records.max(1) as f64,
+        );
+    }
+}
+
+/// What keeping account of unflushed blocks costs: the same random direct writes on a disk that does and one
+/// that does not, in turns, with a flush every 64 writes.
+fn accounted(mode: Mode, time: Duration, rounds: usize) {
+    let disks = [false, true].map(|power_cuts| {
+        let mut options = load::options(mode, "");
+        options.power_cuts = power_cuts;
+        let disk = tipover_disk::Disk::mount(options).expect("mounting");
+        let file = target(&disk);
+        (disk, file)
+    });
+    for clients in [1, 16] {
+        let mut ratios: Vec<f64> = (0..rounds)
+            .map(|round| {
+                let rate = |which: usize| load::random_writes(&disks[which].1, clients, time);
+                let (plain, kept) = if round % 2 == 0 {
+                    let plain = rate(0);
+                    (plain, rate(1))
+                } else {
+                    let kept = rate(1);
+                    (rate(0), kept)
+                };
+                kept / plain
+            })
+            .collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        println!(
+            "{mode:?} mode, writes with account of what is flushed, depth {clients:>2}: ratio {:.3} (from {:.3} to {:.3})",
+            ratios[rounds / 2],
+            ratios[0],
+            ratios[rounds - 1]
         );
     }
 }

@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         mountpoint: PathBuf::from(argument(0, "/mnt/shaped")),
         spec: argument(1, "unlimited").parse()?,
         readahead: Bytes(0),
+        power_cuts: false,
         daemon: DaemonCommand::this_program(&["disk-daemon"]),
     })?;
     println!("{} on {:?}, daemon {}", disk.path().display(), disk.block_device(), disk.daemon_pid());

@@ -50,6 +50,27 @@ pub trait Backing: Send + Sync {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 }
 
+impl Backing for std::sync::Arc<dyn Backing> {
+    fn len(&self) -> io::Result<u64> {
+        (**self).len()
+    }
+    fn read(&self, offset: u64, size: usize, into: &mut Vec<u8>) -> io::Result<()> {
+        (**self).read(offset, size, into)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        (**self).write(offset, data)
+    }
+    fn sync(&self) -> io::Result<()> {
+        (**self).sync()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        (**self).set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).punch(offset, len)
+    }
+}
+
 /// Memory: an anonymous file in RAM, sparse, freed when dropped however the process ends.
 #[derive(Debug)]
 pub struct Memory {

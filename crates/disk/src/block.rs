@@ -11,6 +11,7 @@ use fuser::{
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The one file's name.
@@ -24,12 +25,29 @@ pub(crate) struct Image {
     shape: Arc<Shape>,
     backing: Arc<dyn Backing>,
     len: u64,
+    power: Arc<Power>,
+}
+
+/// Which loop device's requests are still obeyed: after a power cut the old one may live on, with a file
+/// system that wants to write what it has in memory.
+#[derive(Default)]
+pub(crate) struct Power {
+    /// How often the power came back.
+    pub epoch: AtomicU64,
+    pub dead: Arc<AtomicBool>,
+}
+
+impl Power {
+    fn check(&self, handle: FileHandle) -> Result<(), Errno> {
+        let current = handle.0 == self.epoch.load(SeqCst) && !self.dead.load(SeqCst);
+        if current { Ok(()) } else { Err(Errno::EIO) }
+    }
 }
 
 impl Image {
-    pub fn new(shape: Arc<Shape>, backing: Arc<dyn Backing>) -> io::Result<Image> {
+    pub fn new(shape: Arc<Shape>, backing: Arc<dyn Backing>, power: Arc<Power>) -> io::Result<Image> {
         let len = backing.len()?;
-        Ok(Image { shape, backing, len })
+        Ok(Image { shape, backing, len, power })
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
@@ -85,7 +103,7 @@ impl Filesystem for Image {
         let flags = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
             | FopenFlags::FOPEN_NOFLUSH;
-        reply.opened(FileHandle(0), flags);
+        reply.opened(FileHandle(self.power.epoch.load(SeqCst)), flags);
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -106,13 +124,16 @@ impl Filesystem for Image {
         &self,
         _: &Request,
         _: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         size: u32,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if let Err(e) = self.power.check(handle) {
+            return reply.error(e);
+        }
         requests::read(&self.shape, &*self.backing, at(offset), size, reply);
     }
 
@@ -120,7 +141,7 @@ impl Filesystem for Image {
         &self,
         _: &Request,
         _: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         data: &[u8],
         _: WriteFlags,
@@ -128,6 +149,9 @@ impl Filesystem for Image {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if let Err(e) = self.power.check(handle) {
+            return reply.error(e);
+        }
         let end = offset.saturating_add(data.len() as u64);
         if end > self.len {
             return reply.error(Errno::ENOSPC);
@@ -140,20 +164,26 @@ impl Filesystem for Image {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        requests::sync(&self.shape, &*self.backing, 0, reply);
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        match self.power.check(handle) {
+            Ok(()) => requests::sync(&self.shape, 0, reply, || self.backing.sync()),
+            Err(e) => reply.error(e),
+        }
     }
 
     fn fallocate(
         &self,
         _: &Request,
         _: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        if let Err(e) = self.power.check(handle) {
+            return reply.error(e);
+        }
         // Discards and zero-outs of the block layer; plain allocation has nothing to do.
         let length = length.min(self.len.saturating_sub(offset));
         if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {

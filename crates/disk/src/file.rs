@@ -2,17 +2,19 @@
 //!
 //! Only data requests and flushes are shaped; names and attributes are answered at once. The daemon is the
 //! folder's only writer while it is mounted, so the kernel may remember what it was told. Not there:
-//! extended attributes, nameless files, reflinks.
+//! nameless files, reflinks.
 
 use crate::backing::{Backing, File};
+use crate::journal::{self, Journal, Logged};
 use crate::nodes::{Node, Nodes, attributes, give};
 use crate::requests::{self, errno};
 use crate::shape::{Place, Shape};
 use crate::table::Table;
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid};
 use std::ffi::{OsStr, OsString};
@@ -29,6 +31,8 @@ pub(crate) const CALIBRATION_NUMBER: u64 = u64::MAX;
 const CALIBRATION_NODE: INodeNo = INodeNo(CALIBRATION_NUMBER);
 const CALIBRATION_SIZE: u64 = 4 << 20;
 const CALIBRATION_HANDLE: u64 = u64::MAX;
+/// How the hidden folder's name begins.
+pub(crate) const ATTIC: &str = ".tipover-attic-";
 const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
 
 struct Entry {
@@ -38,8 +42,29 @@ struct Entry {
 }
 
 enum Handle {
-    File(File),
+    File(Data),
     Folder(Vec<Entry>),
+}
+
+/// An open file: plain, or with what a power cut would undo.
+enum Data {
+    Plain(File),
+    Logged(Arc<Logged>),
+}
+
+impl Data {
+    fn backing(&self) -> &dyn Backing {
+        match self {
+            Data::Plain(file) => file,
+            Data::Logged(file) => &**file,
+        }
+    }
+    fn descriptor(&self) -> &OwnedFd {
+        match self {
+            Data::Plain(file) => file.descriptor(),
+            Data::Logged(file) => file.inner().descriptor(),
+        }
+    }
 }
 
 pub(crate) struct Folder {
@@ -48,15 +73,22 @@ pub(crate) struct Folder {
     handles: Table<Handle>,
     zeros: crate::backing::Memory,
     readahead: Bytes,
+    /// What a power cut would undo, where that is wanted.
+    journal: Option<Arc<Journal>>,
 }
 
 impl Folder {
-    pub fn new(shape: Arc<Shape>, root: &Path, readahead: Bytes) -> io::Result<Folder> {
+    pub fn new(
+        shape: Arc<Shape>,
+        root: &Path,
+        readahead: Bytes,
+        journal: Option<Arc<Journal>>,
+    ) -> io::Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty())?;
         let nodes = Nodes::new(root).map_err(|e| io::Error::from_raw_os_error(e.code()))?;
         let zeros = crate::backing::Memory::new(CALIBRATION_SIZE)?;
-        Ok(Folder { shape, nodes: Arc::new(nodes), handles: Table::new(), zeros, readahead })
+        Ok(Folder { shape, nodes: Arc::new(nodes), handles: Table::new(), zeros, readahead, journal })
     }
 
     /// For invalidating what the kernel caches of them.
@@ -64,22 +96,76 @@ impl Folder {
         self.nodes.clone()
     }
 
+    /// Whether there is power.
+    fn powered(&self) -> Result<(), Errno> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.powered())
+    }
+
+    fn node(&self, number: INodeNo) -> Result<Arc<Node>, Errno> {
+        self.powered()?;
+        self.nodes.get(number)
+    }
+
+    fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
+        self.powered()?;
+        if parent == INodeNo::ROOT && is_attic(name) {
+            return Err(Errno::ENOENT);
+        }
+        self.nodes.look_up(parent, name).map(|(_, attributes)| attributes)
+    }
+
     fn file(&self, handle: FileHandle) -> Result<Arc<Handle>, Errno> {
+        self.powered()?;
         self.handles.get(handle.0).ok_or(Errno::EBADF)
     }
 
     /// Opens a node's data as the flags say, but so that the kernel's write-back can use it: it reads pages
     /// it writes a part of, and decides itself where to append.
-    fn open_data(node: &Node, flags: OpenFlags) -> Result<File, Errno> {
+    fn open_data(&self, node: &Node, flags: OpenFlags) -> Result<Data, Errno> {
         let wanted = OFlags::from_bits_retain(flags.0 as u32);
         let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
+        let truncates = wanted.contains(OFlags::TRUNC);
+        if let Some(journal) = self.journal.as_ref().filter(|_| writes || truncates) {
+            match journal.file(node) {
+                Ok(file) => {
+                    if truncates {
+                        file.set_len(0).map_err(errno)?;
+                    }
+                    return Ok(Data::Logged(file));
+                }
+                // Its owner may have closed it to others but for this descriptor: then it is not undone.
+                Err(Errno::EACCES) => {}
+                Err(e) => return Err(e),
+            }
+        }
         let keep = wanted & OFlags::TRUNC | OFlags::CLOEXEC;
         let open = |access| rustix::fs::open(node.link(), access | keep, Mode::empty());
         let plain = match writes {
             true => open(OFlags::RDWR).or_else(|_| open(OFlags::WRONLY)),
             false => open(OFlags::RDONLY),
         };
-        Ok(File::from_open(plain.map_err(errno)?, writes))
+        Ok(Data::Plain(File::from_open(plain.map_err(errno)?, writes)))
+    }
+
+    fn set_len(&self, node: &Node, handle: Option<FileHandle>, size: u64) -> Result<(), Errno> {
+        match handle.map(|h| self.file(h)).transpose()?.as_deref() {
+            Some(Handle::File(data)) => data.backing().set_len(size).map_err(errno),
+            _ => self.open_data(node, OpenFlags(libc::O_WRONLY))?.backing().set_len(size).map_err(errno),
+        }
+    }
+
+    /// Does `act` in a folder, which makes something of that name.
+    fn making<R>(
+        &self,
+        folder: &Arc<Node>,
+        name: &OsStr,
+        is_folder: bool,
+        act: impl FnOnce() -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        match &self.journal {
+            Some(journal) => journal.make(folder, name, is_folder, act),
+            None => act(),
+        }
     }
 
     fn make(
@@ -88,30 +174,59 @@ impl Folder {
         parent: INodeNo,
         name: &OsStr,
         reply: ReplyEntry,
+        is_folder: bool,
         act: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
     ) {
-        let made = self.nodes.get(parent).and_then(|folder| {
-            act(&folder.path).map_err(errno)?;
+        let made = self.node(parent).and_then(|folder| {
+            self.making(&folder, name, is_folder, || act(&folder.path).map_err(errno))?;
             give(&folder, name, request);
-            self.nodes.look_up(parent, name)
+            self.look_up(parent, name)
         });
         match made {
-            Ok((_, attributes)) => reply.entry(&FOR_GOOD, &attributes, Generation(0)),
+            Ok(attributes) => reply.entry(&FOR_GOOD, &attributes, Generation(0)),
             Err(e) => reply.error(e),
         }
     }
 
     fn list(&self, number: INodeNo) -> Result<Vec<Entry>, Errno> {
-        let node = self.nodes.get(number)?;
+        let node = self.node(number)?;
         let entry = |name: &str| Entry { name: name.into(), kind: FileType::Directory, inode: number.0 };
         let mut entries = vec![entry("."), entry("..")];
         for found in std::fs::read_dir(node.link()).map_err(errno)? {
             let found = found.map_err(errno)?;
+            if number == INodeNo::ROOT && is_attic(&found.file_name()) {
+                continue;
+            }
             let kind = found.file_type().ok().and_then(FileType::from_std).unwrap_or(FileType::RegularFile);
             let inode = std::os::unix::fs::DirEntryExt::ino(&found);
             entries.push(Entry { name: found.file_name(), kind, inode });
         }
         Ok(entries)
+    }
+}
+
+/// The kernel marks writes after which the set-user and set-group bits must be gone.
+const KILL_SET_IDS: u32 = 1 << 2;
+
+fn drop_set_ids(file: &OwnedFd) {
+    if let Ok(stat) = rustix::fs::fstat(file)
+        && stat.st_mode & 0o6000 != 0
+    {
+        let _ = rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o1777));
+    }
+}
+
+/// Whether this is the folder in which removed things wait.
+fn is_attic(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(ATTIC.as_bytes())
+}
+
+/// A size of zero asks for the size.
+fn attribute_answer(reply: ReplyXattr, size: u32, result: Result<usize, Errno>, value: &[u8]) {
+    match result {
+        Ok(length) if size == 0 => reply.size(length as u32),
+        Ok(length) => reply.data(&value[..length]),
+        Err(e) => reply.error(e),
     }
 }
 
@@ -156,7 +271,11 @@ fn timespec(time: Option<TimeOrNow>) -> Timespec {
 impl Filesystem for Folder {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // As many write-backs in flight as a real disk's request queue takes.
-        requests::connect(config, InitFlags::FUSE_WRITEBACK_CACHE | InitFlags::FUSE_CACHE_SYMLINKS, 128);
+        // The kernel clears set-user bits through us (FUSE_HANDLE_KILLPRIV_V2, which fuser does not name),
+        // and in return does not ask for `security.capability` at every write.
+        const KILLPRIV_V2: InitFlags = InitFlags::from_bits_retain(1 << 28);
+        let wanted = InitFlags::FUSE_WRITEBACK_CACHE | InitFlags::FUSE_CACHE_SYMLINKS | KILLPRIV_V2;
+        requests::connect(config, wanted, 128);
         // One byte is rounded down to no page at all; zero is not accepted.
         let readahead = u32::try_from(self.readahead.0).unwrap_or(u32::MAX).max(1);
         if let Err(most) = config.set_max_readahead(readahead) {
@@ -169,8 +288,8 @@ impl Filesystem for Folder {
         if parent == INodeNo::ROOT && name == CALIBRATION {
             return reply.entry(&FOR_GOOD, &calibration_attributes(), Generation(0));
         }
-        match self.nodes.look_up(parent, name) {
-            Ok((_, attributes)) => reply.entry(&FOR_GOOD, &attributes, Generation(0)),
+        match self.look_up(parent, name) {
+            Ok(attributes) => reply.entry(&FOR_GOOD, &attributes, Generation(0)),
             Err(e) => reply.error(e),
         }
     }
@@ -183,7 +302,7 @@ impl Filesystem for Folder {
         if number == CALIBRATION_NODE {
             return reply.attr(&FOR_GOOD, &calibration_attributes());
         }
-        match self.nodes.get(number).and_then(|node| node.stat()) {
+        match self.node(number).and_then(|node| node.stat()) {
             Ok(stat) => reply.attr(&FOR_GOOD, &attributes(number.0, &stat)),
             Err(e) => reply.error(e),
         }
@@ -208,7 +327,7 @@ impl Filesystem for Folder {
         reply: ReplyAttr,
     ) {
         let change = || {
-            let node = self.nodes.get(number)?;
+            let node = self.node(number)?;
             if let Some(mode) = mode {
                 rustix::fs::chmod(node.link(), Mode::from_raw_mode(mode)).map_err(errno)?;
             }
@@ -217,10 +336,7 @@ impl Filesystem for Folder {
                 rustix::fs::chownat(&node.path, "", user, group, AtFlags::EMPTY_PATH).map_err(errno)?;
             }
             if let Some(size) = size {
-                match handle.map(|h| self.file(h)).transpose()?.as_deref() {
-                    Some(Handle::File(file)) => file.set_len(size).map_err(errno)?,
-                    _ => Self::open_data(&node, OpenFlags(libc::O_WRONLY))?.set_len(size).map_err(errno)?,
-                }
+                self.set_len(&node, handle, size)?;
             }
             if accessed.is_some() || modified.is_some() {
                 let times =
@@ -237,8 +353,7 @@ impl Filesystem for Folder {
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
         let target = self
-            .nodes
-            .get(number)
+            .node(number)
             .and_then(|node| rustix::fs::readlinkat(&node.path, "", Vec::new()).map_err(errno));
         match target {
             Ok(target) => reply.data(target.as_bytes()),
@@ -256,7 +371,7 @@ impl Filesystem for Folder {
         device: u32,
         reply: ReplyEntry,
     ) {
-        self.make(request, parent, name, reply, |folder| {
+        self.make(request, parent, name, reply, false, |folder| {
             let kind = rustix::fs::FileType::from_raw_mode(mode);
             rustix::fs::mknodat(folder, name, kind, Mode::from_raw_mode(mode & !umask), u64::from(device))
         });
@@ -271,25 +386,29 @@ impl Filesystem for Folder {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make(request, parent, name, reply, |folder| {
+        self.make(request, parent, name, reply, true, |folder| {
             rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(mode & !umask))
         });
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.make(request, parent, name, reply, |folder| rustix::fs::symlinkat(target, folder, name));
+        self.make(request, parent, name, reply, false, |folder| rustix::fs::symlinkat(target, folder, name));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let unlink =
-            |folder: Arc<Node>| rustix::fs::unlinkat(&folder.path, name, AtFlags::empty()).map_err(errno);
-        empty(reply, self.nodes.get(parent).and_then(unlink));
+        let unlink = |folder: Arc<Node>| match &self.journal {
+            Some(journal) => journal.remove(&folder, name, false),
+            None => rustix::fs::unlinkat(&folder.path, name, AtFlags::empty()).map_err(errno),
+        };
+        empty(reply, self.node(parent).and_then(unlink));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove =
-            |folder: Arc<Node>| rustix::fs::unlinkat(&folder.path, name, AtFlags::REMOVEDIR).map_err(errno);
-        empty(reply, self.nodes.get(parent).and_then(remove));
+        let remove = |folder: Arc<Node>| match &self.journal {
+            Some(journal) => journal.remove(&folder, name, true),
+            None => rustix::fs::unlinkat(&folder.path, name, AtFlags::REMOVEDIR).map_err(errno),
+        };
+        empty(reply, self.node(parent).and_then(remove));
     }
 
     fn rename(
@@ -303,22 +422,27 @@ impl Filesystem for Folder {
         reply: ReplyEmpty,
     ) {
         let rename = || {
-            let (from, to) = (self.nodes.get(from)?, self.nodes.get(to)?);
+            let (from, to) = (self.node(from)?, self.node(to)?);
             let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-            rustix::fs::renameat_with(&from.path, old, &to.path, new, flags).map_err(errno)
+            match &self.journal {
+                Some(journal) => journal.rename((&from, old), (&to, new), flags),
+                None => rustix::fs::renameat_with(&from.path, old, &to.path, new, flags).map_err(errno),
+            }
         };
         empty(reply, rename());
     }
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let link = || {
-            let (node, folder) = (self.nodes.get(number)?, self.nodes.get(parent)?);
-            rustix::fs::linkat(CWD, node.link(), &folder.path, name, AtFlags::SYMLINK_FOLLOW)
-                .map_err(errno)?;
-            self.nodes.look_up(parent, name)
+            let (node, folder) = (self.node(number)?, self.node(parent)?);
+            self.making(&folder, name, false, || {
+                rustix::fs::linkat(CWD, node.link(), &folder.path, name, AtFlags::SYMLINK_FOLLOW)
+                    .map_err(errno)
+            })?;
+            self.look_up(parent, name)
         };
         match link() {
-            Ok((_, attributes)) => reply.entry(&FOR_GOOD, &attributes, Generation(0)),
+            Ok(attributes) => reply.entry(&FOR_GOOD, &attributes, Generation(0)),
             Err(e) => reply.error(e),
         }
     }
@@ -327,7 +451,7 @@ impl Filesystem for Folder {
         if number == CALIBRATION_NODE {
             return reply.opened(FileHandle(CALIBRATION_HANDLE), FopenFlags::FOPEN_DIRECT_IO);
         }
-        match self.nodes.get(number).and_then(|node| Self::open_data(&node, flags)) {
+        match self.node(number).and_then(|node| self.open_data(&node, flags)) {
             Ok(file) => reply
                 .opened(FileHandle(self.handles.insert(Handle::File(file))), FopenFlags::FOPEN_KEEP_CACHE),
             Err(e) => reply.error(e),
@@ -345,16 +469,19 @@ impl Filesystem for Folder {
         reply: ReplyCreate,
     ) {
         let create = || {
-            let folder = self.nodes.get(parent)?;
+            let folder = self.node(parent)?;
             let make = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-            match rustix::fs::openat(&folder.path, name, make, Mode::from_raw_mode(mode & !umask)) {
+            let mode = Mode::from_raw_mode(mode & !umask);
+            match self.making(&folder, name, false, || {
+                rustix::fs::openat(&folder.path, name, make, mode).map_err(errno)
+            }) {
                 Ok(_) => give(&folder, name, request),
                 // Somebody else was first: fine, unless the caller wants to be.
-                Err(rustix::io::Errno::EXIST) if flags & libc::O_EXCL == 0 => {}
-                Err(e) => return Err(errno(e)),
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
+                Err(e) => return Err(e),
             }
             let (node, attributes) = self.nodes.look_up(parent, name)?;
-            Ok((Self::open_data(&node, OpenFlags(flags))?, attributes))
+            Ok((self.open_data(&node, OpenFlags(flags))?, attributes))
         };
         match create() {
             Ok((file, attributes)) => {
@@ -377,11 +504,11 @@ impl Filesystem for Folder {
         reply: ReplyData,
     ) {
         let place = Place { file: number.0, offset };
-        if handle.0 == CALIBRATION_HANDLE {
+        if handle.0 == CALIBRATION_HANDLE && self.powered().is_ok() {
             return requests::read(&self.shape, &self.zeros, place, size, reply);
         }
         match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => requests::read(&self.shape, file, place, size, reply),
+            Ok(Handle::File(data)) => requests::read(&self.shape, data.backing(), place, size, reply),
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),
         }
@@ -394,14 +521,19 @@ impl Filesystem for Folder {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let place = Place { file: number.0, offset };
         match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => requests::write(&self.shape, file, place, data, reply),
+            Ok(Handle::File(file)) => {
+                if flags.bits() & KILL_SET_IDS != 0 {
+                    drop_set_ids(file.descriptor());
+                }
+                requests::write(&self.shape, file.backing(), place, data, reply);
+            }
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),
         }
@@ -427,11 +559,21 @@ impl Filesystem for Folder {
     }
 
     fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => requests::sync(&self.shape, file, number.0, reply),
-            Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
-            Err(e) => reply.error(*e),
-        }
+        let handle = self.file(handle);
+        let file = match handle.as_deref() {
+            Ok(Handle::File(file)) => file,
+            Ok(Handle::Folder(_)) => return reply.error(Errno::EISDIR),
+            Err(e) => return reply.error(*e),
+        };
+        requests::sync(&self.shape, number.0, reply, || match (&self.journal, file) {
+            (None, file) => file.backing().sync(),
+            (Some(journal), Data::Logged(file)) => journal::sync(journal, Some(file)),
+            // Opened for reading: whoever writes to it has it flushed nevertheless.
+            (Some(journal), Data::Plain(_)) => {
+                let node = self.nodes.get(number).map_err(|e| io::Error::from_raw_os_error(e.code()))?;
+                journal::sync(journal, journal.known(&node).as_deref())
+            }
+        });
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -464,18 +606,21 @@ impl Filesystem for Folder {
     }
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let folder = self.nodes.get(number).and_then(|node| {
+        let folder = self.node(number).and_then(|node| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open(node.link(), flags, Mode::empty()).map_err(errno)
         });
         match folder {
-            Ok(folder) => requests::sync(&self.shape, &File::from_open(folder, false), number.0, reply),
+            Ok(folder) => requests::sync(&self.shape, number.0, reply, || {
+                rustix::fs::fdatasync(&folder)?;
+                self.journal.as_ref().map_or(Ok(()), |journal| journal::sync(journal, None))
+            }),
             Err(e) => reply.error(e),
         }
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let root = self.nodes.get(INodeNo::ROOT);
+        let root = self.node(INodeNo::ROOT);
         match root.and_then(|root| rustix::fs::statvfs(root.link()).map_err(errno)) {
             Ok(s) => reply.statfs(
                 s.f_blocks,
@@ -502,13 +647,58 @@ impl Filesystem for Folder {
         reply: ReplyEmpty,
     ) {
         let allocate = || match &*self.file(handle)? {
-            Handle::File(file) => {
+            Handle::File(Data::Plain(file)) => {
                 let mode = FallocateFlags::from_bits_retain(mode as u32);
                 rustix::fs::fallocate(file.descriptor(), mode, offset, length).map_err(errno)
+            }
+            Handle::File(Data::Logged(file)) => {
+                let mode = FallocateFlags::from_bits_retain(mode as u32);
+                if mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE) {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                let zeroes = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE);
+                let end = offset.saturating_add(length).min(file.len().map_err(errno)?);
+                let changed = if zeroes { end.saturating_sub(offset) } else { 0 };
+                let act = |file: &File| {
+                    rustix::fs::fallocate(file.descriptor(), mode, offset, length).map_err(io::Error::from)
+                };
+                file.change(offset, changed, act).map_err(errno)
             }
             Handle::Folder(_) => Err(Errno::EISDIR),
         };
         empty(reply, allocate());
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = rustix::fs::XattrFlags::from_bits_retain(flags as u32);
+        let set = |node: Arc<Node>| rustix::fs::setxattr(node.link(), name, value, flags).map_err(errno);
+        empty(reply, self.node(number).and_then(set));
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let mut value = vec![0; size as usize];
+        let get = |node: Arc<Node>| rustix::fs::getxattr(node.link(), name, &mut value).map_err(errno);
+        attribute_answer(reply, size, self.node(number).and_then(get), &value);
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let mut names = vec![0; size as usize];
+        let list = |node: Arc<Node>| rustix::fs::listxattr(node.link(), &mut names).map_err(errno);
+        attribute_answer(reply, size, self.node(number).and_then(list), &names);
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let remove = |node: Arc<Node>| rustix::fs::removexattr(node.link(), name).map_err(errno);
+        empty(reply, self.node(number).and_then(remove));
     }
 
     fn lseek(

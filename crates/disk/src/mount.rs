@@ -4,7 +4,7 @@ use crate::calibrate::{self, Calibration, Floor};
 use crate::extents::{self, Extent, FileMap};
 use crate::leftovers;
 use crate::privilege::Privileges;
-use crate::protocol::{BackingChoice, MountRequest, Mounted, Request, Response};
+use crate::protocol::{BackingChoice, Mounted, Request, Response};
 use crate::state::Process;
 use crate::trace::TraceSummary;
 use crate::{loopdev, mounts};
@@ -83,6 +83,9 @@ pub struct MountOptions {
     pub spec: Spec,
     /// How far the kernel reads ahead; zero reads page by page.
     pub readahead: Bytes,
+    /// Keep account of what is flushed, so that the power can be cut; costs a few percent of writes, and
+    /// memory for what is not flushed.
+    pub power_cuts: bool,
     /// How to start the daemon.
     pub daemon: DaemonCommand,
 }
@@ -183,14 +186,19 @@ const GLANCE: Duration = Duration::from_millis(200);
 
 /// The socket to the daemon.
 #[derive(Debug)]
-struct Control {
+pub(crate) struct Control {
     out: UnixStream,
     lines: BufReader<UnixStream>,
     daemon: Process,
 }
 
 impl Control {
-    fn ask(&mut self, request: &Request) -> Result<Response, DiskError> {
+    pub fn new(stream: UnixStream, daemon: Process) -> io::Result<Control> {
+        stream.set_read_timeout(Some(GLANCE))?;
+        let lines = BufReader::new(stream.try_clone()?);
+        Ok(Control { out: stream, lines, daemon })
+    }
+    pub fn ask(&mut self, request: &Request) -> Result<Response, DiskError> {
         let response = self.exchange(request).map_err(DiskError::Gone)?;
         match response {
             Response::Failed { step, reason } => Err(DiskError::Failed { step, reason }),
@@ -223,18 +231,22 @@ impl Control {
 }
 
 /// A mounted shaped disk. Dropping it unmounts everything and ends the daemon; should this process be
-/// killed, the daemon notices and does the same by itself.
+/// killed, the daemon notices and does the same by itself. One that is kept ([`Disk::keep`]) stays.
 #[derive(Debug)]
 pub struct Disk {
-    control: Mutex<Control>,
-    daemon: Child,
-    options: MountOptions,
-    mounted: Mounted,
-    floor: Floor,
+    pub(crate) control: Mutex<Control>,
+    /// The daemon, while it is our child.
+    pub(crate) daemon: Option<Child>,
+    /// Whether the disk ends with us.
+    pub(crate) owned: bool,
+    pub(crate) options: MountOptions,
+    pub(crate) mounted: Mounted,
+    pub(crate) floor: Floor,
     /// Transport overhead by configured latency, as far as measured.
-    overheads: Mutex<BTreeMap<Duration, Duration>>,
-    spec: Mutex<Spec>,
-    calibration: Mutex<Option<Calibration>>,
+    pub(crate) overheads: Mutex<BTreeMap<Duration, Duration>>,
+    pub(crate) spec: Mutex<Spec>,
+    pub(crate) calibration: Mutex<Option<Calibration>>,
+    pub(crate) began: Counters,
 }
 
 impl Disk {
@@ -249,7 +261,9 @@ impl Disk {
         // Whatever fails below, dropping the disk takes down what is up.
         let mut disk = Disk {
             control: Mutex::new(control),
-            daemon,
+            daemon: Some(daemon),
+            owned: true,
+            began: Counters::default(),
             mounted: Mounted::default(),
             floor: Floor::default(),
             overheads: Mutex::default(),
@@ -257,17 +271,9 @@ impl Disk {
             calibration: Mutex::default(),
             options,
         };
-        let options = &disk.options;
-        let request = Request::Mount(MountRequest {
-            mode: options.mode,
-            filesystem: options.filesystem,
-            size: options.size,
-            backing: options.backing.clone(),
-            mountpoint: options.mountpoint.clone(),
-            readahead: options.readahead,
-        });
+        let request = Request::Mount(disk.options.request());
         let Response::Mounted(mounted) = disk.ask(&request)? else {
-            return Err(out_of_step().into());
+            return Err(DiskError::out_of_step().into());
         };
         disk.mounted = mounted;
         disk.floor = calibrate::floor(&disk.mounted.calibration_file).map_err(DiskError::Calibration)?;
@@ -300,7 +306,7 @@ impl Disk {
 
     /// The daemon's process number, to put it in a control group of its own.
     pub fn daemon_pid(&self) -> u32 {
-        self.daemon.id()
+        self.control.lock().daemon.pid
     }
 
     /// CPU time the daemon has used, to be told apart from that of the system under test.
@@ -330,7 +336,7 @@ impl Disk {
     fn read_counters(&self) -> Result<(Counters, Duration), DiskError> {
         match self.ask(&Request::Counters)? {
             Response::Counters { counters, cpu } => Ok((counters, cpu)),
-            _ => Err(out_of_step()),
+            _ => Err(DiskError::out_of_step()),
         }
     }
 
@@ -348,12 +354,13 @@ impl Disk {
     /// [`DiskError::BeyondTransport`] for a disk that cannot be imitated here; then nothing changes.
     pub fn set_spec(&self, spec: &Spec) -> Result<(), DiskError> {
         self.floor.check(spec)?;
-        if !self.overheads.lock().contains_key(&spec.latency) && self.in_flight()? == 0 {
+        let typical = calibrate::typical(spec);
+        if !self.overheads.lock().contains_key(&typical) && self.in_flight()? == 0 {
             return self.calibrate(spec).map(|_| ());
         }
-        self.set_shape(spec, self.overhead_near(spec.latency))?;
+        self.set_shape(spec, self.overhead_near(typical))?;
         *self.spec.lock() = spec.clone();
-        Ok(())
+        self.remember()
     }
 
     /// Measures what the transport adds to this shape's latency, and leaves the disk in this shape. The disk
@@ -363,10 +370,11 @@ impl Disk {
     /// As [`set_spec`](Self::set_spec).
     pub fn calibrate(&self, spec: &Spec) -> Result<Calibration, DiskError> {
         self.floor.check(spec)?;
-        let mut overhead = self.overhead_near(spec.latency);
+        let typical = calibrate::typical(spec);
+        let mut overhead = self.overhead_near(typical);
         let mut achieved = self.floor.latency;
-        if !spec.latency.is_zero() {
-            let latency = spec.latency.min(calibrate::LONGEST);
+        if !typical.is_zero() {
+            let latency = typical.min(calibrate::LONGEST);
             let bare = Spec { latency, ..Spec::default() };
             let measure = |overhead, reads| {
                 self.set_shape(&bare, overhead)?;
@@ -374,20 +382,21 @@ impl Disk {
             };
             let reads = calibrate::reads(latency);
             overhead = (overhead + measure(overhead, reads)?).saturating_sub(latency).min(self.floor.most());
-            achieved = spec.latency - latency + measure(overhead, reads)?;
+            achieved = typical - latency + measure(overhead, reads)?;
         }
-        self.overheads.lock().insert(spec.latency, overhead);
+        self.overheads.lock().insert(typical, overhead);
         self.set_shape(spec, overhead)?;
         *self.spec.lock() = spec.clone();
         let calibration = Calibration {
             spec: spec.clone(),
-            configured: spec.latency,
+            configured: typical,
             achieved,
             compensation: overhead,
             floor: self.floor.latency,
             floor_iops: self.floor.iops,
         };
         *self.calibration.lock() = Some(calibration.clone());
+        self.remember()?;
         Ok(calibration)
     }
 
@@ -404,7 +413,7 @@ impl Disk {
     }
 
     fn set_shape(&self, spec: &Spec, compensation: Duration) -> Result<(), DiskError> {
-        self.ask(&Request::Set { spec: spec.clone(), compensation }).map(|_| ())
+        self.ask(&Request::Set { spec: Box::new(spec.clone()), compensation }).map(|_| ())
     }
 
     /// The measured overhead at the latency nearest to this one, by ratio.
@@ -463,7 +472,18 @@ impl Disk {
     pub fn trace_stop(&self) -> Result<TraceSummary, DiskError> {
         match self.ask(&Request::TraceStop)? {
             Response::Traced(summary) => Ok(summary),
-            _ => Err(out_of_step()),
+            _ => Err(DiskError::out_of_step()),
+        }
+    }
+
+    /// Where the trace that is being written lies; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn trace_path(&self) -> Result<Option<PathBuf>, DiskError> {
+        match self.ask(&Request::TracePath)? {
+            Response::Path(path) => Ok(path),
+            _ => Err(DiskError::out_of_step()),
         }
     }
 
@@ -504,39 +524,50 @@ impl Disk {
         self.take_down()
     }
 
-    fn ask(&self, request: &Request) -> Result<Response, DiskError> {
+    pub(crate) fn ask(&self, request: &Request) -> Result<Response, DiskError> {
         self.control.lock().ask(request)
     }
 
     fn take_down(&mut self) -> Result<(), DiskError> {
+        self.owned = false;
         let control = self.control.get_mut();
         let (told, process) = (control.ask(&Request::Unmount), control.daemon);
-        await_end(&mut self.daemon, process);
+        await_end(process);
         // The daemon did it all, unless it was dead already. Cleaning may be what lets it finish dying.
-        let cleaned = if told.is_err() { leftovers::clean_after(self.daemon.id()) } else { Ok(()) };
-        reap(&mut self.daemon);
+        let cleaned = if told.is_err() { leftovers::clean_after(process.pid) } else { Ok(()) };
+        if let Some(daemon) = &mut self.daemon {
+            reap(daemon);
+        }
         cleaned.map_err(DiskError::Gone)
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if matches!(self.daemon.try_wait(), Ok(None)) || leftovers::is_known(self.daemon.id()) {
+        if !self.owned {
+            return;
+        }
+        let lives = self.daemon.as_mut().is_some_and(|daemon| matches!(daemon.try_wait(), Ok(None)));
+        if lives || leftovers::is_known(self.daemon_pid()) {
             let _ = self.take_down();
         }
     }
 }
 
-fn out_of_step() -> DiskError {
-    DiskError::Gone(io::Error::other("it answers out of step"))
+impl DiskError {
+    pub(crate) fn out_of_step() -> DiskError {
+        DiskError::Gone(io::Error::other("it answers out of step"))
+    }
 }
 
 /// Gives the daemon time to end by itself, then none.
-fn await_end(daemon: &mut Child, process: Process) {
+fn await_end(process: Process) {
     let patience = Instant::now() + Duration::from_secs(10);
     while process.is_alive() {
         if Instant::now() > patience {
-            let _ = daemon.kill();
+            if let Some(pid) = i32::try_from(process.pid).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
             return;
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -553,18 +584,21 @@ fn reap(daemon: &mut Child) {
 
 fn start(command: &DaemonCommand) -> io::Result<(Control, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
-    ours.set_read_timeout(Some(GLANCE))?;
-    let daemon = Command::new(&command.program)
+    let mut daemon = Command::new(&command.program);
+    daemon
         .args(&command.arguments)
         .envs(command.environment.iter().map(|(k, v)| (k, v)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        // Ctrl-C is for us, who then take things down in order.
-        .process_group(0)
-        .spawn()?;
-    let lines = BufReader::new(ours.try_clone()?);
+        .stdout(Stdio::null());
+    // A session of its own: Ctrl-C is for us, who then take things down in order, and a terminal that is
+    // closed must not end a disk that was to stay.
+    // SAFETY: `setsid` is a bare system call, safe between fork and exec.
+    unsafe {
+        daemon.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(io::Error::from));
+    }
+    let daemon = daemon.spawn()?;
     let process = Process::of(daemon.id()).unwrap_or_default();
-    Ok((Control { out: ours, lines, daemon: process }, daemon))
+    Ok((Control::new(ours, process)?, daemon))
 }
 
 /// Refuses what cannot work, before anything is started.

@@ -23,6 +23,10 @@ impl Node {
     pub fn link(&self) -> String {
         format!("/proc/self/fd/{}", self.path.as_raw_fd())
     }
+    /// What tells this file from all others, whatever its names.
+    pub fn key(&self) -> (u64, u64) {
+        self.key
+    }
     pub fn stat(&self) -> Result<Stat, Errno> {
         rustix::fs::fstat(&self.path).map_err(errno)
     }

@@ -1,12 +1,13 @@
 //! What client and daemon say to each other: one JSON object a line, each request with one response.
 
+use crate::calibrate::{Calibration, Floor};
 use crate::mount::{Filesystem, Mode};
 use crate::privilege::Privileges;
 use crate::trace::TraceSummary;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
-use tipover_core::device::{Counters, Spec};
+use tipover_core::device::{Armed, Counters, CutReport, PowerCut, Rule, Spec};
 use tipover_core::units::Bytes;
 use tipover_core::units::span;
 
@@ -28,7 +29,7 @@ pub(crate) enum Request {
     Mount(MountRequest),
     /// The shape of requests that arrive from now on.
     Set {
-        spec: Spec,
+        spec: Box<Spec>,
         #[serde(with = "span")]
         compensation: Duration,
     },
@@ -39,11 +40,40 @@ pub(crate) enum Request {
     /// Begin to write every request to a new file.
     TraceStart(PathBuf),
     TraceStop,
+    TracePath,
+    /// Stay when this client goes, and listen for others.
+    Keep(Box<Notes>),
+    /// What the next client shall know.
+    Remember(Box<Notes>),
+    /// What the last client knew.
+    Recall,
+    AddFault(Box<Rule>),
+    Faults,
+    /// One by number, or all.
+    ClearFaults(Option<u64>),
+    PowerCut(PowerCut),
+    /// With what was mounted before.
+    PowerOn(Mounted),
     /// Take everything down and end.
     Unmount,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+/// What a client knows about its disk, for the client after it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Notes {
+    pub request: MountRequest,
+    pub mounted: Mounted,
+    /// The shape in force.
+    pub spec: Spec,
+    pub floor: Floor,
+    /// Transport overheads by latency, in nanoseconds.
+    pub overheads: Vec<(u64, u64)>,
+    pub calibration: Option<Calibration>,
+    /// When the disk was handed over.
+    pub began: Counters,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MountRequest {
     pub mode: Mode,
     pub filesystem: Filesystem,
@@ -51,6 +81,7 @@ pub(crate) struct MountRequest {
     pub backing: BackingChoice,
     pub mountpoint: PathBuf,
     pub readahead: Bytes,
+    pub power_cuts: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,6 +96,11 @@ pub(crate) enum Response {
         cpu: Duration,
     },
     Traced(TraceSummary),
+    Path(Option<PathBuf>),
+    Number(u64),
+    Faults(Vec<Armed>),
+    Cut(CutReport),
+    Notes(Box<Notes>),
     /// What was tried, and what the system said.
     Failed {
         step: String,

@@ -5,14 +5,22 @@ use crate::shape::{Answer, Place, Shape};
 use fuser::{Errno, InitFlags, KernelConfig, ReplyData, ReplyEmpty, ReplyWrite};
 use std::cell::RefCell;
 use std::io;
-use tipover_core::device::Kind;
+use tipover_core::device::{FaultError, Kind, Verdict};
 
 pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32, reply: ReplyData) {
     thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    let ticket = shape.begin(Kind::Read, place, u64::from(size));
-    if !shape.is_due(&ticket) {
+    let (ticket, verdict) = shape.begin(Kind::Read, place, u64::from(size));
+    if let Some(e) = refusal(&verdict) {
+        return shape.finish(ticket, Answer::Data(reply, Err(e)));
+    }
+    if !shape.is_due(&ticket) || verdict.flipped_bit.is_some() {
         let mut data = Vec::new();
         let result = backing.read(place.offset, size as usize, &mut data);
+        if let Some(bit) = verdict.flipped_bit
+            && let Some(byte) = data.get_mut(bit as usize / 8)
+        {
+            *byte ^= 1 << (bit % 8);
+        }
         return shape.finish(ticket, Answer::Data(reply, result.map(|()| data).map_err(errno)));
     }
     // On an unshaped disk this thread answers from its own buffer: nothing is allocated or handed over.
@@ -27,21 +35,42 @@ pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32
 }
 
 pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[u8], reply: ReplyWrite) {
-    let ticket = shape.begin(Kind::Write, place, data.len() as u64);
-    let result = backing.write(place.offset, data).map(|()| data.len() as u32);
-    shape.finish(ticket, Answer::Written(reply, result.map_err(errno)));
+    let (ticket, verdict) = shape.begin(Kind::Write, place, data.len() as u64);
+    let written = match verdict.written {
+        Some(written) => &data[..data.len().min(written as usize)],
+        None => data,
+    };
+    let result = match refusal(&verdict) {
+        Some(e) => Err(e),
+        None if verdict.lost => Ok(()),
+        None => backing.write(place.offset, written).map_err(errno),
+    };
+    shape.finish(ticket, Answer::Written(reply, result.map(|()| data.len() as u32)));
 }
 
-pub(crate) fn sync(shape: &Shape, backing: &dyn Backing, file: u64, reply: ReplyEmpty) {
-    let ticket = shape.begin(Kind::Flush, Place { file, offset: 0 }, 0);
-    let result = backing.sync();
-    shape.finish(ticket, Answer::Empty(reply, result.map_err(errno)));
+/// A flush, which is whatever `act` does.
+pub(crate) fn sync(shape: &Shape, file: u64, reply: ReplyEmpty, act: impl FnOnce() -> io::Result<()>) {
+    let (ticket, verdict) = shape.begin(Kind::Flush, Place { file, offset: 0 }, 0);
+    let result = match refusal(&verdict) {
+        Some(e) => Err(e),
+        None if verdict.lying => Ok(()),
+        None => act().map_err(errno),
+    };
+    shape.finish(ticket, Answer::Empty(reply, result));
 }
 
 pub(crate) fn discard(shape: &Shape, backing: &dyn Backing, place: Place, len: u64, reply: ReplyEmpty) {
-    let ticket = shape.begin(Kind::Discard, place, len);
+    let (ticket, _) = shape.begin(Kind::Discard, place, len);
     let result = backing.punch(place.offset, len);
     shape.finish(ticket, Answer::Empty(reply, result.map_err(errno)));
+}
+
+/// How a fault makes a request fail.
+fn refusal(verdict: &Verdict) -> Option<Errno> {
+    verdict.error.map(|error| match error {
+        FaultError::Io => Errno::EIO,
+        FaultError::NoSpace => Errno::ENOSPC,
+    })
 }
 
 /// The error number of a failed call.

@@ -6,16 +6,20 @@
 
 use crate::clock::monotonic;
 use crate::softirq::Softirqs;
-use crate::trace::{Record, Tap};
+use crate::trace::{Names, Record, Tap};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tipover_core::device::{Counters, Kind, Model, Spec};
+use tipover_core::device::{Armed, Asked, Counters, Demand, Faults, Kind, Model, Rule, Spec, Verdict};
 use tipover_core::units::{Bytes, Tick};
+
+/// The due of what is stalled.
+const NEVER: Tick = Tick(u64::MAX);
 
 /// A request under way.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +27,8 @@ pub(crate) struct Ticket {
     arrival: Tick,
     /// When it is to be answered.
     due: Tick,
+    /// Set if later requests may overtake this one.
+    number: Option<NonZeroU64>,
     kind: Kind,
     place: Place,
     size: Bytes,
@@ -34,6 +40,14 @@ pub(crate) struct Place {
     /// The node of file mode; zero in block mode.
     pub file: u64,
     pub offset: u64,
+}
+
+impl Place {
+    /// Where a spinning disk's arm goes for it: files of file mode are scattered over the disk, each in one
+    /// piece.
+    fn on_device(self) -> u64 {
+        (self.file.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !4095).wrapping_add(self.offset)
+    }
 }
 
 /// What the kernel is told, later or at once.
@@ -108,6 +122,11 @@ pub(crate) struct Shape {
     next: AtomicU64,
     /// Block mode: how answers are finished at once.
     softirqs: OnceLock<Softirqs>,
+    /// Whether any rule is in force: without, nobody asks.
+    faulty: AtomicBool,
+    faults: Mutex<Faults>,
+    /// File mode: how files are called, for rules that ask.
+    names: Mutex<Option<Names>>,
 }
 
 impl Shape {
@@ -120,6 +139,9 @@ impl Shape {
             wake: Condvar::new(),
             next: AtomicU64::new(u64::MAX),
             softirqs: OnceLock::new(),
+            faulty: AtomicBool::new(false),
+            faults: Mutex::default(),
+            names: Mutex::default(),
         };
         // Counters begin now, not at the machine's boot.
         shape.counters();
@@ -150,6 +172,11 @@ impl Shape {
         }
     }
 
+    /// How large the device is, for its arm.
+    pub fn set_size(&self, size: Bytes) {
+        self.device.lock().model.set_size(size);
+    }
+
     pub fn counters(&self) -> Counters {
         let mut device = self.device.lock();
         device.model.counters(monotonic())
@@ -161,17 +188,69 @@ impl Shape {
         self.device.lock().tap = tap;
     }
 
-    /// A request has arrived.
-    pub fn begin(&self, kind: Kind, place: Place, size: u64) -> Ticket {
+    /// How files are called from now on.
+    pub fn set_names(&self, names: Option<Names>) {
+        *self.names.lock() = names;
+    }
+
+    /// Puts a rule in force; returns its number.
+    pub fn add_fault(&self, rule: Rule) -> u64 {
+        let mut faults = self.faults.lock();
+        self.faulty.store(true, Relaxed);
+        faults.add(rule, monotonic())
+    }
+
+    /// Takes back one rule, or all; what they stalled is answered now. Returns how many there were.
+    pub fn clear_faults(&self, number: Option<u64>) -> usize {
+        let mut faults = self.faults.lock();
+        let cleared = faults.clear(number);
+        self.faulty.store(!faults.is_empty(), Relaxed);
+        drop(faults);
+        self.release_stalled();
+        cleared
+    }
+
+    /// The rules in force.
+    pub fn faults(&self) -> Vec<Armed> {
+        self.faults.lock().list()
+    }
+
+    fn judge(&self, arrival: Tick, kind: Kind, place: Place, size: Bytes) -> Verdict {
+        let mut faults = self.faults.lock();
+        let names = if faults.ask_for_paths() { self.names.lock().clone() } else { None };
+        let path = names.and_then(|names| names(place.file));
+        let path = path.as_deref().map(|path| path.to_string_lossy());
+        let Place { file, offset } = place;
+        faults.judge(arrival, &Asked { kind, file, path: path.as_deref(), offset, size })
+    }
+
+    /// A request has arrived; what shall become of it is for the caller to do, but for its delay.
+    pub fn begin(&self, kind: Kind, place: Place, size: u64) -> (Ticket, Verdict) {
+        let mut ticket = self.admit(kind, place, size);
+        if !self.faulty.load(Relaxed) {
+            return (ticket, Verdict::default());
+        }
+        let verdict = self.judge(monotonic(), kind, place, ticket.size);
+        ticket.due = ticket.due + verdict.delay;
+        if verdict.stall {
+            ticket.due = NEVER;
+        }
+        (ticket, verdict)
+    }
+
+    fn admit(&self, kind: Kind, place: Place, size: u64) -> Ticket {
         let size = Bytes(size);
         let mut device = self.device.lock();
         let arrival = Tick(monotonic().0.saturating_sub(self.compensation.load(Relaxed)));
-        let due = device.model.submit(arrival, kind, size);
-        Ticket { arrival, due, kind, place, size }
+        let admission = device.model.request(arrival, Demand { kind, offset: place.on_device(), size });
+        Ticket { arrival, due: admission.due, number: admission.number, kind, place, size }
     }
 
     /// Whether this request may be answered at once, so that its bytes need no buffer of their own.
     pub fn is_due(&self, ticket: &Ticket) -> bool {
+        if ticket.number.is_some() {
+            return false;
+        }
         self.unlimited.load(Relaxed) && ticket.due <= ticket.arrival || ticket.due <= monotonic()
     }
 
@@ -220,6 +299,20 @@ impl Shape {
         }
     }
 
+    /// Answers what is stalled.
+    fn release_stalled(&self) {
+        let mut queue = self.queue.lock();
+        let pending = std::mem::take(&mut queue.pending);
+        let (stalled, others): (BinaryHeap<_>, BinaryHeap<_>) =
+            pending.into_iter().partition(|Reverse(pending)| pending.due == NEVER);
+        queue.pending = others;
+        drop(queue);
+        for Reverse(pending) in stalled {
+            self.complete(&pending.ticket);
+            pending.answer.send();
+        }
+    }
+
     /// Ends the timer thread.
     pub fn close(&self) {
         self.queue.lock().closed = true;
@@ -235,13 +328,20 @@ impl Shape {
         while !queue.closed {
             let now = monotonic();
             while queue.pending.peek().is_some_and(|Reverse(first)| first.due <= now) {
-                due.extend(queue.pending.pop());
+                let Some(Reverse(mut first)) = queue.pending.pop() else { break };
+                match first.ticket.number.and_then(|number| self.device.lock().model.postponed(number, now)) {
+                    Some(later) => {
+                        first.due = later;
+                        queue.pending.push(Reverse(first));
+                    }
+                    None => due.push(first),
+                }
             }
             let next = queue.pending.peek().map_or(u64::MAX, |Reverse(first)| first.due.0);
             self.next.store(next, Relaxed);
             if !due.is_empty() {
                 MutexGuard::unlocked(&mut queue, || {
-                    for Reverse(pending) in due.drain(..) {
+                    for pending in due.drain(..) {
                         self.complete(&pending.ticket);
                         pending.answer.send();
                     }
@@ -302,7 +402,7 @@ mod tests {
     fn unlimited_requests_are_due_at_once_and_counted() {
         let shape = Shape::new(Spec::default());
         let before = shape.counters();
-        let ticket = shape.begin(Kind::Read, START, 4096);
+        let ticket = shape.admit(Kind::Read, START, 4096);
         assert!(shape.is_due(&ticket));
         assert_eq!(shape.counters().in_flight, 1);
         shape.complete(&ticket);
@@ -315,15 +415,15 @@ mod tests {
     fn a_tap_gets_what_completes_while_it_is_there() {
         let shape = Shape::new(Spec::default());
         let tap = Arc::new(Tap::new(4));
-        let early = shape.begin(Kind::Read, START, 4096);
-        shape.complete(&shape.begin(Kind::Read, START, 4096));
+        let early = shape.admit(Kind::Read, START, 4096);
+        shape.complete(&shape.admit(Kind::Read, START, 4096));
         let before = shape.counters();
         shape.record(Some(tap.clone()));
         shape.complete(&early);
-        shape.complete(&shape.begin(Kind::Write, Place { file: 3, offset: 8192 }, 512));
+        shape.complete(&shape.admit(Kind::Write, Place { file: 3, offset: 8192 }, 512));
         shape.record(None);
         let after = shape.counters();
-        shape.complete(&shape.begin(Kind::Read, START, 4096));
+        shape.complete(&shape.admit(Kind::Read, START, 4096));
         let mut records = Vec::new();
         tap.take(4, &mut records);
         assert_eq!(records.len(), 2);
@@ -337,12 +437,30 @@ mod tests {
         let shape = Shape::new(Spec::default());
         shape.set("latency=1s".parse().unwrap(), Duration::from_micros(300));
         let before = monotonic();
-        let ticket = shape.begin(Kind::Write, START, 512);
+        let ticket = shape.admit(Kind::Write, START, 512);
         let left = ticket.due.since(before);
         assert!(left < Duration::from_secs(1), "{left:?}");
         assert!(left > Duration::from_millis(990), "{left:?}");
         shape.set(Spec::default(), Duration::from_micros(300));
-        assert!(shape.is_due(&shape.begin(Kind::Write, START, 512)));
+        assert!(shape.is_due(&shape.admit(Kind::Write, START, 512)));
+    }
+
+    #[test]
+    fn faults_are_judged_counted_and_cleared() {
+        let shape = Shape::new(Spec::default());
+        let number = shape.add_fault("stall,kind=read,path=base/*".parse().unwrap());
+        let (_, verdict) = shape.begin(Kind::Read, START, 4096);
+        assert!(!verdict.stall, "it has no path");
+        shape.set_names(Some(Arc::new(|file| Some(format!("base/{file}").into()))));
+        let (ticket, verdict) = shape.begin(Kind::Read, START, 4096);
+        assert!(verdict.stall && !shape.is_due(&ticket));
+        shape.add_fault("slow:1h".parse().unwrap());
+        let (ticket, _) = shape.begin(Kind::Write, START, 4096);
+        assert!(!shape.is_due(&ticket));
+        let fired: Vec<u64> = shape.faults().iter().map(|armed| armed.fired).collect();
+        assert_eq!((fired, shape.clear_faults(Some(number)), shape.clear_faults(None)), (vec![1, 1], 1, 1));
+        let (ticket, verdict) = shape.begin(Kind::Read, START, 4096);
+        assert!(verdict == Verdict::default() && shape.is_due(&ticket));
     }
 
     #[test]

@@ -2,15 +2,18 @@
 //! threads, then in block mode loop device and file system.
 
 use crate::backing::{self, Backing};
-use crate::block::{IMAGE, Image};
-use crate::file::{CALIBRATION, CALIBRATION_NUMBER, Folder};
-use crate::mount::Mode;
+use crate::block::{IMAGE, Image, Power};
+use crate::file::{ATTIC, CALIBRATION, CALIBRATION_NUMBER, Folder};
+use crate::journal::Journal;
+use crate::mount::{Filesystem, Mode};
 use crate::nodes::Nodes;
+use crate::power::Rig;
 use crate::privilege::{self, Privileges};
 use crate::protocol::{BackingChoice, MountRequest, Mounted};
 use crate::shape::Shape;
 use crate::state::State;
 use crate::trace::{Names, TraceSummary, Writer};
+use crate::volatile::Volatile;
 use crate::{loopdev, mounts};
 use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -38,12 +41,15 @@ pub(crate) fn failed<E: Display>(step: impl Into<String>) -> impl FnOnce(E) -> F
 
 /// Everything that is up. Dropping takes it down.
 pub(crate) struct Stack {
-    state: State,
-    shape: Arc<Shape>,
+    pub(crate) state: State,
+    pub(crate) shape: Arc<Shape>,
     threads: Vec<JoinHandle<()>>,
     /// File mode: how to reach the kernel's cache of each file.
     kernel_cache: Option<(Notifier, Arc<Nodes>)>,
-    trace: Option<Writer>,
+    trace: Option<(Writer, PathBuf)>,
+    pub(crate) request: MountRequest,
+    /// What a power cut acts on, where it is possible.
+    pub(crate) rig: Option<Rig>,
 }
 
 /// Real-time priorities: the timer above the workers, both above ordinary programs.
@@ -57,7 +63,10 @@ impl Stack {
         let state = State::begin().map_err(failed("writing the state file"))?;
         let shape = Arc::new(Shape::new(Spec::default()));
         // From here on every failure drops the stack, which undoes what the state says was begun.
-        let mut stack = Stack { state, shape, threads: Vec::new(), kernel_cache: None, trace: None };
+        shape.set_size(request.size);
+        let (threads, rig) = (Vec::new(), None);
+        let mut stack =
+            Stack { state, shape, threads, kernel_cache: None, trace: None, request: request.clone(), rig };
         privileges.realtime = stack.start_timer()?;
         let calibration_file = match request.mode {
             Mode::Block => stack.build_block(&request)?,
@@ -67,8 +76,19 @@ impl Stack {
         Ok((stack, mounted))
     }
 
+    /// Notes where the daemon will listen; returns that and the file for what it has to say.
+    pub fn note_socket(&mut self) -> std::io::Result<(PathBuf, PathBuf)> {
+        let socket = self.state.beside("socket");
+        self.state.note(|state| state.socket = Some(socket.clone()))?;
+        Ok((socket, self.state.beside("log")))
+    }
+
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    pub fn shared_shape(&self) -> Arc<Shape> {
+        self.shape.clone()
     }
 
     fn start_timer(&mut self) -> Result<bool, Failure> {
@@ -96,44 +116,85 @@ impl Stack {
         };
         let threads =
             if request.backing == BackingChoice::Memory { memory_threads() } else { WAITING_THREADS };
-        let image = Image::new(self.shape.clone(), backing).map_err(failed("measuring the disk's size"))?;
+        let power = Arc::new(Power::default());
+        let backing = if request.power_cuts {
+            let volatile = Arc::new(Volatile::device(backing, power.dead.clone()));
+            self.rig = Some(Rig::Device { volatile: volatile.clone(), power: power.clone() });
+            volatile
+        } else {
+            backing
+        };
+        let image =
+            Image::new(self.shape.clone(), backing, power).map_err(failed("measuring the disk's size"))?;
         let fuse = self.state.folder().join("fuse");
         self.make_folder(&fuse)?;
         self.mount_fuse(&fuse, image, threads, SessionACL::Owner)?;
-        let number = self.attach_loop(&fuse.join(IMAGE))?;
+        self.mount_device(true)
+    }
+
+    /// Block mode: puts a loop device on the image and mounts what is on it, or what is made anew.
+    pub(crate) fn mount_device(&mut self, fresh: bool) -> Result<PathBuf, Failure> {
+        let request = self.request.clone();
+        let number = self.attach_loop(&self.state.folder().join("fuse").join(IMAGE))?;
         let device = loopdev::device_path(number);
         // Requests no larger than FUSE carries in one piece, so that the kernel's count is the daemon's.
         let _ = std::fs::write(loopdev::attribute(number, "queue/max_sectors_kb"), "512");
         let _ = std::fs::write(loopdev::attribute(number, "queue/scheduler"), "none");
-        request
-            .filesystem
-            .make(&device)
-            .map_err(failed(format!("making {} on it", request.filesystem.kind())))?;
+        let kind = request.filesystem.kind();
+        if fresh {
+            request.filesystem.make(&device).map_err(failed(format!("making {kind} on it")))?;
+        }
         self.make_folder(&request.mountpoint)?;
         self.note(|state| state.mountpoint = Some(request.mountpoint.clone()))?;
-        let kind = request.filesystem.kind();
-        rustix::mount::mount(&device, &request.mountpoint, kind, MountFlags::NOATIME, None)
+        // The dead file system of before a power cut may still be in use somewhere, with the same identity.
+        let again = (!fresh && request.filesystem == Filesystem::Xfs).then_some(c"nouuid");
+        rustix::mount::mount(&device, &request.mountpoint, kind, MountFlags::NOATIME, again)
             .map_err(failed(format!("mounting {kind} at {}", request.mountpoint.display())))?;
-        // Databases refuse a data folder that is not empty.
-        let _ = std::fs::remove_dir(request.mountpoint.join("lost+found"));
+        if fresh {
+            // Databases refuse a data folder that is not empty.
+            let _ = std::fs::remove_dir(request.mountpoint.join("lost+found"));
+        }
         self.set_readahead(request.readahead)?;
         Ok(device)
     }
 
     fn build_file(&mut self, request: &MountRequest) -> Result<PathBuf, Failure> {
-        let (folder, threads) = match &request.backing {
+        let folder = match &request.backing {
             BackingChoice::Memory => {
                 let scratch = PathBuf::from(format!("/dev/shm/tipover-{}", self.state.id));
                 self.note(|state| state.scratch = Some(scratch.clone()))?;
                 std::fs::create_dir(&scratch).map_err(failed(format!("making {}", scratch.display())))?;
-                (scratch, memory_threads())
+                scratch
             }
-            BackingChoice::Directory(folder) => (folder.clone(), WAITING_THREADS),
+            BackingChoice::Directory(folder) => folder.clone(),
+        };
+        if request.power_cuts {
+            let attic = folder.join(format!("{ATTIC}{}", self.state.id));
+            if request.backing != BackingChoice::Memory {
+                self.note(|state| state.scratch = Some(attic.clone()))?;
+            }
+            std::fs::create_dir(&attic).map_err(failed(format!("making {}", attic.display())))?;
+            let journal = Journal::new(&attic).map_err(failed("opening the folder for removed files"))?;
+            self.rig = Some(Rig::Folder { folder: folder.clone(), attic, journal: Arc::new(journal) });
+        }
+        self.mount_folder(&folder)
+    }
+
+    /// File mode: shows the folder.
+    pub(crate) fn mount_folder(&mut self, folder: &Path) -> Result<PathBuf, Failure> {
+        let request = self.request.clone();
+        let threads =
+            if request.backing == BackingChoice::Memory { memory_threads() } else { WAITING_THREADS };
+        let journal = match &self.rig {
+            Some(Rig::Folder { journal, .. }) => Some(journal.clone()),
+            _ => None,
         };
         let root = rustix::process::geteuid().is_root();
-        let filesystem = Folder::new(self.shape.clone(), &folder, request.readahead)
+        let filesystem = Folder::new(self.shape.clone(), folder, request.readahead, journal)
             .map_err(failed(format!("opening {}", folder.display())))?;
         let nodes = filesystem.nodes();
+        let its_nodes = nodes.clone();
+        self.shape.set_names(Some(Arc::new(move |number| its_nodes.path(number))));
         self.make_folder(&request.mountpoint)?;
         let acl = if root { SessionACL::All } else { SessionACL::Owner };
         let notifier = self.mount_fuse(&request.mountpoint, filesystem, threads, acl)?;
@@ -154,7 +215,7 @@ impl Stack {
         std::fs::write(format!("/sys/class/bdi/0:{minor}/{attribute}"), value)
     }
 
-    fn note(&mut self, change: impl FnOnce(&mut State)) -> Result<(), Failure> {
+    pub(crate) fn note(&mut self, change: impl FnOnce(&mut State)) -> Result<(), Failure> {
         self.state.note(change).map_err(failed("writing the state file"))
     }
 
@@ -201,6 +262,19 @@ impl Stack {
         let thread = std::thread::Builder::new().name("fuse".into()).spawn(run);
         self.threads.push(thread.map_err(failed("starting the FUSE threads"))?);
         Ok(notifier)
+    }
+
+    /// Waits until sessions whose mount is gone have ended: at its end each unmounts once more by path, and
+    /// would hit the mount that comes next. One that somebody's open file keeps alive is not waited for.
+    pub(crate) fn wait_for_sessions(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let begin = std::time::Instant::now();
+        let serves = |thread: &std::thread::JoinHandle<()>| {
+            thread.thread().name() == Some("fuse") && !thread.is_finished()
+        };
+        while self.threads.iter().any(serves) && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn attach_loop(&mut self, image: &Path) -> Result<u32, Failure> {
@@ -274,20 +348,26 @@ impl Stack {
         let writer = Writer::start(path, mode, names)
             .map_err(failed(format!("beginning the trace {}", path.display())))?;
         self.shape.record(Some(writer.tap()));
-        self.trace = Some(writer);
+        self.trace = Some((writer, path.to_path_buf()));
         Ok(())
+    }
+
+    /// Where the trace is being written.
+    pub fn trace_path(&self) -> Option<PathBuf> {
+        self.trace.as_ref().map(|(_, path)| path.clone())
     }
 
     /// Ends the trace and says what is in it.
     pub fn trace_stop(&mut self) -> Result<TraceSummary, Failure> {
         self.shape.record(None);
         let writer = self.trace.take().ok_or("none is being written");
-        let writer = writer.map_err(failed("stopping the trace"))?;
+        let (writer, _) = writer.map_err(failed("stopping the trace"))?;
         writer.finish().map_err(failed("writing the trace"))
     }
 
     fn take_down(&mut self) {
         // Nobody waits on a slow disk that is going away: what is queued is answered, what comes is fast.
+        self.shape.clear_faults(None);
         self.shape.set(Spec::default(), Duration::ZERO);
         self.shape.release();
         let state = self.state.clone();
@@ -335,7 +415,7 @@ fn memory_threads() -> usize {
 
 /// Takes the FUSE mount away: gently, then by force. In block mode force aborts the connection while a
 /// process still holds files on it: it gets errors instead of hanging in a disk without a daemon.
-fn unmount_fuse(at: &Path, source: &str) {
+pub(crate) fn unmount_fuse(at: &Path, source: &str) {
     let ours = || mounts::at(at).is_some_and(|m| m.source == source);
     if !ours() || rustix::mount::unmount(at, UnmountFlags::empty()).is_ok() {
         return;
@@ -350,7 +430,7 @@ fn unmount_fuse(at: &Path, source: &str) {
 }
 
 /// The device is busy for a moment after an unmount; wait for that, not for whoever holds it for good.
-fn detach_patiently(number: u32, id: &str) {
+pub(crate) fn detach_patiently(number: u32, id: &str) {
     for _ in 0..50 {
         if loopdev::owner(number).as_deref() != Some(id) {
             return;

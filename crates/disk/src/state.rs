@@ -23,6 +23,9 @@ pub(crate) struct State {
     pub made: Vec<PathBuf>,
     /// A folder of ours that goes away with its content.
     pub scratch: Option<PathBuf>,
+    /// Where the daemon listens, if it outlives its client on purpose.
+    #[serde(default)]
+    pub socket: Option<PathBuf>,
 }
 
 /// A process, even after its number is used again.
@@ -103,6 +106,14 @@ impl State {
     pub fn folder(&self) -> PathBuf {
         directory().join(&self.id)
     }
+    /// A file of this mount beside its ledger.
+    pub fn beside(&self, extension: &str) -> PathBuf {
+        directory().join(format!("{}.{extension}", self.id))
+    }
+    /// Where the disk's users find it, once it is mounted.
+    pub fn place(&self) -> Option<&Path> {
+        self.mountpoint.as_deref().or(self.fuse.as_deref())
+    }
     fn path(&self) -> PathBuf {
         directory().join(format!("{}.json", self.id))
     }
@@ -125,6 +136,9 @@ impl State {
     pub fn end(&self) {
         let _ = std::fs::remove_dir(self.folder().join("fuse"));
         let _ = std::fs::remove_dir(self.folder());
+        for extension in ["socket", "log"] {
+            let _ = std::fs::remove_file(self.beside(extension));
+        }
         let _ = std::fs::remove_file(self.staged());
         let _ = std::fs::remove_file(self.path());
     }

@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use tipover_disk::{DaemonCommand, Disk, Mode, clean, leftovers};
+use tipover_disk::{DaemonCommand, Disk, FindError, Mode, clean, leftovers, mounted};
 
-const TESTS: [load::Test; 2] = [
+const TESTS: [load::Test; 3] = [
+    ("a_kept_disk_outlives_its_client_and_is_found_again", Some(Mode::File), kept),
     ("a_daemon_killed_while_mounting_is_cleaned_up_by_its_client", Some(Mode::Block), client_lives),
     ("daemon_and_client_killed_while_mounting_are_cleaned_up_by_anyone", Some(Mode::Block), both_die),
 ];
@@ -24,6 +25,15 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("disk-daemon") => tipover_disk::serve(),
+        Some("keep") => {
+            let mut options =
+                options(if arguments[2] == "file" { Mode::File } else { Mode::Block }, "latency=3ms");
+            options.mountpoint = PathBuf::from(&arguments[1]);
+            let mut disk = Disk::mount(options).unwrap();
+            std::fs::write(disk.path().join("file"), "kept").unwrap();
+            disk.keep().unwrap();
+            ExitCode::SUCCESS
+        }
         Some("mount") => {
             let mode = if arguments[3] == "file" { Mode::File } else { Mode::Block };
             let _disk = mount(Path::new(&arguments[1]), Path::new(&arguments[2]), mode);
@@ -51,6 +61,36 @@ fn mount(mountpoint: &Path, pid: &Path, mode: Mode) -> Result<Disk, tipover_disk
         ],
     };
     Disk::mount(options)
+}
+
+fn kept() {
+    for mode in ["file", "block"] {
+        if mode == "block" && load::obstacle(Mode::Block).is_some() {
+            continue;
+        }
+        let mountpoint = load::mountpoint();
+        // Its output is a pipe: whoever waits for its end must not wait for the disk's.
+        let output = Command::new("/proc/self/exe").arg("keep").arg(&mountpoint).arg(mode).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(std::fs::read(mountpoint.join("file")).unwrap(), b"kept");
+        let found = mounted().into_iter().find(|m| m.mountpoint == mountpoint).unwrap();
+        assert!(found.kept);
+        let own = format!("{}-", found.daemon);
+        assert!(!leftovers().iter().any(|l| l.to_string().contains(&own)), "nothing of it is a leftover");
+        clean();
+        let disk = Disk::at(&mountpoint).unwrap();
+        assert_eq!((disk.spec().to_string().as_str(), disk.daemon_pid()), ("latency=3ms", found.daemon));
+        disk.set_spec(&"iops=1000".parse().unwrap()).unwrap();
+        drop(disk);
+        // Neither a dropped guard nor another way to write its name changes anything.
+        let other_name = mountpoint.parent().unwrap().join(".").join(mountpoint.file_name().unwrap());
+        let disk = Disk::at(&other_name).unwrap();
+        assert_eq!(disk.spec().to_string(), "iops=1000");
+        disk.unmount().unwrap();
+        assert_nothing_left(Pid::from_raw(found.daemon as i32).unwrap(), &mountpoint, "never");
+        let error = Disk::at(&mountpoint).unwrap_err();
+        assert!(matches!(error, FindError::NotADisk { .. }), "{error}");
+    }
 }
 
 fn await_pid(file: &Path) -> Pid {

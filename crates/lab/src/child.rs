@@ -2,11 +2,14 @@
 
 use crate::limits::LimitError;
 use crate::{Group, name};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Gid, Pid, Signal, Uid, WaitId, WaitIdOptions};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -53,7 +56,11 @@ pub struct Launch {
     command: Command,
     name: String,
     group: Option<Arc<Group>>,
+    user: Option<(Uid, Gid)>,
+    network: Option<Arc<File>>,
+    private_memory: bool,
     input: bool,
+    given_input: Option<OwnedFd>,
     output: bool,
     lines: usize,
 }
@@ -63,7 +70,18 @@ impl Launch {
     /// standard error is kept for the failure's reason.
     pub fn new(command: Command) -> Launch {
         let name = command.get_program().to_string_lossy().into_owned();
-        Launch { command, name, group: None, input: false, output: false, lines: 40 }
+        Launch {
+            command,
+            name,
+            group: None,
+            user: None,
+            network: None,
+            private_memory: false,
+            input: false,
+            given_input: None,
+            output: false,
+            lines: 40,
+        }
     }
 
     /// What to call it in messages.
@@ -79,9 +97,37 @@ impl Launch {
         self
     }
 
+    /// Runs it as this user and group of users, without any other group. Only root may.
+    ///
+    /// Set here and not on the [`Command`]: the limits, the network and the memory above need root's rights,
+    /// so the user changes after them; and a change of user cancels the death signal, so that comes last.
+    pub fn user(mut self, user: u32, group: u32) -> Launch {
+        self.user = Some((Uid::from_raw(user), Gid::from_raw(group)));
+        self
+    }
+
+    /// Runs it in the network namespace behind this open file. Only root may.
+    pub fn network(mut self, namespace: &Arc<File>) -> Launch {
+        self.network = Some(namespace.clone());
+        self
+    }
+
+    /// Gives it shared memory (System V) of its own, which the kernel frees when its last process is gone,
+    /// however they ended. Only root may.
+    pub fn private_memory(mut self) -> Launch {
+        self.private_memory = true;
+        self
+    }
+
     /// Opens pipes to its standard input and output, for a control protocol.
     pub fn pipes(mut self) -> Launch {
         (self.input, self.output) = (true, true);
+        self
+    }
+
+    /// Makes this descriptor its standard input, as one end of a socket.
+    pub fn input_from(mut self, descriptor: OwnedFd) -> Launch {
+        self.given_input = Some(descriptor);
         self
     }
 
@@ -98,13 +144,30 @@ impl Launch {
             self.group.as_ref().map(|group| group.doors()).transpose().map_err(enter)?.unwrap_or_default();
         let oom_before = self.group.as_ref().map_or(0, |group| group.oom_kills().unwrap_or(0));
         let pipe = |wanted: bool| if wanted { Stdio::piped() } else { Stdio::null() };
-        self.command.stdin(pipe(self.input)).stdout(pipe(self.output)).stderr(Stdio::piped());
+        let input = self.given_input.take().map_or_else(|| pipe(self.input), Stdio::from);
+        self.command.stdin(input).stdout(pipe(self.output)).stderr(Stdio::piped());
         let parent = rustix::process::getpid();
-        // Runs in the child between fork and exec, after any change of user: that would cancel the death
-        // signal.
+        let (user, network, private_memory) = (self.user, self.network.take(), self.private_memory);
+        // Runs in the child between fork and exec. The change of user takes away the rights that the lines
+        // before it need, and cancels a death signal set before it.
         let prepare = move || {
             for door in &doors {
                 rustix::io::write(door, b"0")?;
+            }
+            if let Some(namespace) = &network {
+                rustix::thread::move_into_link_name_space(
+                    namespace.as_fd(),
+                    Some(LinkNameSpaceType::Network),
+                )?;
+            }
+            if private_memory {
+                // SAFETY: a new IPC namespace closes no descriptor and touches no memory of ours.
+                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWIPC) }?;
+            }
+            if let Some((user, group)) = user {
+                rustix::thread::set_thread_groups(&[])?;
+                rustix::thread::set_thread_gid(group)?;
+                rustix::thread::set_thread_uid(user)?;
             }
             rustix::process::setsid()?;
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

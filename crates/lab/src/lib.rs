@@ -4,25 +4,37 @@
 //!   place.
 //! * [`Launch`] starts a command inside a group before its first instruction; [`Child`] guards the tree it
 //!   becomes.
+//! * [`recipe`] starts single servers; a [`Node`] is one with limits, a disk and an address of its own, and
+//!   can be broken; a [`Cluster`] is several, joined by a shaped [`network`].
 //! * [`Name`] marks everything made here with its owner, so that [`leftovers`] finds what a killed run left.
 //!
 //! Linux only. `unsafe` appears once, in `child`, for the few system calls between fork and exec.
 
 mod cgroups;
 mod child;
+mod cluster;
+mod cluster_recipe;
 mod group;
 mod leftover;
 mod limits;
 mod mount;
 mod name;
+pub mod network;
+mod node;
+pub mod recipe;
+mod scratch;
 mod usage;
 
 pub use cgroups::{Cgroups, Version};
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
+pub use cluster::{Cluster, ClusterError, ClusterOptions, LinkFault};
+pub use cluster_recipe::{BadRecipe, ClusterRecipe, RECIPES, Replication, Settings, Statements, System};
 pub use group::{Dropped, Group};
 pub use leftover::{Cleaned, Leftover, clean, leftovers};
 pub use limits::{LimitError, Limits};
 pub use mount::{Mount, parse_mountinfo};
 pub use name::Name;
+pub use node::{Node, NodeError, NodeOptions};
 pub use rustix::process::Signal;
+pub use scratch::{Scratch, clean_folders, leftover_folders};
 pub use usage::{CpuTime, MemoryUse};

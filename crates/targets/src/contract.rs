@@ -1,32 +1,36 @@
 //! What every target promises, checked alike on all of them.
 
 use std::collections::BTreeSet;
-use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::Target;
-use tipover_core::workload::Dataset;
+use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
+use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
+use tipover_core::target::{CheckSession, Progress, Session, Target};
+use tipover_core::workload::{Dataset, Lengths};
 
 /// What a target under test can be held to.
 pub struct Expect<'a> {
-    /// Whether it can tell that a record does not exist.
-    pub finds_missing_records: bool,
+    /// Whether it keeps what is written: it finds it again, and can tell that a record does not exist.
+    pub keeps_records: bool,
     /// The classes it executes; empty means all of them.
     pub kinds: &'a [OpKind],
 }
 
+/// What a target that keeps records and a bank executes.
+pub const RECORDS_IN_FULL: &[OpKind] =
+    &[OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::InsertMany, OpKind::Scan, OpKind::Transfer];
+
 const RECORDS: u64 = 600;
+const ALL: Fields = Fields::All;
 
-fn read(kinds: &[OpKind], record: u64) -> Op {
-    if kinds == [OpKind::ReadAt] {
-        Op::ReadAt { offset: record * 4096, length: 4096 }
-    } else {
-        Op::Read { record }
-    }
-}
-
-/// Checks `target`, which must be empty.
+/// Checks `target`, which must be empty and keeps its records in the data set's table.
 pub fn check(target: &dyn Target, expect: &Expect<'_>) {
-    let dataset = Dataset { fields: 1, field_length: 4096, ..Dataset::ycsb(RECORDS) };
-    for kind in [OpKind::Read, OpKind::Insert, OpKind::ReadAt] {
+    let blocks = expect.kinds.contains(&OpKind::ReadAt);
+    let dataset = if blocks {
+        Dataset { fields: 1, field_length: Lengths::Constant(4096), ..Dataset::ycsb(RECORDS) }
+    } else {
+        Dataset { fields: 4, field_length: Lengths::Uniform(1, 90), ..Dataset::ycsb(RECORDS) }
+    };
+    let apart = [OpKind::Verify, OpKind::ReadModifyWrite];
+    for kind in OpKind::ALL.into_iter().filter(|kind| !apart.contains(kind)) {
         let expected = expect.kinds.is_empty() || expect.kinds.contains(&kind);
         assert_eq!(target.accepts(kind), expected, "{kind:?}");
     }
@@ -43,8 +47,12 @@ pub fn check(target: &dyn Target, expect: &Expect<'_>) {
     target.settle().unwrap();
     assert!(target.facts().unwrap().contains_key("system"));
 
-    // Every record is there, for every session, at the same time; opening and closing changes nothing.
     let before = target.sample().unwrap();
+    let read = |record: u64| match blocks {
+        true => Op::ReadAt { offset: record * 4096, length: 4096 },
+        false => Op::Read { record, fields: ALL },
+    };
+    // Every record is there, for every session, at the same time; opening and closing changes nothing.
     for _ in 0..2 {
         std::thread::scope(|scope| {
             for first in 0..4u64 {
@@ -52,25 +60,24 @@ pub fn check(target: &dyn Target, expect: &Expect<'_>) {
                 scope.spawn(move || {
                     let mut session = target.open(dataset).unwrap();
                     for record in (first..RECORDS).step_by(4) {
-                        assert_eq!(
-                            session.execute(&read(expect.kinds, record)),
-                            Outcome::Done,
-                            "record {record}"
-                        );
+                        assert_eq!(session.execute(&read(record)), Outcome::Done, "record {record}");
                     }
                 });
             }
         });
     }
-    if expect.finds_missing_records {
+    if expect.keeps_records {
         let mut session = target.open(&dataset).unwrap();
-        let missing = session.execute(&read(expect.kinds, RECORDS + 7));
+        let missing = session.execute(&read(RECORDS + 7));
         assert_eq!(missing, Outcome::Refused(Failure::NotFound));
-        assert_eq!(
-            session.execute(&read(expect.kinds, 0)),
-            Outcome::Done,
-            "a refusal leaves the session usable"
-        );
+        assert_eq!(session.execute(&read(0)), Outcome::Done, "a refusal leaves the session usable");
+    }
+    if expect.keeps_records && !blocks {
+        keeps_records(target, &dataset, &mut |session, op| session.execute(op), RECORDS);
+        if target.open(&dataset).unwrap().wire().is_some() {
+            keeps_records(target, &dataset, &mut by_wire, RECORDS + 100);
+            abandons(target, &dataset);
+        }
     }
 
     // What it declares is what it samples, and counters do not run backwards.
@@ -82,4 +89,234 @@ pub fn check(target: &dyn Target, expect: &Expect<'_>) {
             assert!(after[&metric.name] >= before[&metric.name], "{} ran backwards", metric.name);
         }
     }
+}
+
+type Execute<'a> = &'a mut dyn FnMut(&mut dyn Session, &Op) -> Outcome;
+
+/// Writes, reads back and scans; `free` is the first of 100 record numbers that do not exist yet.
+fn keeps_records(target: &dyn Target, dataset: &Dataset, execute: Execute<'_>, free: u64) {
+    let mut one = target.open(dataset).unwrap();
+    let mut two = target.open(dataset).unwrap();
+    let (one, two) = (one.as_mut(), two.as_mut());
+    let existing = existing_records(free);
+    // A read brings what was loaded, whole or in part.
+    for record in [0, 1, RECORDS - 1] {
+        for fields in [ALL, Fields::EachByName, Fields::One(2)] {
+            assert_eq!(execute(one, &Op::Read { record, fields }), Outcome::Done);
+            assert_eq!(one.fetched_records(), 1);
+            // An earlier round of this check may have updated these records; 3 and up are fresh.
+            if free == RECORDS {
+                assert_eq!(dataset.verify(one, record, fields, 0), Outcome::Done, "{record} {fields:?}");
+            }
+        }
+    }
+    assert_eq!(execute(one, &Op::Read { record: 0, fields: Fields::One(2) }), Outcome::Done);
+    assert_eq!(one.fetched(1), None, "only field 2 was asked for");
+
+    // An update changes the fields that it names, for everybody, and only in that record.
+    assert_eq!(execute(one, &Op::Update { record: 5, fields: ALL, version: free }), Outcome::Done);
+    let version = free + 1;
+    assert_eq!(execute(one, &Op::Update { record: 5, fields: Fields::One(3), version }), Outcome::Done);
+    assert_eq!(execute(two, &Op::Read { record: 5, fields: ALL }), Outcome::Done);
+    for field in 0..3 {
+        assert_eq!(dataset.verify(two, 5, Fields::One(field), free), Outcome::Done, "field {field}");
+    }
+    assert_eq!(dataset.verify(two, 5, Fields::One(3), version), Outcome::Done);
+    let corrupt = Outcome::Refused(Failure::Corrupt);
+    assert_eq!(dataset.verify(two, 5, Fields::One(3), version + 1), corrupt, "this check can fail");
+    assert_eq!(execute(two, &Op::Read { record: 6, fields: ALL }), Outcome::Done);
+    assert_eq!(dataset.verify(two, 6, ALL, 0), Outcome::Done);
+    let nothing = Op::Update { record: free + 99, fields: ALL, version: 1 };
+    assert_eq!(execute(one, &nothing), Outcome::Refused(Failure::NotFound));
+
+    // What is inserted is there for everybody, and cannot be inserted again.
+    assert_eq!(execute(one, &Op::Insert { record: free }), Outcome::Done);
+    assert_eq!(execute(two, &Op::Read { record: free, fields: ALL }), Outcome::Done);
+    assert_eq!(dataset.verify(two, free, ALL, 0), Outcome::Done);
+    assert_eq!(execute(two, &Op::Insert { record: free }), Outcome::Refused(Failure::Exists));
+    assert_eq!(execute(two, &Op::InsertMany { first: free + 1, count: 20 }), Outcome::Done);
+    for record in free + 1..free + 21 {
+        assert_eq!(execute(one, &Op::Read { record, fields: ALL }), Outcome::Done, "record {record}");
+        assert_eq!(dataset.verify(one, record, ALL, 0), Outcome::Done);
+    }
+    assert_eq!(
+        execute(one, &Op::Read { record: free + 21, fields: ALL }),
+        Outcome::Refused(Failure::NotFound)
+    );
+
+    // A scan brings the records from a key on, in the order of keys.
+    let keys: BTreeSet<Vec<u8>> =
+        existing.chain(free..free + 21).map(|record| key(dataset, record)).collect();
+    for first in [0, 17, RECORDS - 1] {
+        for count in [1, 10, 400, 2 * RECORDS as u32] {
+            for fields in [ALL, Fields::One(1)] {
+                assert_eq!(execute(one, &Op::Scan { first, count, fields }), Outcome::Done);
+                let there = keys.range(key(dataset, first)..).count() as u32;
+                assert_eq!(one.fetched_records(), there.min(count), "{count} from record {first} on");
+            }
+        }
+    }
+    let unsupported = execute(one, &Op::Flush { data_only: false });
+    assert_eq!(unsupported, Outcome::Refused(Failure::Unsupported));
+}
+
+/// The record numbers that exist when `free` is the first free one of this round.
+fn existing_records(free: u64) -> impl Iterator<Item = u64> {
+    let earlier = if free > RECORDS { RECORDS..RECORDS + 21 } else { 0..0 };
+    (0..RECORDS).chain(earlier)
+}
+
+fn key(dataset: &Dataset, record: u64) -> Vec<u8> {
+    let mut key = Vec::new();
+    dataset.key(record, &mut key);
+    key
+}
+
+/// Executes `op` on the session's wire, waiting for its descriptor as an event loop does.
+pub fn by_wire(session: &mut dyn Session, op: &Op) -> Outcome {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let wire = session.wire().expect("this session has a wire");
+    let mut progress = wire.begin(op);
+    loop {
+        let flags = match progress {
+            Progress::Finished(outcome) => return outcome,
+            Progress::Receiving => PollFlags::IN,
+            Progress::Sending => PollFlags::OUT,
+        };
+        let descriptor = wire.descriptor().expect("an operation in flight has a connection");
+        let time = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&descriptor, flags)], Some(&time)).unwrap();
+        assert_eq!(ready, 1, "no answer to {op:?} in ten seconds");
+        progress = wire.advance();
+    }
+}
+
+/// An operation that was given up does not answer the next one.
+fn abandons(target: &dyn Target, dataset: &Dataset) {
+    let mut session = target.open(dataset).unwrap();
+    for _ in 0..3 {
+        let wire = session.wire().expect("this session has a wire");
+        let begun = wire.begin(&Op::Read { record: 8, fields: ALL });
+        assert!(begun != Progress::Finished(Outcome::Done), "a wire does not wait for its answer");
+        wire.abandon();
+        assert_eq!(by_wire(session.as_mut(), &Op::Read { record: 9, fields: ALL }), Outcome::Done);
+        assert_eq!(dataset.verify(session.as_ref(), 9, ALL, 0), Outcome::Done);
+    }
+}
+
+/// Checks what checkers and the bank workload rest on, on a target that has nothing but its own tables.
+pub fn check_ledger_and_bank(target: &dyn Target) {
+    const ACCOUNTS: u64 = 8;
+    let accounts: Vec<(u64, i64)> = (0..ACCOUNTS).map(|account| (account, 100)).collect();
+    let mut checks = target.open_checks().unwrap();
+    // What an earlier check left is gone.
+    for _ in 0..2 {
+        checks.prepare(&accounts).unwrap();
+        assert_eq!(checks.read_ledger().unwrap(), vec![]);
+        let (balances, transfers) = checks.read_bank().unwrap();
+        assert_eq!(sorted(balances), accounts.iter().map(|(a, b)| (*a, Some(*b))).collect::<Vec<_>>());
+        assert_eq!(transfers, vec![]);
+        ledger(checks.as_mut());
+        bank(checks.as_mut());
+    }
+    lists(checks.as_mut());
+    checks.prepare(&accounts).unwrap();
+    concurrent_transfers(target, ACCOUNTS);
+    let (balances, transfers) = checks.read_bank().unwrap();
+    let total: i64 = balances.iter().map(|(_, balance)| balance.unwrap()).sum();
+    assert_eq!(total, 100 * ACCOUNTS as i64, "money neither appears nor vanishes");
+    for (account, balance) in balances {
+        let moved: i64 = transfers
+            .iter()
+            .map(|t| i64::from(t.to == account) * t.amount - i64::from(t.from == account) * t.amount)
+            .sum();
+        assert_eq!(balance, Some(100 + moved), "account {account}");
+    }
+    // The same transfers, as load.
+    let dataset = Dataset::ycsb(1);
+    let mut session = target.open(&dataset).unwrap();
+    let transfer = Op::Transfer { id: 900_000, from: 0, to: 0, amount: 0 };
+    assert_eq!(session.execute(&transfer), Outcome::Done);
+    assert_eq!(session.execute(&transfer), Outcome::Refused(Failure::Exists), "an id is used once");
+}
+
+fn sorted<T: Ord>(mut rows: Vec<T>) -> Vec<T> {
+    rows.sort();
+    rows
+}
+
+fn ledger(checks: &mut dyn CheckSession) {
+    let write = |key, key_sequence| {
+        let payload = Version::of(key, key_sequence).payload;
+        Operation::Write { key, key_sequence, payload }
+    };
+    let read = |key| Operation::Read { key };
+    assert_eq!(checks.execute(&read(3)), (Outcome::Done, Answer::Value(None)));
+    for (key, key_sequence) in [(3, 1), (3, 2), (5, 1), (u64::from(u32::MAX), 1)] {
+        assert_eq!(checks.execute(&write(key, key_sequence)), (Outcome::Done, Answer::Nothing));
+    }
+    assert_eq!(checks.execute(&read(3)), (Outcome::Done, Answer::Value(Some(Version::of(3, 2)))));
+    let found = sorted(checks.read_ledger().unwrap());
+    let last = u64::from(u32::MAX);
+    assert_eq!(found, [(3, Version::of(3, 2)), (5, Version::of(5, 1)), (last, Version::of(last, 1))]);
+}
+
+fn bank(checks: &mut dyn CheckSession) {
+    let transfer = |id, from, to, amount| Operation::Transfer { id, from, to, amount };
+    assert_eq!(checks.execute(&transfer(1, 0, 1, 30)).0, Outcome::Done);
+    assert_eq!(checks.execute(&transfer(1, 0, 1, 30)).0, Outcome::Refused(Failure::Exists));
+    assert_eq!(checks.execute(&transfer(2, 2, 3, 101)).0, Outcome::Refused(Failure::Overdraft));
+    assert_eq!(checks.execute(&transfer(3, 2, 99, 1)).0, Outcome::Refused(Failure::NotFound));
+    assert_eq!(checks.execute(&transfer(4, 99, 2, 1)).0, Outcome::Refused(Failure::NotFound));
+    assert_eq!(checks.execute(&transfer(5, 1, 0, 130)).0, Outcome::Done, "all that is there can be paid");
+    let right = [(0, Some(200)), (1, Some(0)), (2, Some(100)), (3, Some(100))];
+    let (outcome, answer) = checks.execute(&Operation::ReadBalances);
+    let Answer::Balances(balances) = answer else { panic!("{answer:?} are no balances") };
+    assert_eq!((outcome, &sorted(balances.clone())[..4]), (Outcome::Done, &right[..]));
+    let (found, transfers) = checks.read_bank().unwrap();
+    assert_eq!(sorted(found), sorted(balances), "what is refused changes nothing");
+    let ids: Vec<u64> = sorted(transfers.iter().map(|row| row.id).collect());
+    assert_eq!(ids, [1, 5]);
+    assert!(transfers.contains(&TransferRow { id: 1, from: 0, to: 1, amount: 30 }), "{transfers:?}");
+}
+
+/// Transactions over lists, where the target has them.
+fn lists(checks: &mut dyn CheckSession) {
+    let (append, read) = (|key, value| Step::Append { key, value }, |key| Step::Read { key });
+    let mut run = |steps: Vec<Step>| checks.execute(&Operation::Transaction { steps });
+    let (outcome, answer) = run(vec![append(1, 10), append(2, 20), read(1)]);
+    if outcome == Outcome::Refused(Failure::Unsupported) {
+        return;
+    }
+    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(answer, Answer::Lists(vec![None, None, Some(vec![10])]), "a transaction sees its own writes");
+    let (_, answer) = run(vec![append(1, 11), read(1), read(2), read(3)]);
+    let seen = vec![None, Some(vec![10, 11]), Some(vec![20]), Some(vec![])];
+    assert_eq!(answer, Answer::Lists(seen));
+}
+
+fn concurrent_transfers(target: &dyn Target, accounts: u64) {
+    std::thread::scope(|scope| {
+        for client in 0..4u64 {
+            scope.spawn(move || {
+                let mut checks = target.open_checks().unwrap();
+                for n in 0..50u64 {
+                    let (from, to) = ((client + n) % accounts, (3 * client + 5 * n + 1) % accounts);
+                    let operation = Operation::Transfer { id: 1_000 * (client + 1) + n, from, to, amount: 3 };
+                    // A conflict is the target's right; it certainly did nothing and may be tried again.
+                    let begin = std::time::Instant::now();
+                    loop {
+                        match checks.execute(&operation).0 {
+                            Outcome::Refused(Failure::Conflict) if begin.elapsed().as_secs() < 20 => {
+                                // The other one may wait for its flush, or for the processor.
+                                std::thread::sleep(std::time::Duration::from_micros(200));
+                            }
+                            Outcome::Done | Outcome::Refused(Failure::Overdraft) => break,
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tipover_core::metric::{Kind, Metric};
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
 use tipover_core::target::{Facts, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::workload::{Dataset, Lengths};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,8 +47,8 @@ impl Target for FileTarget {
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
         assert_eq!(
-            (dataset.fields, u64::from(dataset.field_length)),
-            (1, PAGE),
+            (dataset.fields, &dataset.field_length),
+            (1, &Lengths::Constant(PAGE as u32)),
             "a record is one page of the file"
         );
         let file = OpenOptions::new()
@@ -62,7 +62,7 @@ impl Target for FileTarget {
         let (mut run, mut page) = (Vec::with_capacity(1 << 20), Vec::new());
         let mut first = records.start;
         for record in records.clone() {
-            dataset.value(record, 0, &mut page);
+            dataset.value(record, 0, 0, &mut page);
             run.extend_from_slice(&page);
             if run.len() == 1 << 20 || record + 1 == records.end {
                 file.write_all_at(&run, first * PAGE).map_err(|e| self.error("writing", e))?;
@@ -108,7 +108,7 @@ struct FileSession<'a> {
 
 impl Session for FileSession<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
-        let Op::ReadAt { offset, length } = *op else { return Outcome::Refused(Failure::Other) };
+        let Op::ReadAt { offset, length } = *op else { return Outcome::Refused(Failure::Unsupported) };
         self.buffer.resize(length as usize, 0);
         match self.file.read_exact_at(&mut self.buffer, offset) {
             Ok(()) => {
@@ -134,14 +134,15 @@ mod tests {
     fn keeps_the_contract() {
         let folder = tempfile::tempdir().unwrap();
         let target = FileTarget::new(folder.path());
-        contract::check(&target, &contract::Expect { finds_missing_records: true, kinds: &[OpKind::ReadAt] });
+        contract::check(&target, &contract::Expect { keeps_records: true, kinds: &[OpKind::ReadAt] });
     }
 
     #[test]
     fn what_was_read_does_not_stay_cached() {
         let folder = tempfile::tempdir().unwrap();
         let target = FileTarget::new(folder.path());
-        let dataset = Dataset { fields: 1, field_length: PAGE as u32, ..Dataset::ycsb(256) };
+        let dataset =
+            Dataset { fields: 1, field_length: Lengths::Constant(PAGE as u32), ..Dataset::ycsb(256) };
         target.load(&dataset, 0..256).unwrap();
         target.settle().unwrap();
         let read = || {

@@ -1,16 +1,32 @@
 //! What Tipover measures: one module per system behind `core::target::Target`, its statistics beside its
 //! driver. No target knows another one.
 
+#[cfg(feature = "connection")]
+mod connection;
 #[cfg(test)]
 mod contract;
 mod file;
+mod guilty;
+#[cfg(feature = "mongodb")]
+mod mongodb;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod null;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod request_path;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 
 pub use file::FileTarget;
+pub use guilty::Guilty;
+#[cfg(feature = "mongodb")]
+pub use mongodb::{MongoDb, Transactor};
+#[cfg(feature = "mysql")]
+pub use mysql::Mysql;
 pub use null::Null;
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
 pub use request_path::RequestPath;
 #[cfg(feature = "wiredtiger")]
 pub use wiredtiger::WiredTiger;
@@ -32,6 +48,20 @@ pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError>
             return Err(TargetError::new(
                 "starting WiredTiger",
                 "this binary was built without it; build with --features wiredtiger",
+            ));
+        }
+        TargetKind::Guilty => Box::new(Guilty::open(spec, folder)?),
+        #[cfg(feature = "postgres")]
+        TargetKind::Postgres => Box::new(Postgres::open(spec)?),
+        #[cfg(feature = "mongodb")]
+        TargetKind::Mongodb => Box::new(MongoDb::open(spec)?),
+        #[cfg(feature = "mysql")]
+        TargetKind::Mysql => Box::new(Mysql::open(spec)?),
+        #[allow(unreachable_patterns, reason = "it is reached when a feature is left out")]
+        kind => {
+            return Err(TargetError::new(
+                "starting the target",
+                format!("{kind:?} is not built into this binary"),
             ));
         }
     })

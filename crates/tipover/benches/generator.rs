@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 use tipover_core::op::Op;
 use tipover_core::workload::distribution::Requests;
-use tipover_core::workload::{Dataset, Workload, Ycsb};
+use tipover_core::workload::{Dataset, Records, Workload, Ycsb};
 
 const RECORDS: u64 = 1_000_000;
 /// What the generator must reach per second of processor time, whatever the machine.
@@ -45,9 +45,9 @@ fn check_keys(peer: Option<&Peer>) -> Result<()> {
     const DRAWS: u64 = 100_000;
     let dataset = Dataset::ycsb(RECORDS);
     for requests in REQUESTS {
-        let workload = Ycsb::reads(&dataset, requests, 1);
-        let ours = hottest((0..DRAWS).map(|n| match workload.op(n) {
-            Op::Read { record } => record,
+        let (workload, records) = (Ycsb::reads(&dataset, requests, 1), Records::new(RECORDS));
+        let ours = hottest((0..DRAWS).map(|n| match workload.op(n, &records) {
+            Op::Read { record, .. } => record,
             other => panic!("{other:?} is not a read"),
         }));
         check_hottest(requests, ours)?;
@@ -74,6 +74,7 @@ fn check_hottest(requests: Requests, share: f64) -> Result<()> {
         Requests::Uniform => share > 0.0 && share < 0.0002,
         // Six standard deviations of 100,000 draws.
         Requests::Zipfian => (share - HOTTEST).abs() < 0.0036,
+        other => unreachable!("{other} is not among those that are compared"),
     };
     ensure!(right, "{} requests give the hottest key a share of {share}", name(requests));
     Ok(())
@@ -212,17 +213,14 @@ impl Spread {
 }
 
 /// The name of a distribution, which both programs share.
-fn name(requests: Requests) -> &'static str {
-    match requests {
-        Requests::Uniform => "uniform",
-        Requests::Zipfian => "zipfian",
-    }
+fn name(requests: Requests) -> String {
+    requests.to_string()
 }
 
 /// Our rates for each of [`REQUESTS`].
 fn ours(threads: usize, time: &str) -> Result<[Rate; 2]> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tipover"));
-    command.args(["self-test", "--json", "--repeats", "1", "--time", time]);
+    command.args(["self-test", "--closed", "--json", "--repeats", "1", "--time", time]);
     let ran = Ran::to_end(command.args(["--threads", &threads.to_string()]))?;
     let results: Vec<serde_json::Value> = serde_json::from_str(&ran.output)?;
     let rate = |requests| -> Result<Rate> {

@@ -8,19 +8,29 @@ use crate::clock::Clock;
 use crate::drive;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tipover_core::experiment::{Spec, WorkloadKind};
-use tipover_core::measure::LatencyText;
+use tipover_core::experiment::{LoadSpec, Spec};
+use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
-use tipover_core::op::Failure;
-use tipover_core::target::{Facts, Target};
+use tipover_core::op::{Fields, Op, Outcome};
+use tipover_core::target::{Facts, Target, TargetError};
 use tipover_core::units::Tick;
-use tipover_core::workload::{Dataset, RandomReads, Workload, Ycsb};
+use tipover_core::workload::{Dataset, Lengths, Records};
 use tipover_targets::RequestPath;
+
+/// A text that is handed on and never shown.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
 
 /// What an agent is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +40,8 @@ pub enum Command {
     Start {
         /// The cell.
         spec: Box<Spec>,
+        /// The address in it with its secrets, which the cell does not carry.
+        address: Option<Secret>,
         /// Where the target keeps its data.
         folder: PathBuf,
         /// Seed of the operations.
@@ -37,20 +49,33 @@ pub enum Command {
         /// Zero of the trial clock, in CLOCK_MONOTONIC nanoseconds.
         origin_ns: u64,
     },
+    /// Look whether the records are there already.
+    Examine,
     /// Write all records, make them durable.
     Load {
         /// Threads that write.
         threads: u32,
     },
-    /// Start the sessions.
-    Run,
-    /// Change how fast sessions go on; only while they run.
+    /// Start the sessions: warming up first, with the load of the cell, or at once with a load of its own.
+    Run {
+        /// The load to begin with at once.
+        load: Option<Box<LoadSpec>>,
+        /// Seed of its arrivals.
+        seed: Option<u64>,
+    },
+    /// Read the target's statistics; only while no sessions run.
+    Sample,
+    /// Go on as a closed loop; only while sessions run, which begin as one at full speed.
     Pace {
-        /// Pause after each operation in nanoseconds; 0 for a closed loop at full speed.
+        /// Pause after each operation in nanoseconds; 0 for full speed.
         think_ns: u64,
         /// Whether the request path is burnt.
         request_path: bool,
     },
+    /// Begin the open loop of the plan; only while sessions run.
+    Offer,
+    /// Send nothing new and wait for what is in flight; only while sessions run.
+    Pause,
     /// Close an interval and report it.
     Cut,
     /// Stop the sessions.
@@ -72,6 +97,8 @@ pub enum Answer {
         /// The generator's own processor time per operation, in nanoseconds.
         generator_cost_ns: f64,
     },
+    /// To `Examine`.
+    Examined(Examined),
     /// While loading.
     Loading {
         /// Records written so far.
@@ -82,10 +109,17 @@ pub enum Answer {
         /// Read back from the target.
         facts: Facts,
     },
-    /// To `Run` and `Pace`.
+    /// To `Run`, `Pace` and `Offer`.
     Running,
+    /// To `Pause`.
+    Paused {
+        /// Operations that were not answered within the time-out either.
+        unanswered: u32,
+    },
     /// To `Cut`.
     Interval(Box<Cut>),
+    /// To `Sample`.
+    Sampled(Sample),
     /// To `Halt` and `Stop`.
     Stopped,
     /// To anything: the target could not do it.
@@ -95,6 +129,43 @@ pub enum Answer {
     },
 }
 
+/// What was found in place of the records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Examined {
+    /// So many records were asked for, the first, the last, and others spread between.
+    pub asked: u32,
+    /// So many of them are there.
+    pub there: u32,
+    /// Of those, the ones with a field of another length than they should have.
+    pub other_shape: u32,
+    /// Whether there is a record after the last.
+    pub beyond: bool,
+    /// Why nothing could be asked: most often because there is no such table yet.
+    pub reason: Option<String>,
+}
+
+impl Examined {
+    /// Whether the records are there; an error when something else is.
+    ///
+    /// # Errors
+    /// A sentence that says what is there and what to do.
+    pub fn loaded(&self, table: &str) -> Result<bool, String> {
+        let found = if self.other_shape > 0 {
+            format!("{} of {} records looked at have fields of another length", self.other_shape, self.asked)
+        } else if self.there > 0 && self.there < self.asked {
+            format!("{} of {} records looked at are missing", self.asked - self.there, self.asked)
+        } else if self.there > 0 && self.beyond {
+            "there are more records than the plan has, as after a run that inserted some".into()
+        } else {
+            return Ok(self.there > 0);
+        };
+        Err(format!(
+            "{table} holds something else than the plan says: {found}. Nothing was changed; empty or drop it, or \
+             name another database in target.address"
+        ))
+    }
+}
+
 /// One interval, as seen by the agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cut {
@@ -102,41 +173,20 @@ pub struct Cut {
     pub begin: Tick,
     /// On the trial clock.
     pub end: Tick,
-    /// Operations done.
-    pub operations: u64,
-    /// Operations refused or unknown.
-    pub failures: BTreeMap<Failure, u64>,
-    /// Latencies of all answered operations.
-    pub latency: LatencyText,
+    /// What became of the operations that ended in it, by class.
+    pub books: BooksText,
+    /// In an open loop, what was to be sent and what was.
+    pub offered: Option<Offered>,
+    /// Operations that were sent and not answered at its end.
+    pub in_flight: u32,
+    /// For how long the oldest of them had been in flight, in nanoseconds.
+    pub oldest_in_flight_ns: u64,
     /// The target's statistics at its end.
     pub target: Sample,
     /// Processor time of this process so far, in nanoseconds.
     pub process_cpu_ns: u64,
     /// Of that, the session threads'.
     pub sessions_cpu_ns: u64,
-}
-
-/// The records that exist and the operations on them, for a cell.
-pub fn load_of(spec: &Spec, seed: u64) -> (Dataset, Box<dyn Workload>) {
-    // The data are the same for all seeds, so that trials of a cell can share them.
-    const DATA_SEED: u64 = 1;
-    match spec.workload.kind {
-        WorkloadKind::YcsbReads => {
-            let dataset = spec.dataset(DATA_SEED);
-            let workload = Ycsb::reads(&dataset, spec.workload.requests, seed);
-            (dataset, Box::new(workload))
-        }
-        WorkloadKind::FileReads => {
-            let w = &spec.workload;
-            let dataset = Dataset {
-                records: w.file_size.0 / 4096,
-                fields: 1,
-                field_length: 4096,
-                ..spec.dataset(DATA_SEED)
-            };
-            (dataset, Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)))
-        }
-    }
 }
 
 /// Obeys commands until its input ends.
@@ -148,51 +198,62 @@ pub fn serve() -> Result<()> {
             Some(line) => Ok(Some(serde_json::from_str(&line?).context("a command that is not one")?)),
         }
     };
-    let Some(Command::Start { spec, folder, seed, origin_ns }) = next()? else {
+    let Some(Command::Start { mut spec, address, folder, seed, origin_ns }) = next()? else {
         bail!("an agent must be started first");
     };
-    let (dataset, workload) = load_of(&spec, seed);
+    if let Some(Secret(address)) = address {
+        spec.target.address = Some(address.parse().map_err(anyhow::Error::msg)?);
+    }
+    let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+    if let Err(error) = spec.attach(&mut read) {
+        return answer(&Answer::Failed { reason: error.to_string() });
+    }
+    let (dataset, workload) = spec.load_of(seed);
     let generator_cost_ns = drive::generator_cost_ns(&dataset, workload.as_ref());
     let target = match tipover_targets::start(&spec, &folder) {
         Ok(target) => RequestPath::new(target, spec.target.request_path_cpu),
         Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
     };
-    let facts = target.facts()?;
+    let facts = match target.facts() {
+        Ok(facts) => facts,
+        Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
+    };
     answer(&Answer::Started { facts, metrics: target.metrics(), generator_cost_ns })?;
     let clock = Clock::at(origin_ns);
+    let records = Records::new(dataset.records);
     while let Some(command) = next()? {
         match command {
+            Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
             Command::Load { threads } => {
                 if let Err(error) = load(&target, &dataset, threads) {
                     return answer(&Answer::Failed { reason: format!("{error:#}") });
                 }
                 answer(&Answer::Loaded { facts: target.facts()? })?;
             }
-            Command::Run => {
-                let sessions = spec.load.sessions;
-                let run = drive::run(&target, &dataset, workload.as_ref(), sessions, clock, |sessions| {
-                    prefer_this_thread();
-                    answer(&Answer::Running)?;
-                    loop {
-                        match next()? {
-                            Some(Command::Cut) => answer(&cut(sessions, &target, &clock)?)?,
-                            Some(Command::Pace { think_ns, request_path }) => {
-                                sessions.think(Duration::from_nanos(think_ns));
-                                target.burn(request_path);
-                                answer(&Answer::Running)?;
-                            }
-                            Some(Command::Halt) => return Ok(true),
-                            None => return Ok(false),
-                            Some(other) => bail!("{other:?} cannot be done while sessions run"),
-                        }
-                    }
-                });
-                match run {
+            Command::Run { load, seed: arrivals } => {
+                let plan = drive::Plan::closed(&target, &dataset, workload.as_ref(), &records, 1, clock);
+                let plan = match &load {
+                    // Other operations than those of the loads before, so that no cache knows them.
+                    Some(load) => drive::Plan {
+                        first: arrivals.unwrap_or(0) << 32,
+                        ..plan.with(load, seed ^ arrivals.unwrap_or(0))
+                    },
+                    None => drive::Plan { warms_up: true, ..plan.with(&spec.load, seed) },
+                };
+                if load.is_some() {
+                    target.burn(true);
+                }
+                match run(&plan, &target, &clock, &mut next) {
                     Ok(Ok(true)) => answer(&Answer::Stopped)?,
                     Ok(Ok(false)) => return Ok(()),
                     Ok(Err(error)) => return Err(error),
                     Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
                 }
+            }
+            Command::Sample => {
+                let begin = clock.now();
+                let values = target.sample()?;
+                answer(&Answer::Sampled(Sample { begin, end: clock.now(), values }))?;
             }
             Command::Stop => {
                 drop(target);
@@ -204,6 +265,83 @@ pub fn serve() -> Result<()> {
     Ok(())
 }
 
+/// Reads some of the records.
+fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
+    const ASKED: u32 = 64;
+    let mut found = Examined { asked: 0, there: 0, other_shape: 0, beyond: false, reason: None };
+    let mut session = match target.open(dataset) {
+        Ok(session) => session,
+        Err(error) => {
+            found.reason = Some(error.to_string());
+            return found;
+        }
+    };
+    let mut read = |record| {
+        let outcome = session.execute(&Op::Read { record, fields: Fields::All });
+        let length = session.fetched(0).map(<[u8]>::len);
+        (outcome == Outcome::Done, length)
+    };
+    let constant = match dataset.field_length {
+        Lengths::Constant(length) => Some(length as usize),
+        _ => None,
+    };
+    let last = dataset.records.saturating_sub(1);
+    let asked = u64::from(ASKED).min(dataset.records);
+    for n in 0..asked {
+        let (there, length) = read((u128::from(last) * u128::from(n) / u128::from(asked.max(2) - 1)) as u64);
+        found.asked += 1;
+        found.there += u32::from(there);
+        let differs = length.zip(constant).is_some_and(|(length, right)| length != right);
+        found.other_shape += u32::from(there && differs);
+    }
+    found.beyond = read(dataset.records).0;
+    found
+}
+
+/// Runs sessions and obeys until they are to halt: true, or the input ends: false.
+fn run(
+    plan: &drive::Plan<'_>,
+    target: &RequestPath,
+    clock: &Clock,
+    next: &mut dyn FnMut() -> Result<Option<Command>>,
+) -> Result<Result<bool>, TargetError> {
+    drive::run(plan, |sessions| {
+        prefer_this_thread();
+        answer(&Answer::Running)?;
+        loop {
+            match next()? {
+                Some(Command::Cut) => match cut(sessions, target, clock) {
+                    Ok(interval) => answer(&interval)?,
+                    Err(error) => {
+                        // A server that is gone tells no statistics either.
+                        answer(&Answer::Failed { reason: format!("{error:#}") })?;
+                        return Ok(false);
+                    }
+                },
+                Some(Command::Pace { think_ns, request_path }) => {
+                    sessions.close(Duration::from_nanos(think_ns));
+                    target.burn(request_path);
+                    answer(&Answer::Running)?;
+                }
+                Some(Command::Offer) => {
+                    target.burn(true);
+                    sessions.offer();
+                    answer(&Answer::Running)?;
+                }
+                Some(Command::Pause) => {
+                    answer(&Answer::Paused { unanswered: sessions.pause() })?;
+                }
+                Some(Command::Halt) => {
+                    sessions.drain();
+                    return Ok(true);
+                }
+                None => return Ok(false),
+                Some(other) => bail!("{other:?} cannot be done while sessions run"),
+            }
+        }
+    })
+}
+
 fn answer(answer: &Answer) -> Result<()> {
     let mut line = serde_json::to_string(answer)?;
     line.push('\n');
@@ -213,16 +351,17 @@ fn answer(answer: &Answer) -> Result<()> {
     Ok(())
 }
 
-fn cut(sessions: &drive::Sessions, target: &dyn Target, clock: &Clock) -> Result<Answer> {
+fn cut(sessions: &drive::Sessions<'_>, target: &dyn Target, clock: &Clock) -> Result<Answer> {
     let tally = sessions.cut();
     let begin = clock.now();
     let values = target.sample()?;
     Ok(Answer::Interval(Box::new(Cut {
         begin: tally.begin,
         end: tally.end,
-        operations: tally.operations,
-        failures: tally.failures,
-        latency: tally.latencies.to_text(),
+        books: tally.books.to_text(),
+        offered: tally.offered,
+        in_flight: tally.in_flight,
+        oldest_in_flight_ns: tally.oldest_in_flight.as_nanos() as u64,
         target: Sample { begin, end: clock.now(), values },
         process_cpu_ns: process_cpu_ns(),
         sessions_cpu_ns: tally.sessions_cpu_ns,

@@ -11,6 +11,7 @@ mod runner;
 mod store;
 mod study;
 mod trial;
+mod ycsb;
 
 use clap::{Parser, Subcommand};
 use command::{BadInput, Ending};
@@ -24,6 +25,10 @@ use trial::{Interrupt, Interrupted};
 const AGENT_VERB: &str = "agent-child";
 /// Starts a shaped disk's daemon; hidden likewise.
 const DISK_DAEMON_VERB: &str = "disk-daemon";
+/// Starts a shaped network's daemon; hidden likewise.
+const NETWORK_DAEMON_VERB: &str = "network-daemon";
+/// Holds a laboratory that `tipover lab up` started; hidden likewise.
+const LAB_KEEPER_VERB: &str = "lab-keeper";
 
 /// Measure how a database depends on its working set, caches and disk
 ///
@@ -48,6 +53,7 @@ struct Cli {
 enum Verb {
     Doctor(command::doctor::Doctor),
     Run(command::run::Run),
+    Find(command::find::Find),
     /// List experiments and results
     ///
     /// The experiments that come with tipover, each with its scales and the question that it answers, and
@@ -56,7 +62,12 @@ enum Verb {
     Show(command::report::Show),
     Report(command::report::Report),
     Audit(command::audit::AuditCommand),
+    Compare(command::compare::Compare),
+    Disk(command::disk::DiskCommand),
+    Lab(command::lab::Lab),
+    Explain(command::explain::Explain),
     SelfTest(command::self_test::SelfTest),
+    Ycsb(command::ycsb::YcsbCommand),
     /// Write a report with invented numbers, to look at
     #[command(hide = true)]
     SampleReport {
@@ -69,6 +80,10 @@ fn main() -> ExitCode {
     // Before anything else: the daemon must be single-threaded when it starts and must not parse or print.
     match std::env::args_os().nth(1) {
         Some(verb) if verb == DISK_DAEMON_VERB => return tipover_disk::serve(),
+        Some(verb) if verb == NETWORK_DAEMON_VERB => return tipover_lab::network::serve(),
+        Some(verb) if verb == LAB_KEEPER_VERB => {
+            return ended(command::lab::keep().map(|()| Ending::Held));
+        }
         Some(verb) if verb == AGENT_VERB => return ended(agent::serve().map(|()| Ending::Held)),
         _ => {}
     }
@@ -80,11 +95,17 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
     match &cli.verb {
         Verb::Doctor(doctor) => doctor.execute(&cli.results, cli.json),
         Verb::Run(run) => run.execute(&cli.results, cli.json, interrupt),
+        Verb::Find(find) => find.execute(&cli.results, cli.json, interrupt),
         Verb::List => command::list::execute(&cli.results, cli.json),
         Verb::Show(show) => show.execute(&cli.results, cli.json),
         Verb::Report(report) => report.execute(&cli.results, cli.json),
         Verb::Audit(audit) => audit.execute(cli.json),
+        Verb::Compare(compare) => compare.execute(cli.json),
+        Verb::Disk(disk) => disk.execute(cli.json),
+        Verb::Lab(lab) => lab.execute(cli.json),
+        Verb::Explain(explain) => explain.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
+        Verb::Ycsb(ycsb) => ycsb.execute(interrupt),
         Verb::SampleReport { output } => {
             std::fs::write(output, report::html(&report::sample()))?;
             Ok(Ending::Held)

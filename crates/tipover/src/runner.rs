@@ -9,8 +9,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Experiment, Filesystem, Trial};
+use tipover_core::experiment::{
+    BackingKind, Cell, DiskMode, DiskSpec, Experiment, Filesystem, SearchSpec, Trial, interventions,
+};
 use tipover_core::record::{Record, Verdict};
+use tipover_core::search::limit::Limit;
+use tipover_core::search::{SearchRecord, Searched};
 use tipover_core::units::{Bytes, span};
 
 /// What became of a run.
@@ -55,8 +59,8 @@ pub fn needs(experiment: &Experiment) -> Needs {
         memory: Bytes(0),
         disk: Bytes::mib(200),
         cores: 2,
-        shaped_disk: Some(Severity::CannotRun),
-        block_mode: Some(Severity::Degrades),
+        shaped_disk: None,
+        block_mode: None,
         memory_limit: None,
         filesystems: vec![],
     };
@@ -64,6 +68,11 @@ pub fn needs(experiment: &Experiment) -> Needs {
     let mut group = 0;
     for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
         let spec = &cell.spec;
+        if spec.disk.mode == DiskMode::None {
+            continue;
+        }
+        needs.shaped_disk = Some(Severity::CannotRun);
+        needs.block_mode.get_or_insert(Severity::Degrades);
         data.insert(trial::data_key(spec), (spec.data_bytes(), spec.disk.backing));
         group = group.max(spec.machine.memory.unwrap_or_default().0);
         if spec.machine.memory.is_some() {
@@ -94,7 +103,8 @@ pub fn needs(experiment: &Experiment) -> Needs {
 /// plan, but data sets stay on the disk until it is unmounted.
 pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
-    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+    let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+    for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None) {
         let disk = DiskSpec { shape: String::new(), ..cell.spec.disk.clone() };
         let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
         match disks.iter_mut().find(|(known, _)| *known == disk) {
@@ -171,6 +181,116 @@ pub fn run(
         missing.extend(others);
     }
     Ok(tally)
+}
+
+/// Searches the tipping points of all cells, and in each what limits it. Goes on where an earlier search
+/// stopped.
+pub fn find(
+    experiment: &Experiment,
+    search: &SearchSpec,
+    store: &Store,
+    work: &Path,
+    command: &str,
+    interrupt: &Interrupt,
+) -> Result<()> {
+    let missed = missed_requirements(experiment, work);
+    let cells: Vec<&Cell> = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).collect();
+    let progress = Progress::new(cells.len(), 0);
+    missed.iter().for_each(|requirement| progress.say(requirement));
+    let context = Surroundings {
+        experiment: &experiment.name,
+        seed: experiment.seed,
+        command,
+        work,
+        missed: &missed,
+        report: &progress,
+        interrupt,
+    };
+    let goals = search.goals(experiment.seed)?;
+    let mut site = Site::new(work);
+    for cell in cells {
+        let trial = Trial { cell, repeat: 0 };
+        progress.begin(std::slice::from_ref(&trial));
+        let known = store.search(cell)?;
+        // Other promises or another range make another search.
+        let mut record = known
+            .filter(|r| r.promises == search.promises && r.planned().is_some_and(|s| s.goals == goals))
+            .unwrap_or_else(|| trial::planned(cell, &search.promises, goals.clone(), &context));
+        let mut keep = |record: &SearchRecord| store.keep_search(cell, record);
+        let unfinished = |record: &SearchRecord, place: usize| record.searches[place].answer().is_none();
+        if unfinished(&record, 0) {
+            trial::search(&mut site, cell, &cell.spec, 0, &mut record, &context, &mut keep)?;
+        }
+        if search.interventions && record.failed.is_none() {
+            intervene(&mut site, cell, search, &mut record, &context, &mut keep)?;
+        }
+        let said =
+            record.planned().and_then(|s| s.answer()).and_then(|a| Some(a.capacities.first()?.sentence()));
+        progress.end(&trial, &said.or(record.failed).unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Changes one thing after the other that may be the limit, and searches again, until one is found that is.
+fn intervene(
+    site: &mut Site,
+    cell: &Cell,
+    search: &SearchSpec,
+    record: &mut SearchRecord,
+    context: &Surroundings<'_>,
+    keep: &mut dyn FnMut(&SearchRecord) -> Result<()>,
+) -> Result<()> {
+    let Some(planned) = record.planned() else { return Ok(()) };
+    let estimate = planned.answer().and_then(|a| a.capacities.first().and_then(|c| c.low.zip(c.high)));
+    // Without both ends there is nothing that could move.
+    let Some((low, high)) = estimate else { return Ok(()) };
+    let mut goals = planned.goals.clone();
+    goals.slos.truncate(1);
+    let promises = record.promises.clone();
+    goals.guess = Some(f64::midpoint(low, high));
+    goals.confirmations = goals.confirmations.min(2);
+    goals.sweeps = false;
+    for (intervention, spec) in interventions(&cell.spec, search.scale) {
+        if record.limits().iter().any(|(_, judgement)| judgement.limit == Limit::LimitedBy) {
+            break;
+        }
+        let place = match record.searches.iter().position(|s| s.changed == Some(intervention.resource)) {
+            Some(place) => place,
+            None => {
+                let goals = goals.clone();
+                record.searches.push(Searched {
+                    changed: Some(intervention.resource),
+                    goals,
+                    trials: vec![],
+                });
+                record.searches.len() - 1
+            }
+        };
+        if record.searches[place].answer().is_none() {
+            context.report.note(&format!("testing the limit: {}", intervention.change));
+            // Only the first promise is searched again.
+            record.promises.truncate(1);
+            let searched = trial::search(site, cell, &spec, place, record, context, |record| {
+                keep(&SearchRecord { promises: promises.clone(), ..record.clone() })
+            });
+            record.promises.clone_from(&promises);
+            searched?;
+            keep(record)?;
+            if record.failed.is_some() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Requirements that this machine misses, as sentences.
+fn missed_requirements(experiment: &Experiment, work: &Path) -> Vec<String> {
+    machine::check(&machine::Facts::read(work), &needs(experiment))
+        .iter()
+        .filter(|r| !r.met)
+        .map(|r| format!("{}: should be {}, is {}. {} {}", r.id, r.wanted, r.found, r.why, r.next))
+        .collect()
 }
 
 fn describe(trial: &Trial<'_>) -> String {

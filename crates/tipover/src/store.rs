@@ -18,9 +18,11 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tipover_core::experiment::{Experiment, Trial};
-use tipover_core::measure::Latencies;
-use tipover_core::record::{FORMAT, Interval, Record, Verdict};
+use tipover_core::experiment::{Cell, Experiment, Trial, redact};
+use tipover_core::measure::{Books, Histogram};
+use tipover_core::op::OpKind;
+use tipover_core::record::{self, Interval, Record, Verdict};
+use tipover_core::search::SearchRecord;
 
 /// The results of one experiment.
 #[derive(Debug, Clone)]
@@ -48,6 +50,9 @@ impl Store {
     pub fn open(results: &Path, experiment: &Experiment, plan: &str, replace_plan: bool) -> Result<Store> {
         let folder = results.join(&experiment.name);
         let path = folder.join("plan.toml");
+        // What is kept has no password in it.
+        let plan = redact(plan);
+        let plan = plan.as_str();
         match fs::read_to_string(&path) {
             Ok(present) if present == plan => {}
             Ok(present) if !replace_plan => {
@@ -141,11 +146,8 @@ impl Store {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e).with_context(|| format!("reading {}", path.display())),
         };
-        let record: Record =
-            serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
-        if record.format != FORMAT {
-            bail!("{} has format {}, this program reads {FORMAT}", path.display(), record.format);
-        }
+        let record =
+            record::read(&text).map_err(anyhow::Error::msg).with_context(|| path.display().to_string())?;
         Ok(Some(record))
     }
 
@@ -205,8 +207,51 @@ impl Store {
     }
 }
 
-/// HdrHistogram's interval log: one line per interval, tagged with phase; times in seconds, values in
-/// nanoseconds written with a unit of microseconds as its viewers expect for their axis.
+/// Searches: `results/<experiment>/<cell>/search.json`.
+impl Store {
+    fn search_path(&self, cell: &Cell) -> PathBuf {
+        self.folder.join(cell.id()).join("search.json")
+    }
+
+    /// The search of a cell, if one was begun.
+    pub fn search(&self, cell: &Cell) -> Result<Option<SearchRecord>> {
+        let path = self.search_path(cell);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(
+                serde_json::from_str(&text).with_context(|| format!("{} is no search", path.display()))?,
+            )),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+
+    /// The searches of all cells of `experiment` that were begun, in the order of its cells.
+    pub fn searches(&self, experiment: &Experiment) -> Result<Vec<SearchRecord>> {
+        let mut found = Vec::new();
+        for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+            found.extend(self.search(cell)?);
+        }
+        Ok(found)
+    }
+
+    /// Keeps a search as far as it has come, in place of what was kept before.
+    pub fn keep_search(&self, cell: &Cell, record: &SearchRecord) -> Result<()> {
+        let path = self.search_path(cell);
+        let folder = path.parent().expect("a search lies in its cell's folder");
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        let staged = folder.join(".staged-search.json");
+        write_file(&staged, |file| {
+            serde_json::to_writer_pretty(&mut *file, record)?;
+            Ok(file.write_all(b"\n")?)
+        })?;
+        fs::rename(&staged, &path).with_context(|| format!("renaming into {}", path.display()))?;
+        sync_folder(folder)
+    }
+}
+
+/// HdrHistogram's interval log: for each interval and class of operations a line, tagged `measure.READ`, and
+/// one for those that failed, `measure.READ-FAILED`. Times in seconds; values in nanoseconds, the maximum
+/// divided to milliseconds as viewers expect for their axis.
 fn write_log(file: &mut BufWriter<File>, record: &Record, series: &[Interval]) -> Result<()> {
     let start = std::time::UNIX_EPOCH + Duration::from_secs(record.provenance.started_unix_s);
     let mut serializer = V2DeflateSerializer::new();
@@ -217,17 +262,27 @@ fn write_log(file: &mut BufWriter<File>, record: &Record, series: &[Interval]) -
         .with_max_value_divisor(1e6)
         .begin_log_with(file, &mut serializer)?;
     for interval in series {
-        let latencies = Latencies::from_text(&interval.latency).map_err(anyhow::Error::msg)?;
-        let tag = Tag::new(&interval.phase).context("a phase's name is a valid tag")?;
-        log.write_histogram(
-            latencies.residence(),
-            Duration::from_nanos(interval.begin.0),
-            interval.end.since(interval.begin),
-            Some(tag),
-        )
-        .map_err(|e| anyhow::anyhow!("writing an interval: {e:?}"))?;
+        let (begin, length) = (Duration::from_nanos(interval.begin.0), interval.end.since(interval.begin));
+        let books = Books::from_text(&interval.books).map_err(anyhow::Error::msg)?;
+        for (tag, histogram) in
+            books.kinds().into_iter().flat_map(|kind| tagged(&interval.phase, kind, &books))
+        {
+            let tag = Tag::new(&tag).context("a phase's and a class's name are a valid tag")?;
+            log.write_histogram(&histogram, begin, length, Some(tag))
+                .map_err(|e| anyhow::anyhow!("writing an interval: {e:?}"))?;
+        }
     }
     Ok(())
+}
+
+/// What is logged of a class: residence of what was done, and of what failed.
+fn tagged(phase: &str, kind: OpKind, books: &Books) -> Vec<(String, Histogram)> {
+    let Some(book) = books.of(kind) else { return vec![] };
+    let name = kind.name();
+    let done = (book.done() > 0).then(|| (format!("{phase}.{name}"), book.latencies().residence().clone()));
+    let failed = book.failed_latencies();
+    let failed = failed.map(|failed| (format!("{phase}.{name}-FAILED"), failed.residence().clone()));
+    done.into_iter().chain(failed).collect()
 }
 
 fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {

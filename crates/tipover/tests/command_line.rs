@@ -9,7 +9,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 8] = ["", "doctor", "run", "list", "show", "report", "self-test", "audit"];
+const VERBS: [&str; 14] = [
+    "",
+    "doctor",
+    "run",
+    "find",
+    "list",
+    "show",
+    "report",
+    "self-test",
+    "ycsb",
+    "audit",
+    "compare",
+    "disk",
+    "lab",
+    "explain",
+];
+/// What can be done with a disk.
+const DISK_VERBS: [&str; 10] =
+    ["mount", "umount", "list", "set", "stats", "trace", "fault", "power-cut", "power-on", "profiles"];
 
 fn words<'a>(verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     std::iter::once(verb).filter(|v| !v.is_empty()).chain(more.iter().copied()).collect()
@@ -46,6 +64,19 @@ fn help_is_as_it_was_agreed() {
     assert_eq!(place.content(), Vec::<PathBuf>::new(), "help creates nothing");
 }
 
+#[test]
+fn help_about_disks_is_as_it_was_agreed() {
+    let place = Place::new();
+    let all = place.run(&["disk", "-h"]).with_code(&[0]).stdout;
+    for verb in DISK_VERBS {
+        assert!(all.lines().any(|l| l.trim_start().starts_with(&format!("{verb} "))), "{verb} is not listed");
+        let help = place.run(&["disk", verb, "--help"]).with_code(&[0]);
+        assert_golden(&format!("disk-{verb}-long.txt"), &help.stdout);
+    }
+    let help = place.run(&["disk", "fault", "add", "--help"]).with_code(&[0]);
+    assert_golden("disk-fault-add-long.txt", &help.stdout);
+}
+
 /// DESIGN.md: `-h` is a line, `--help` a paragraph. What a verb does must fit into the list of verbs.
 #[test]
 fn short_help_is_shorter_and_every_verb_says_what_it_does() {
@@ -59,7 +90,7 @@ fn short_help_is_shorter_and_every_verb_says_what_it_does() {
         let [short, long] = ["-h", "--help"].map(|flag| place.run(&[verb, flag]).with_code(&[0]).stdout);
         assert!(short.len() < long.len(), "{verb}");
     }
-    for hidden in ["agent-child", "disk-daemon", "sample-report"] {
+    for hidden in ["agent-child", "disk-daemon", "network-daemon", "lab-keeper", "sample-report"] {
         assert!(!all.contains(hidden), "{hidden} is nobody's business");
     }
 }
@@ -112,6 +143,23 @@ const MISTAKES: &[Mistake] = &[
     Mistake { typed: &["--repeats", "few"], answered: &["'few'", "--repeats"] },
     Mistake { typed: &["run", "nowhere.toml"], answered: &["nowhere.toml: No such file"] },
     Mistake { typed: &["run", "."], answered: &[".: Is a directory"] },
+    Mistake { typed: &["disk", "mount", "here"], answered: &["which disk?", "--profile", "--spec"] },
+    Mistake { typed: &["disk", "mount", "here", "--profile", "gp4"], answered: &["\"gp4\"", "\"gp3\""] },
+    Mistake { typed: &["disk", "mount", "here", "--spec", "latncy=7ms"], answered: &["\"latency\""] },
+    Mistake { typed: &["disk", "mount", "here", "--spec", "latency=7"], answered: &["\"7 ms\""] },
+    Mistake {
+        typed: &["disk", "mount", "here", "--profile", "gp3", "--owner", "no-such-user"],
+        answered: &["no such user"],
+    },
+    Mistake {
+        typed: &["disk", "mount", "here", "--profile", "gp3", "--backing", "nowhere"],
+        answered: &["--backing nowhere", "memory"],
+    },
+    Mistake { typed: &["disk", "stats", "nowhere"], answered: &["no shaped disk is mounted at", "nowhere"] },
+    Mistake { typed: &["disk", "umount", "nowhere"], answered: &["no shaped disk is mounted at"] },
+    Mistake { typed: &["disk", "fault", "add", "nowhere", "eios"], answered: &["\"eios\"", "\"eio\""] },
+    Mistake { typed: &["disk", "power-cut", "nowhere", "--how", "torn=3B"], answered: &["torn=512B"] },
+    Mistake { typed: &["disk", "trace", "show", "nowhere"], answered: &["nowhere cannot be read"] },
     Mistake {
         typed: &["show", "working-set"],
         answered: &["no results in results", "`tipover run working-set`"],
@@ -276,17 +324,140 @@ fn self_test_measures_the_generator() {
     let quick = ["self-test", "--json", "--time", "50 ms", "--repeats", "1", "--threads", "1"];
     let json = json(&place.run(&quick));
     let rows = json.as_array().expect("a list");
-    let requests: Vec<_> = rows.iter().map(|row| row["requests"].as_str().unwrap_or_default()).collect();
+    let (open, closed): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["loop"] == "open");
+    let requests: Vec<_> = closed.iter().map(|row| row["requests"].as_str().unwrap_or_default()).collect();
     assert_eq!(requests, ["uniform", "zipfian"]);
-    for row in rows {
+    assert!(!open.is_empty());
+    for row in open {
+        assert!(row["offered_ops_per_s"].as_f64().is_some_and(|n| n > 0.0), "{row}");
+        assert!(row["lateness_ns_p99"].as_u64() >= row["lateness_ns_p50"].as_u64(), "{row}");
+    }
+    for row in closed {
         assert_eq!(row["threads"], 1);
         // Whatever the machine: a generator that cannot do this is broken, not slow.
         assert!(row["throughput_ops_per_core_s"].as_f64().is_some_and(|n| n > 100_000.0), "{row}");
     }
 }
 
+#[test]
+fn every_term_is_explained_and_a_slip_is_answered_with_the_nearest() {
+    let place = Place::new();
+    let all = place.run(&["explain"]).with_code(&[0]).stdout;
+    assert!(all.contains("coordinated omission") && all.contains("Figures and their doubt"), "{all}");
+    assert!(all.lines().all(|line| line.chars().count() <= 100), "{all}");
+    let little = place.run(&["explain", "little's", "LAW"]).with_code(&[0]).stdout;
+    assert!(little.contains("formula: N = X × R") && little.contains("see: residual"), "{little}");
+    assert_refused(&place, &["explain", "residense"], &["`residense`", "did you mean `residence`"]);
+    assert_refused(&place, &["explain", "zipfian", "--keys", "7"], &["--keys: 7 keys", "10,000,000"]);
+    assert_refused(&place, &["explain", "zipfian", "--theta", "nan"], &["--theta NaN"]);
+
+    let zipfian = place.run(&["explain", "zipfian", "--keys", "1000"]).with_code(&[0]).stdout;
+    assert!(zipfian.contains("over 1000 keys") && zipfian.contains("12.9 %"), "{zipfian}");
+    let answer = json(&place.run(&["explain", "zipfian", "--keys", "1000", "--json"]));
+    let row = &answer["shares"][2];
+    assert_eq!(
+        (answer["term"].as_str(), row["distribution"].as_str()),
+        (Some("zipfian"), Some("zipfian, true"))
+    );
+    assert!(row["hottest"].as_f64().is_some_and(|share| (share - 0.129).abs() < 0.001), "{row}");
+    assert!(json(&place.run(&["explain", "knee", "--json"])).get("shares").is_none());
+    assert_eq!(place.content(), Vec::<PathBuf>::new(), "explaining creates nothing");
+}
+
+/// The page and the command are made of the same words; UPDATE_GOLDEN=1 rewrites the page.
+#[test]
+fn the_glossary_says_what_explain_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/glossary.md");
+    let text = tipover_core::explain::glossary();
+    if std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1") {
+        fs::write(&path, &text).expect("the source tree can be written");
+    }
+    let page = fs::read_to_string(&path).unwrap();
+    assert!(
+        page == text,
+        "docs/glossary.md differs from crates/core/src/explain/terms.toml; UPDATE_GOLDEN=1 rewrites it"
+    );
+}
+
 #[track_caller]
 fn json(ended: &Ended) -> serde_json::Value {
     assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
     serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.stdout))
+}
+
+/// The page that an expert wants to read, word for word: a law, a tolerance or a sentence that changes is
+/// seen.
+#[test]
+fn the_audit_of_the_published_studies_is_as_it_was_agreed() {
+    let place = Place::new();
+    copy_published(&place);
+    let audit = place.run(&["audit", "published"]).with_code(&[1]);
+    let page: String =
+        audit.stdout.lines().filter(|l| !l.starts_with("  commit ")).map(|l| format!("{l}\n")).collect();
+    assert_golden("audit-published.txt", &page);
+    assert_eq!(audit.stderr, "");
+    // Alone, the studies whose numbers agree with each other are acquitted.
+    let sound = place.run(&["audit", "published/large-values.json"]).with_code(&[0]);
+    assert!(sound.stdout.contains("nothing broken") || sound.stdout.contains("0 broken"), "{}", sound.stdout);
+}
+
+fn copy_published(place: &Place) {
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../published");
+    for entry in fs::read_dir(published).expect("published studies") {
+        let path = entry.expect("a file").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        place.write(&format!("published/{name}"), &fs::read_to_string(&path).expect("a text"));
+    }
+}
+
+#[test]
+fn an_audit_says_what_it_cannot_read_and_what_it_leaves_out() {
+    let place = Place::new();
+    place.write("mixed/lonely.csv", "a,b\n1,2\n");
+    place.write("mixed/notes.md", "nothing to see\n");
+    place.write(
+        "mixed/ycsb.txt",
+        "[OVERALL], RunTime(ms), 1000\n[OVERALL], Throughput(ops/sec), 10.0\n[READ], Operations, 10\n",
+    );
+    let mixed = place.run(&["audit", "mixed"]).with_code(&[0]);
+    assert!(mixed.stdout.contains("lonely.csv") && mixed.stdout.contains("mapping.toml"), "{}", mixed.stdout);
+    assert!(!mixed.stdout.contains("notes.md"), "{}", mixed.stdout);
+    let alone = place.run(&["audit", "mixed/lonely.csv"]).with_code(&[2]);
+    assert!(alone.stderr.contains("mapping.toml"), "{}", alone.stderr);
+    let missing = place.run(&["audit", "nowhere"]).with_code(&[2]);
+    assert!(missing.stderr.contains("no such file or folder"), "{}", missing.stderr);
+    let json = json(&place.run(&["audit", "mixed", "--json"]));
+    assert_eq!(json["left_out"].as_array().map(Vec::len), Some(1), "{json}");
+}
+
+/// Three files of one program on either side, the second side slower by a third.
+#[test]
+fn compare_tells_a_slower_side_from_the_same_side_again() {
+    let place = Place::new();
+    for (side, level) in [("a", 1000.0), ("again", 1002.0), ("b", 700.0)] {
+        for trial in 0..8 {
+            let throughput = level * (1.0 + 0.004 * f64::from(trial % 4));
+            let text = format!(
+                "[OVERALL], RunTime(ms), 10000\n[OVERALL], Throughput(ops/sec), {throughput}\n[READ], Operations, 10000\n\
+                 [READ], AverageLatency(us), {}\n",
+                8e6 / throughput
+            );
+            place.write(&format!("{side}/{trial}.txt"), &text);
+        }
+    }
+    let same = place.run(&["compare", "a", "again"]).with_code(&[0]);
+    assert!(same.stdout.contains("No difference in"), "{}", same.stdout);
+    let slower = place.run(&["compare", "a", "b", "--again", "again"]).with_code(&[1]);
+    assert!(
+        slower.stdout.contains("worse") && slower.stdout.contains("b is lower than a"),
+        "{}",
+        slower.stdout
+    );
+    place.run(&["compare", "b", "a"]).with_code(&[0]);
+    let one = place.run(&["compare", "a"]).with_code(&[2]);
+    assert!(one.stderr.contains("give two"), "{}", one.stderr);
+    let nothing = place.run(&["compare", "a", "nowhere"]).with_code(&[2]);
+    assert!(nothing.stderr.contains("no such file or folder"), "{}", nothing.stderr);
+    let history = place.run(&["compare", "--history", "a", "again", "b"]).with_code(&[0]);
+    assert!(history.stdout.contains("lower from b on"), "{}", history.stdout);
 }

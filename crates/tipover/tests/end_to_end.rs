@@ -13,7 +13,7 @@ use program::{Ended, Place, alone, can_mount, skipped};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tipover_core::measure::{Budget, Latencies};
+use tipover_core::measure::Budget;
 use tipover_core::record::Verdict;
 
 const AGENT: &str = "agent-child";
@@ -148,10 +148,10 @@ fn assert_files_agree(trial: &Kept) {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
     let place = trial.folder.display();
     let measured = trial.record.measured.as_ref().expect("measured");
-    let latencies = Latencies::from_text(&measured.latency).expect("a histogram");
+    let residence = measured.residence().expect("a histogram");
     let series = trial.series();
-    let in_series: u64 = series.iter().filter(|i| i.phase == "measure").map(|i| i.operations).sum();
-    assert_eq!(in_series, measured.operations, "{place}: series.jsonl");
+    let in_series: u64 = series.iter().filter(|i| i.phase == "measure").map(|i| i.books.done()).sum();
+    assert_eq!(in_series, measured.operations(), "{place}: series.jsonl");
 
     let log = std::fs::read(trial.folder.join("latency.hlog")).expect("latency.hlog is there");
     let (mut lines, mut counted, mut longest) = (0, 0, 0);
@@ -160,20 +160,20 @@ fn assert_files_agree(trial: &Kept) {
             continue;
         };
         lines += 1;
-        let tag = interval.tag().expect("each line is tagged with its phase");
+        let tag = interval.tag().expect("each line is tagged with its phase and class");
         let bytes = base64_decoded(interval.encoded_histogram());
         let histogram: hdrhistogram::Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .unwrap_or_else(|e| panic!("{place}: {e:?}"));
-        if tag.as_str() == "measure" {
+        if tag.as_str().starts_with("measure.") {
             counted += histogram.len();
             longest = longest.max(histogram.max());
         }
     }
     assert_eq!(lines, series.len(), "{place}: a line per interval");
-    assert_eq!(counted, latencies.count(), "{place}: latency.hlog");
+    assert_eq!(counted, residence.len(), "{place}: latency.hlog");
     // Both are rounded up to the end of a histogram's bucket.
-    assert_eq!(longest, latencies.residence().max(), "{place}: latency.hlog");
+    assert_eq!(longest, residence.max(), "{place}: latency.hlog");
 }
 
 /// RFC 4648, with padding: few lines, and independent of what wrote it.
@@ -488,7 +488,7 @@ fn the_generator_is_small_and_stays_so() {
     let levels: Vec<u64> = seen.iter().filter(|(id, _)| *id == longest).map(|(_, bytes)| *bytes).collect();
     let most = levels.iter().max().expect("it was seen");
     let reads = trials.iter().find(|t| t.record.sweep == "reads").expect("it was measured");
-    let operations = reads.record.measured.as_ref().map_or(0, |m| m.operations);
+    let operations = reads.record.measured.as_ref().map_or(0, |m| m.operations());
     let third = levels.len() / 3;
     let median = |part: &[u64]| {
         let mut sorted = part.to_vec();

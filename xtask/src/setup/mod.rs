@@ -1,6 +1,7 @@
 //! Makes a fresh machine able to build, run and test Tipover. Running it again does nothing and says so.
 
 mod packages;
+mod servers;
 mod third_party;
 
 use anyhow::{Result, bail};
@@ -15,8 +16,10 @@ pub enum Purpose {
     Sources,
     /// Running experiments: file systems and FUSE.
     Demo,
-    /// The tests: also a browser for the report.
+    /// The tests: also a browser for the report, and database servers.
     Tests,
+    /// Also the servers that must be compiled.
+    Servers,
 }
 
 impl Purpose {
@@ -26,8 +29,9 @@ impl Purpose {
         for flag in flags {
             purpose = match flag.as_str() {
                 "--tests" => Purpose::Tests,
+                "--servers" => Purpose::Servers,
                 "--sources" => Purpose::Sources,
-                other => bail!("setup knows --tests and --sources, not `{other}`"),
+                other => bail!("setup knows --tests, --servers and --sources, not `{other}`"),
             };
         }
         Ok(purpose)
@@ -45,6 +49,14 @@ pub fn set_up(workspace: &Workspace, purpose: Purpose) -> Result<()> {
     for source in third_party::SOURCES {
         let step = Step::begin(&format!("{} {}", source.project, source.version));
         third_party::fetch(workspace, source)?;
+        step.done();
+    }
+    if purpose >= Purpose::Tests {
+        let step = Step::begin("database servers");
+        servers::fetch_postgres(workspace);
+        if purpose >= Purpose::Servers {
+            servers::build_ferret(workspace);
+        }
         step.done();
     }
     if purpose >= Purpose::Demo {

@@ -5,22 +5,45 @@ use serde_json::Value;
 use super::Finding;
 use crate::workspace::{array, members, text};
 
-/// `core <- targets, disk <- lab <- tipover; wiredtiger <- targets`: who may use which of our crates.
+/// `core <- targets, disk <- lab <- tipover; wiredtiger <- targets`: who may use which of our crates. The
+/// laboratory of nodes runs servers that it knows as programs, never as targets.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("tipover-core", &[]),
     ("tipover-wiredtiger", &[]),
     ("tipover-targets", &["tipover-core", "tipover-wiredtiger"]),
     ("tipover-disk", &["tipover-core"]),
-    ("tipover-lab", &["tipover-core", "tipover-targets", "tipover-disk"]),
+    // A peer for tests: it knows nothing of us, so that it can be believed when it disagrees.
+    ("tipover-reference-mongod", &[]),
+    ("tipover-lab", &["tipover-core", "tipover-disk"]),
     ("tipover", &["tipover-core", "tipover-targets", "tipover-disk", "tipover-lab"]),
     ("xtask", &[]),
 ];
 
-/// What the pure core may use: formats, arithmetic and errors; nothing that reaches the machine.
-const CORE_MAY_USE: &[&str] =
-    &["base64", "blake3", "hdrhistogram", "proptest", "serde", "serde_json", "strsim", "thiserror", "toml"];
+/// What tests alone may use besides, and why: targets are tested on real servers, which the laboratory
+/// starts.
+const DIRECTION_IN_TESTS: &[(&str, &[&str])] = &[
+    ("tipover-targets", &["tipover-lab", "tipover-reference-mongod"]),
+    ("tipover-lab", &["tipover-reference-mongod"]),
+    ("tipover", &["tipover-reference-mongod"]),
+];
 
-/// Our crates see each other only along [`DIRECTION`], in tests too.
+/// What the pure core may use: formats, arithmetic and errors; nothing that reaches the machine.
+/// `proptest`, `snap`, and `adya`, which judges our isolation checker, are for its tests only.
+const CORE_MAY_USE: &[&str] = &[
+    "adya",
+    "base64",
+    "blake3",
+    "hdrhistogram",
+    "proptest",
+    "serde",
+    "serde_json",
+    "snap",
+    "strsim",
+    "thiserror",
+    "toml",
+];
+
+/// Our crates see each other only along [`DIRECTION`], and in tests along [`DIRECTION_IN_TESTS`] too.
 pub fn direction(metadata: &Value) -> Vec<Finding> {
     let ours: Vec<String> = members(metadata).iter().map(|package| text(&package["name"])).collect();
     let mut findings = Vec::new();
@@ -34,9 +57,13 @@ pub fn direction(metadata: &Value) -> Vec<Finding> {
             ));
             continue;
         };
-        for dependency in dependencies(package) {
-            if ours.contains(&dependency) && dependency != name && !allowed.contains(&dependency.as_str()) {
-                findings.push(Finding::about(&manifest, format!("{name} must not see {dependency}")));
+        let in_tests = DIRECTION_IN_TESTS.iter().find(|(known, _)| *known == name);
+        for dependency in array(&package["dependencies"]) {
+            let used = text(&dependency["name"]);
+            let for_tests = dependency["kind"] == "dev"
+                && in_tests.is_some_and(|(_, allowed)| allowed.contains(&used.as_str()));
+            if ours.contains(&used) && used != name && !allowed.contains(&used.as_str()) && !for_tests {
+                findings.push(Finding::about(&manifest, format!("{name} must not see {used}")));
             }
         }
     }
@@ -90,8 +117,10 @@ mod tests {
         let edges: &[(&str, &[&str])] = &[
             ("tipover-core", &["serde"]),
             ("tipover-targets", &["tipover-core", "bson"]),
-            ("tipover-lab", &["tipover-disk", "tipover-targets"]),
+            ("tipover-lab", &["tipover-disk", "tipover-core"]),
             ("tipover-disk", &["tipover-core"]),
+            // A peer for tests: it knows nothing of us, so that it can be believed when it disagrees.
+            ("tipover-reference-mongod", &[]),
         ];
         assert!(direction(&workspace(edges)).is_empty());
         assert!(purity(&workspace(edges)).is_empty());
@@ -105,6 +134,22 @@ mod tests {
             "crates/disk/Cargo.toml: tipover-disk must not see tipover-targets"
         );
         assert_eq!(direction(&workspace(&[("tipover-new", &[])])).len(), 1, "a crate without a row");
+    }
+
+    #[test]
+    fn only_tests_of_targets_may_start_servers() {
+        let with = |kind: Value| {
+            json!({
+                "workspace_members": ["tipover-targets", "tipover-lab"],
+                "packages": [
+                    { "id": "tipover-targets", "name": "tipover-targets",
+                      "dependencies": [{ "name": "tipover-lab", "kind": kind }] },
+                    { "id": "tipover-lab", "name": "tipover-lab", "dependencies": [] },
+                ],
+            })
+        };
+        assert!(direction(&with(json!("dev"))).is_empty());
+        assert_eq!(direction(&with(Value::Null)).len(), 1);
     }
 
     #[test]

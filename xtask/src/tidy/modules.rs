@@ -9,10 +9,15 @@ const BINARY: &[(&str, &[&str])] = &[
     ("main", &["command"]),
     (
         "command",
-        &["runner", "trial", "agent", "machine", "drive", "probe", "report", "study", "store", "clock"],
+        &[
+            "runner", "trial", "ycsb", "agent", "machine", "drive", "probe", "report", "study", "store",
+            "clock",
+        ],
     ),
     ("runner", &["trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     ("trial", &["agent", "machine", "drive", "probe", "store", "clock"]),
+    // The drop-in: like a trial it drives, without a laboratory around it.
+    ("ycsb", &["trial", "drive", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.
     ("agent", &["drive", "probe", "clock"]),
     // What the machine is and can do.

@@ -304,7 +304,8 @@ impl Product {
         let missing = right.middle() / left.middle();
         let mut said = Vec::new();
         for quantity in self.cells() {
-            let Some(span) = row.span(quantity) else { continue };
+            // What a medium is does not change by being printed otherwise.
+            let Some(span) = row.span(quantity).filter(|_| quantity != Quantity::Rotation) else { continue };
             let factor = if self.left.contains(&quantity) { missing } else { missing.recip() };
             let bound = match (self.relation, self.left.contains(&quantity)) {
                 (Relation::Equal, _) => "",

@@ -7,6 +7,7 @@
 
 mod claim;
 mod compare;
+mod hlog;
 mod laws;
 mod mapping;
 mod order;

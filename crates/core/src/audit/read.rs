@@ -1,7 +1,7 @@
 //! From a file's text to a study, by what the text looks like.
 
 use super::table::{Study, Table};
-use super::{Mapping, record, rows_of_csv, texts};
+use super::{Mapping, hlog, record, rows_of_csv, texts};
 
 /// What a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Format {
     Fio,
     /// pgbench's summary.
     Pgbench,
+    /// An HdrHistogram interval log.
+    HistogramLog,
 }
 
 /// Recognises a text; `None` if only a mapping could say what it is.
@@ -37,6 +39,8 @@ pub fn detect(text: &str) -> Option<Format> {
         Some(Format::Sysbench)
     } else if begins("number of transactions actually processed") {
         Some(Format::Pgbench)
+    } else if begins("#[Histogram log format") {
+        Some(Format::HistogramLog)
     } else if begins("Device") && text.contains("%util") {
         Some(Format::Iostat)
     } else {
@@ -58,19 +62,25 @@ pub fn read(name: &str, text: &str, mapping: Option<&Mapping>) -> Result<Study, 
         return mapping.apply(&json);
     }
     let format = detect(text).ok_or(
-        "of no known format (record.json, iostat -x, YCSB, go-ycsb, sysbench, fio JSON, pgbench): \
+        "of no known format (record.json, iostat -x, YCSB, go-ycsb, sysbench, fio JSON, pgbench, HdrHistogram log): \
          a JSON or CSV table needs a NAME.mapping.toml beside it",
     )?;
     let table = match format {
         Format::Record => {
-            let record = serde_json::from_str(text).map_err(|error| format!("not a record: {error}"))?;
-            return Ok(record::of_record(&record));
+            return Ok(record::of_record(&crate::record::read(text)?));
         }
         Format::Iostat => texts::iostat(text),
         Format::Ycsb => texts::ycsb(text),
         Format::GoYcsb => texts::go_ycsb(text),
         Format::Sysbench => texts::sysbench(text),
         Format::Pgbench => texts::pgbench(text),
+        Format::HistogramLog => {
+            let (table, left_out) = hlog::hlog(text);
+            if table.rows.is_empty() {
+                return Err(format!("holds no histograms; {}", left_out.join("; ")));
+            }
+            return Ok(Study { left_out, ..of_table(name, table) });
+        }
         Format::Fio => texts::fio(text).ok_or("holds no fio jobs")?,
     };
     if table.rows.iter().all(|row| row.values.is_empty()) {

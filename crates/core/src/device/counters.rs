@@ -38,7 +38,7 @@ impl Totals {
 }
 
 /// Everything counted since the device was made. Only differences between two readings mean something,
-/// except `in_flight`, which is a level.
+/// except `in_flight` and `credits`, which are levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// When this was true.
@@ -60,6 +60,9 @@ pub struct Counters {
     /// In-flight requests integrated over time.
     #[serde(with = "span", rename = "queue_time_ns")]
     pub queue_time: Duration,
+    /// Burst credits left, where the device has any: a level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<u64>,
 }
 
 impl Counters {

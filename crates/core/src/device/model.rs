@@ -1,77 +1,220 @@
 //! When does a request complete? Event arithmetic in nanoseconds, the same in real and in virtual time.
 
-use super::{Counters, Kind, Spec, Spread};
+use super::gate::{Bucket, Gate, OperationGate, WriteCache};
+use super::spindle::Arm;
+use super::{Counters, Kind, Order, Spec, Spread};
 use crate::units::{Bytes, Tick};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::num::NonZeroU64;
 
-/// Sub-nanosecond bits: 600 IOPS are 1 666 666.67 ns apart, and a rounding error per request would
-/// otherwise add up to a wrong rate.
-const FRACTION: u32 = 32;
+/// What a request asks for, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// Read, write, flush or discard.
+    pub kind: Kind,
+    /// Where on the device it begins; matters to a spinning disk only.
+    pub offset: u64,
+    /// How many bytes.
+    pub size: Bytes,
+}
 
-/// Lets units through evenly spaced: the generic cell rate algorithm with a burst of one.
+/// When a request will complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// As things stand.
+    pub due: Tick,
+    /// Set if later requests may overtake this one: then ask [`Model::postponed`] when `due` has come.
+    pub number: Option<NonZeroU64>,
+}
+
+/// The stations of a device, and what is booked at each.
 #[derive(Debug, Clone)]
-struct Gate {
-    /// Time per unit, in 2^-32 ns.
-    interval: u128,
-    /// When the next unit may enter, in 2^-32 ns.
-    next: u128,
+struct Stations {
+    gate: Option<OperationGate>,
+    /// Of reads, of writes.
+    gates: [Option<Gate>; 2],
+    pipe: Option<Gate>,
+    pipes: [Option<Gate>; 2],
+    /// When each server becomes free; empty = as many servers as requests.
+    servers: BinaryHeap<Reverse<Tick>>,
+    cache: Option<WriteCache>,
+    arm: Option<Arm>,
 }
 
-impl Gate {
-    fn per_second(units: f64) -> Gate {
-        Gate { interval: (1e9 / units * 2f64.powi(FRACTION as i32)).round() as u128, next: 0 }
+impl Stations {
+    fn new(spec: &Spec, device: Bytes) -> Stations {
+        let bucket = spec
+            .burst
+            .zip(spec.iops)
+            .map(|(burst, base)| Bucket::new(base.0, burst.credits, burst.start.unwrap_or(burst.credits)));
+        let peak = spec.burst.map(|burst| burst.iops).or(spec.iops);
+        let pipe = |bandwidth: Option<Bytes>| bandwidth.map(|b| Gate::per_second(b.0 as f64));
+        Stations {
+            gate: peak.map(|peak| OperationGate::new(peak.0, bucket)),
+            gates: [spec.read_iops, spec.write_iops].map(|rate| rate.map(|r| Gate::per_second(r.0))),
+            pipe: pipe(spec.bandwidth),
+            pipes: [spec.read_bandwidth, spec.write_bandwidth].map(pipe),
+            servers: (0..spec.servers().unwrap_or(0)).map(|_| Reverse(Tick(0))).collect(),
+            cache: spec.cache.map(|cache| WriteCache::new(cache.size, cache.drain)),
+            arm: Arm::new(spec, device),
+        }
     }
-    /// Takes `units` in one go at or after `at`; returns when they begin to enter and when they are through.
-    fn pass(&mut self, at: Tick, units: u64) -> (Tick, Tick) {
-        let begin = self.next.max(u128::from(at.0) << FRACTION);
-        self.next = begin + self.interval * u128::from(units);
-        (up(begin), up(self.next))
+
+    /// Takes a request through all stations; returns when its service begins and when it is done.
+    fn book(&mut self, at: Tick, demand: &Demand, units: u64, service: u64) -> (Tick, Tick) {
+        let Demand { kind, offset, size } = *demand;
+        let moves_data = kind != Kind::Flush;
+        let which = usize::from(kind == Kind::Write);
+        let mut admitted = at;
+        if moves_data {
+            // The common gate first: what waits at its own gate must not hold up the other kind.
+            if let Some(gate) = &mut self.gate {
+                admitted = gate.pass(admitted, units);
+            }
+            if let Some(gate) = &mut self.gates[which] {
+                admitted = gate.pass(admitted, units).0;
+            }
+        }
+        let server = self.servers.pop();
+        let start = server.map_or(admitted, |Reverse(free)| free.max(admitted));
+        let mut done = Tick(start.0.saturating_add(service));
+        match (&mut self.cache, kind) {
+            (Some(cache), Kind::Write) => done = done.max(cache.enter(start, size)),
+            (cache, _) => {
+                if let Some(arm) = self.arm.as_mut().filter(|_| moves_data) {
+                    done = done + arm.serve(done, offset, size);
+                }
+                if let Some(cache) = cache.as_ref().filter(|_| kind == Kind::Flush) {
+                    done = done + cache.drained(start).since(start);
+                }
+            }
+        }
+        if moves_data {
+            for pipe in [&mut self.pipe, &mut self.pipes[which]].into_iter().flatten() {
+                done = done.max(pipe.pass(start, size.0).1);
+            }
+        }
+        if server.is_some() {
+            self.servers.push(Reverse(done));
+        }
+        (start, done)
     }
 }
 
-/// The first whole nanosecond not before `fine`: rounding up, so that a gate is never faster than it says.
-fn up(fine: u128) -> Tick {
-    Tick(((fine + ((1 << FRACTION) - 1)) >> FRACTION) as u64)
+/// A write that reads may overtake.
+#[derive(Debug, Clone)]
+struct Waiting {
+    number: NonZeroU64,
+    arrival: Tick,
+    demand: Demand,
+    units: u64,
+    service: u64,
+}
+
+/// Writes in line under [`Order::ReadsFirst`]. Reads are booked as they come; a write is booked when its
+/// service begins, so that every read until then is before it.
+#[derive(Debug, Clone, Default)]
+struct Line {
+    waiting: VecDeque<Waiting>,
+    /// Completions of all that the device has taken in, where its depth is limited.
+    inside: BinaryHeap<Reverse<Tick>>,
+    /// Completions of writes that were waiting and are booked now, until they are asked for.
+    settled: HashMap<NonZeroU64, Tick>,
+    last: u64,
+}
+
+impl Line {
+    /// Books every write whose service has begun by `now`, or that found a place in the device.
+    fn advance(&mut self, stations: &mut Stations, depth: Option<u32>, now: Tick) {
+        let mut room_since = Tick(0);
+        while let Some(first) = self.waiting.front() {
+            let taken_in = match depth {
+                Some(depth) if self.inside.len() < depth as usize => true,
+                Some(_) => match self.inside.peek() {
+                    Some(Reverse(done)) if *done <= now => {
+                        room_since = *done;
+                        self.inside.pop();
+                        continue;
+                    }
+                    _ => false,
+                },
+                None => false,
+            };
+            let at = first.arrival.max(room_since);
+            let mut after = if taken_in { None } else { Some(stations.clone()) };
+            let (start, done) =
+                after.as_mut().unwrap_or(stations).book(at, &first.demand, first.units, first.service);
+            match after {
+                Some(_) if start > now => return,
+                Some(after) => *stations = after,
+                None => {}
+            }
+            self.settled.insert(first.number, done);
+            self.waiting.pop_front();
+            self.note(depth, done);
+        }
+    }
+
+    fn note(&mut self, depth: Option<u32>, done: Tick) {
+        if depth.is_some() {
+            self.inside.push(Reverse(done));
+        }
+    }
+
+    /// When the waiting write of this number would be done if no read came any more.
+    fn preview(&self, stations: &Stations, number: NonZeroU64) -> Option<Tick> {
+        let mut stations = stations.clone();
+        self.waiting.iter().find_map(|w| {
+            let (_, done) = stations.book(w.arrival, &w.demand, w.units, w.service);
+            (w.number == number).then_some(done)
+        })
+    }
 }
 
 /// A device in operation: its [`Spec`], what is queued at each station, and its [`Counters`].
 ///
 /// The completion of a request is fixed when it arrives (first come, first served), so a caller needs
-/// only a heap of completions. Arrivals may be a little out of order.
+/// only a heap of completions; under [`Order::ReadsFirst`] completions of writes may move back, see
+/// [`postponed`](Self::postponed). Arrivals may be a little out of order.
 #[derive(Debug, Clone)]
 pub struct Model {
     spec: Spec,
-    gate: Option<Gate>,
-    pipe: Option<Gate>,
-    /// When each server becomes free; empty = as many servers as requests.
-    servers: BinaryHeap<Reverse<Tick>>,
+    device: Bytes,
+    stations: Stations,
+    line: Line,
     random: u64,
     counters: Counters,
 }
 
 impl Model {
-    /// An idle device. `seed` matters only where service times are drawn.
+    /// An idle device. `seed` matters only where service times or places are drawn.
     pub fn new(spec: Spec, seed: u64) -> Model {
-        let mut model = Model {
-            spec: Spec::default(),
-            gate: None,
-            pipe: None,
-            servers: BinaryHeap::new(),
+        let device = Bytes(1_000_000_000_000);
+        Model {
+            stations: Stations::new(&spec, device),
+            line: Line::default(),
             random: seed,
             counters: Counters::default(),
-        };
-        model.set_spec(spec);
-        model
+            device,
+            spec,
+        }
+    }
+
+    /// How many bytes the device has, for a spinning disk without a capacity of its own (1 TB else); from
+    /// the next [`set_spec`](Self::set_spec) on.
+    pub fn set_size(&mut self, size: Bytes) {
+        self.device = size;
     }
 
     /// Changes the device under way. Requests already submitted keep their completions; the next one
-    /// meets an idle gate, pipe and servers of the new spec. Counters go on.
+    /// meets idle gates, pipes and servers of the new spec, and as many credits as it begins with. Counters
+    /// go on.
     pub fn set_spec(&mut self, spec: Spec) {
-        self.gate = spec.iops.map(|rate| Gate::per_second(rate.0));
-        self.pipe = spec.bandwidth.map(|bandwidth| Gate::per_second(bandwidth.0 as f64));
-        let servers = spec.parallel.map_or(0, |p| p.get());
-        self.servers = (0..servers).map(|_| Reverse(Tick(0))).collect();
+        // Writes that still wait are served by the old device.
+        self.line.advance(&mut self.stations, None, Tick(u64::MAX));
+        self.line.inside.clear();
+        self.stations = Stations::new(&spec, self.device);
         self.spec = spec;
     }
 
@@ -80,31 +223,64 @@ impl Model {
         &self.spec
     }
 
-    /// A request arrives; returns when it will complete. The caller owes a [`complete`](Self::complete).
+    /// A request for a place drawn at random arrives at a device that serves in order of arrival; returns
+    /// when it will complete. The caller owes a [`complete`](Self::complete).
     pub fn submit(&mut self, arrival: Tick, kind: Kind, size: Bytes) -> Tick {
-        self.counters.arrive(arrival);
-        if kind == Kind::Discard || self.spec.is_unlimited() {
-            return arrival;
-        }
-        let moves_data = kind != Kind::Flush;
-        let admitted = match &mut self.gate {
-            Some(gate) if moves_data => gate.pass(arrival, 1).0,
-            _ => arrival,
+        let offset = match self.spec.spindle {
+            None => 0,
+            Some(_) => (self.uniform() * (1u64 << 50) as f64) as u64 & !4095,
         };
-        let server = self.servers.pop();
-        let start = server.map_or(admitted, |Reverse(free)| free.max(admitted));
-        let mut done = Tick(start.0 + self.draw(kind));
-        if let Some(pipe) = self.pipe.as_mut().filter(|_| moves_data) {
-            done = done.max(pipe.pass(start, size.0).1);
+        self.request(arrival, Demand { kind, offset, size }).due
+    }
+
+    /// A request arrives. The caller owes a [`complete`](Self::complete).
+    pub fn request(&mut self, arrival: Tick, demand: Demand) -> Admission {
+        self.counters.arrive(arrival);
+        if demand.kind == Kind::Discard || self.spec.is_unlimited() {
+            return Admission { due: arrival, number: None };
         }
-        if server.is_some() {
-            self.servers.push(Reverse(done));
+        let units = self.spec.units(demand.size);
+        let service = self.draw(demand.kind);
+        if self.spec.order == Order::Fifo {
+            let (_, due) = self.stations.book(arrival, &demand, units, service);
+            return Admission { due, number: None };
         }
-        done
+        let depth = self.spec.depth.map(|d| d.get());
+        self.line.advance(&mut self.stations, depth, arrival);
+        if demand.kind != Kind::Write {
+            let (_, due) = self.stations.book(arrival, &demand, units, service);
+            self.line.note(depth, due);
+            return Admission { due, number: None };
+        }
+        self.line.last += 1;
+        let number = NonZeroU64::MIN.saturating_add(self.line.last - 1);
+        self.line.waiting.push_back(Waiting { number, arrival, demand, units, service });
+        self.line.advance(&mut self.stations, depth, arrival);
+        let due = match self.line.settled.get(&number) {
+            Some(due) => *due,
+            None => self.line.preview(&self.stations, number).unwrap_or(arrival),
+        };
+        Admission { due, number: Some(number) }
+    }
+
+    /// The completion of a write that was said to be due at or before `now`: later if reads have overtaken
+    /// it; `None` if not. To be asked again when that has come.
+    pub fn postponed(&mut self, number: NonZeroU64, now: Tick) -> Option<Tick> {
+        let depth = self.spec.depth.map(|d| d.get());
+        self.line.advance(&mut self.stations, depth, now);
+        let due = match self.line.settled.get(&number) {
+            Some(due) => *due,
+            None => self.line.preview(&self.stations, number)?,
+        };
+        if due > now {
+            return Some(due);
+        }
+        self.line.settled.remove(&number);
+        None
     }
 
     /// The request that arrived at `arrival` completed at `at` (in real time a little after what
-    /// [`submit`](Self::submit) said; in virtual time exactly then).
+    /// [`request`](Self::request) said; in virtual time exactly then).
     pub fn complete(&mut self, arrival: Tick, at: Tick, kind: Kind, size: Bytes) {
         self.counters.depart(arrival, at, kind, size);
     }
@@ -112,29 +288,33 @@ impl Model {
     /// Everything counted up to `now`.
     pub fn counters(&mut self, now: Tick) -> Counters {
         self.counters.advance(now);
-        self.counters
+        let credits = self.stations.gate.as_ref().and_then(|gate| gate.credits(now));
+        Counters { credits, ..self.counters }
     }
 
     /// Nanoseconds of service for one request.
     fn draw(&mut self, kind: Kind) -> u64 {
         let mean = self.spec.service(kind).as_nanos() as u64;
-        match self.spec.spread {
-            Spread::Constant => mean,
+        let factor = match &self.spec.spread {
+            Spread::Constant => return mean,
             Spread::Uniform(share) => {
-                let side = self.uniform() * 2.0 - 1.0;
-                (mean as f64 * (1.0 + share.0 * side)).round() as u64
+                let share = share.0;
+                1.0 + share * (self.uniform() * 2.0 - 1.0)
             }
-            Spread::Exponential => (mean as f64 * -(1.0 - self.uniform()).ln()).round() as u64,
-        }
+            Spread::Exponential => -(1.0 - self.uniform()).ln(),
+            Spread::Measured(_) => {
+                let share = self.uniform();
+                let Spread::Measured(histogram) = &self.spec.spread else { return mean };
+                histogram.quantile(share)
+            }
+        };
+        (mean as f64 * factor).round() as u64
     }
 
     /// In [0, 1), from SplitMix64: a good generator in four lines, and the same on every machine.
     fn uniform(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        super::hash(self.random)
     }
 }
 
@@ -244,7 +424,192 @@ mod tests {
         assert_eq!(rates.request_size, Some(PAGE));
     }
 
+    /// Poisson arrivals of reads and writes, each kind with its rate per second: mean residences in seconds.
+    fn open_loop(model: &mut Model, reads: f64, writes: f64, count: usize) -> [f64; 2] {
+        let mut dice = Model::new(Spec::default(), 99);
+        let mut due = BinaryHeap::new();
+        let (mut sums, mut counts, mut now) = ([0.0; 2], [0u64; 2], 0.0);
+        type Pending = Reverse<(Tick, Tick, Option<NonZeroU64>, bool)>;
+        let mut settle = |model: &mut Model, due: &mut BinaryHeap<Pending>, now: Tick| {
+            while let Some(&Reverse((done, arrival, number, write))) = due.peek() {
+                if done > now {
+                    break;
+                }
+                due.pop();
+                match number.and_then(|number| model.postponed(number, done)) {
+                    Some(later) => due.push(Reverse((later, arrival, number, write))),
+                    None => {
+                        let kind = if write { Kind::Write } else { Kind::Read };
+                        model.complete(arrival, done, kind, PAGE);
+                        sums[usize::from(write)] += done.since(arrival).as_secs_f64();
+                        counts[usize::from(write)] += 1;
+                    }
+                }
+            }
+        };
+        for _ in 0..count {
+            now += -(1.0 - dice.uniform()).ln() / (reads + writes) * 1e9;
+            let at = Tick(now as u64);
+            settle(model, &mut due, at);
+            let write = dice.uniform() * (reads + writes) >= reads;
+            let kind = if write { Kind::Write } else { Kind::Read };
+            let admission = model.request(at, Demand { kind, offset: 0, size: PAGE });
+            due.push(Reverse((admission.due, at, admission.number, write)));
+        }
+        settle(model, &mut due, Tick(u64::MAX));
+        assert_eq!(model.counters(Tick(u64::MAX / 2)).in_flight, 0);
+        [0, 1].map(|kind| sums[kind] / counts[kind].max(1) as f64)
+    }
+
+    fn assert_near(got: f64, theory: f64, share: f64) {
+        assert!((got / theory - 1.0).abs() < share, "{got} against {theory}");
+    }
+
+    /// Pollaczek and Khinchine: W = lambda E[s^2] / 2 (1 - rho), and s on top.
+    #[test]
+    fn queues_obey_the_formulas() {
+        for rho in [0.3, 0.7, 0.9] {
+            let s = 0.001;
+            let fixed = open_loop(&mut model("latency=1ms,parallel=1"), rho / s, 0.0, 400_000)[0];
+            assert_near(fixed, s + rho * s / (2.0 * (1.0 - rho)), 0.03);
+            let drawn =
+                open_loop(&mut model("latency=1ms,parallel=1,spread=exponential"), rho / s, 0.0, 400_000);
+            assert_near(drawn[0], s / (1.0 - rho), 0.05);
+        }
+        // M/M/2: Erlang C gives W = s rho^2 / (1 - rho^2) with rho the load of each server.
+        let rho: f64 = 0.8;
+        let spec = "latency=1ms,parallel=2,spread=exponential";
+        let got = open_loop(&mut model(spec), 2.0 * rho / 0.001, 0.0, 400_000)[0];
+        assert_near(got, 0.001 / (1.0 - rho * rho), 0.05);
+    }
+
+    /// Cobham's formulas for two classes without pre-emption: R = sum of lambda s^2 / 2, reads wait
+    /// R / (1 - rho_r), writes R / ((1 - rho_r) (1 - rho)).
+    #[test]
+    fn reads_first_obeys_the_formulas_of_priority() {
+        let (s, reads, writes) = (0.001, 400.0, 450.0);
+        let spec = "latency=1ms,parallel=1,order=reads-first";
+        let [read, write] = open_loop(&mut model(spec), reads, writes, 400_000);
+        let rest = (reads + writes) * s * s / 2.0;
+        let (rho_r, rho) = (reads * s, (reads + writes) * s);
+        assert_near(read, s + rest / (1.0 - rho_r), 0.03);
+        assert_near(write, s + rest / ((1.0 - rho_r) * (1.0 - rho)), 0.06);
+        let [read, write] = open_loop(&mut model("latency=1ms,parallel=1"), reads, writes, 400_000);
+        assert_near(read / write, 1.0, 0.02);
+        // A deep device hides the line from the scheduler: then it is nearly first come, first served.
+        let deep = "latency=1ms,parallel=1,order=reads-first,depth=64";
+        let [read, write] = open_loop(&mut model(deep), reads, writes, 400_000);
+        assert!(read / write > 0.9, "{read} {write}");
+    }
+
+    #[test]
+    fn each_kind_has_its_own_gate_and_none_holds_up_the_other() {
+        let mut model = model("read_iops=100,write_iops=1000,iops=1100");
+        let ask =
+            |model: &mut Model, kind| model.request(Tick(0), Demand { kind, offset: 0, size: PAGE }).due;
+        let reads: Vec<Tick> = (0..10).map(|_| ask(&mut model, Kind::Read)).collect();
+        assert!(reads[9].0 >= 90_000_000);
+        let write = ask(&mut model, Kind::Write);
+        assert!(write.0 < 11_000_000, "{write:?} does not wait for reads");
+        assert!(ask(&mut model, Kind::Write).since(write) <= Duration::from_millis(1));
+    }
+
+    #[test]
+    fn large_requests_count_as_several() {
+        let mut model = model("iops=100,request_unit=256KiB");
+        let at = |model: &mut Model, size| model.submit(Tick(0), Kind::Read, Bytes::kib(size));
+        assert_eq!(at(&mut model, 256), Tick(0));
+        assert_eq!(at(&mut model, 1024), Tick(10_000_000));
+        assert_eq!(at(&mut model, 4), Tick(50_000_000));
+    }
+
+    #[test]
+    fn a_cache_takes_writes_and_a_flush_pays() {
+        let mut model =
+            model("latency=5ms,write_latency=100us,flush_latency=1ms,cache=40kB,cache_drain=4MB/s");
+        let write = |model: &mut Model| model.submit(Tick(0), Kind::Write, Bytes(4000));
+        for _ in 0..10 {
+            assert_eq!(write(&mut model), Tick(100_000));
+        }
+        assert_eq!(write(&mut model), Tick(1_000_000), "room when 4000 bytes are drained");
+        assert_eq!(
+            model.submit(Tick(0), Kind::Flush, Bytes(0)),
+            Tick(12_000_000),
+            "11 writes drain, then 1 ms"
+        );
+    }
+
+    #[test]
+    fn measured_service_times_keep_their_mean() {
+        let mut model = model("latency=1ms,spread=50us/100us:90/2ms:9/4ms:1");
+        let count = 200_000;
+        let sum: u64 = (0..count).map(|_| model.submit(Tick(0), Kind::Read, PAGE).0).sum();
+        assert_near(sum as f64 / f64::from(count), 1e6, 0.02);
+    }
+
+    #[test]
+    fn a_spinning_disk_serves_one_at_a_time_at_its_theory() {
+        let spec = "rpm=7200,seek_track=1ms,seek_full=16ms,track=1MiB,capacity=100GiB";
+        for clients in [1, 16] {
+            let got = rate(&closed_loop(&mut model(spec), clients, Duration::from_secs(200)));
+            let theory = spec.parse::<Spec>().unwrap().ceiling(Kind::Read, PAGE, clients as u32).unwrap().0;
+            assert_near(got, theory, 0.01);
+        }
+    }
+
+    #[test]
+    fn credits_can_be_read() {
+        let mut model = model("iops=100,burst_iops=1000,burst_credits=500,burst_start=200");
+        assert_eq!(model.counters(Tick(0)).credits, Some(200));
+        let last = (0..100).map(|_| model.submit(Tick(0), Kind::Read, PAGE)).last().unwrap();
+        assert!(model.counters(last).credits.is_some_and(|c| (108..=111).contains(&c)));
+    }
+
     proptest! {
+        #[test]
+        fn reads_first_loses_nothing_and_never_serves_early(
+            requests in prop::collection::vec((0u64..2_000_000, any::<bool>()), 1..120),
+            parallel in 1u32..4,
+            depth in 0u32..6,
+        ) {
+            let mut spec: Spec = "latency=1ms,order=reads-first".parse().unwrap();
+            spec.parallel = std::num::NonZeroU32::new(parallel);
+            spec.depth = std::num::NonZeroU32::new(depth);
+            let mut model = Model::new(spec, 1);
+            let (mut now, mut pending, mut done) = (0, BinaryHeap::new(), Vec::new());
+            let mut settle = |model: &mut Model, pending: &mut BinaryHeap<_>, now: u64| {
+                while let Some(&Reverse((due, arrival, number))) = pending.peek() {
+                    let due: Tick = due;
+                    if due.0 > now {
+                        break;
+                    }
+                    pending.pop();
+                    match Option::and_then(number, |number| model.postponed(number, due)) {
+                        Some(later) => pending.push(Reverse((later, arrival, number))),
+                        None => done.push((due.0, arrival)),
+                    }
+                }
+            };
+            let count = requests.len();
+            for (gap, write) in requests {
+                now += gap;
+                settle(&mut model, &mut pending, now);
+                let kind = if write { Kind::Write } else { Kind::Read };
+                let admission = model.request(Tick(now), Demand { kind, offset: 0, size: PAGE });
+                pending.push(Reverse((admission.due, now, admission.number)));
+            }
+            settle(&mut model, &mut pending, u64::MAX);
+            prop_assert_eq!(done.len(), count);
+            done.sort_unstable();
+            for (due, arrival) in &done {
+                prop_assert!(*due >= arrival + 1_000_000);
+            }
+            // No more than `parallel` complete within one service time.
+            for window in done.windows(parallel as usize + 1) {
+                prop_assert!(window[parallel as usize].0 - window[0].0 >= 1_000_000);
+            }
+        }
+
         #[test]
         fn never_faster_than_the_gate_and_never_before_service(
             gaps in prop::collection::vec(0u64..5_000_000, 2..200),
@@ -252,7 +617,7 @@ mod tests {
             latency in 0u64..10_000_000,
             parallel in 0u32..8,
         ) {
-            let mut spec: crate::device::Spec = "".parse().unwrap();
+            let mut spec: Spec = "".parse().unwrap();
             spec.iops = Some(crate::units::Rate(iops));
             spec.latency = Duration::from_nanos(latency);
             spec.parallel = std::num::NonZeroU32::new(parallel);

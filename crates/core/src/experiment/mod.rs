@@ -5,8 +5,10 @@
 //! a setting got its value, a cell is identified by its complete [`Spec`], so a changed setting never reuses
 //! an old result.
 
+mod search;
 mod spec;
 
+pub use search::{Promise, SearchSpec, interventions};
 pub use spec::*;
 
 use crate::workload::Random;
@@ -43,6 +45,8 @@ pub struct Experiment {
     pub seed: u64,
     /// The scale that was chosen, with its sentence.
     pub scale: String,
+    /// What `find` searches in each cell, if the plan says so.
+    pub search: Option<SearchSpec>,
     /// The sweeps in the order in which they run.
     pub sweeps: Vec<Sweep>,
 }
@@ -142,6 +146,7 @@ struct Header {
     repeats: u32,
     #[serde(default = "one")]
     seed: u64,
+    search: Option<SearchSpec>,
     sweep: Vec<SweepText>,
 }
 
@@ -219,6 +224,7 @@ impl Experiment {
             repeats: header.repeats,
             seed: header.seed,
             scale: scale.to_string(),
+            search: header.search,
             sweeps,
         })
     }

@@ -35,6 +35,11 @@ impl Latencies {
         Latencies { service: histogram(), open: Some(Box::new((histogram(), histogram()))) }
     }
 
+    /// Nothing recorded yet, for the loop that is asked for.
+    pub fn new(open: bool) -> Self {
+        if open { Latencies::open() } else { Latencies::closed() }
+    }
+
     /// Records one operation; anything longer than an hour counts as an hour.
     #[inline]
     pub fn record(&mut self, timing: &Timing) {

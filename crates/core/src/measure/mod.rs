@@ -1,13 +1,41 @@
 //! From raw numbers to figures that carry their error: latencies, estimates, steady state, laws.
 
+mod book;
 mod budget;
+mod change;
+mod compare;
 mod estimate;
+mod headroom;
 mod latency;
+mod offered;
+mod probability;
+mod rank;
+mod repeats;
+mod series;
+mod steadiness;
 mod steady;
 
+pub use book::{Book, BookText, Books, BooksText};
 pub use budget::{Budget, Witnesses};
+pub use change::{ChangePoint, ChangeRule, change_points};
+pub use compare::{
+    CannotCompare, CompareRule, Comparison, Difference, Samples, agreed, compare, correct, noise_floor,
+};
 pub use estimate::{Estimate, TooFew, mean_of_trials, percentile, percentile_of_trials};
+pub use headroom::{Bound, Generator, Headroom};
 pub use latency::{Histogram, Latencies, LatencyText, decode, encode, histogram};
+pub use offered::{KeptUp, Offered};
+pub use rank::{
+    cliffs_delta, holm, kruskal_wallis, least_p, least_p_of_pairs, mann_whitney, median, robust_deviation,
+    shift, shift_of_pairs, wilcoxon,
+};
+pub use repeats::{
+    CanaryVerdict, detectable, detectable_in_pairs, judge_canaries, median_of_trials, repeats_needed,
+};
+pub use series::{Blocks, block_bootstrap, effective_length, effective_samples, percentile_of_correlated};
+pub use steadiness::{
+    Steadiness, SteadyJudgement, SteadyRule, gauge_is_flat, least_warm_up, slope, steadiness, truncation,
+};
 pub use steady::{CachePoint, WarmUp, WarmUpRule};
 
 /// Little's law as a residual: how far sessions = throughput × residence is from holding, as a share of

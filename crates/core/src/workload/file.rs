@@ -1,7 +1,7 @@
 //! The driver side of file I/O: random reads of a file, as fio's `randread` with `bsrange`.
 
-use super::Workload;
 use super::random::Random;
+use super::{Records, Workload};
 use crate::op::Op;
 use crate::units::Bytes;
 
@@ -32,7 +32,7 @@ impl RandomReads {
 }
 
 impl Workload for RandomReads {
-    fn op(&self, n: u64) -> Op {
+    fn op(&self, n: u64, _: &Records) -> Op {
         let mut random = Random::new(self.seed, n);
         let pages = self.least_pages + random.below(self.most_pages - self.least_pages + 1);
         let first = random.below(self.file_pages - pages + 1);
@@ -49,7 +49,9 @@ mod tests {
         let reads = RandomReads::new(Bytes::mib(1), Bytes::kib(4), Bytes::kib(32), 5);
         let mut total = 0u64;
         for n in 0..20_000 {
-            let Op::ReadAt { offset, length } = reads.op(n) else { panic!("not a file read") };
+            let Op::ReadAt { offset, length } = reads.op(n, &Records::new(0)) else {
+                panic!("not a file read")
+            };
             assert!(offset % PAGE == 0 && offset + u64::from(length) <= 1 << 20);
             total += u64::from(length);
         }

@@ -1,21 +1,33 @@
 //! What is asked of a target: a data set, and operation n as a pure function of (seed, n).
 
+pub mod arrivals;
+pub mod bank;
 mod dataset;
 pub mod distribution;
+pub mod documents;
 mod file;
+mod lengths;
+pub mod properties;
 mod random;
+mod records;
 pub mod ycsb;
+mod zipf;
 
-pub use dataset::{Dataset, Values};
+pub use arrivals::{Arrivals, Schedule, Trace};
+pub use dataset::{Dataset, Keys, Shape, Values};
+pub use documents::{Bson, DocumentSink, Documents, JsonText};
 pub use file::RandomReads;
+pub use lengths::{Histogram, Lengths};
+pub use properties::{CoreWorkload, Properties};
 pub use random::Random;
-pub use ycsb::Ycsb;
+pub use records::Records;
+pub use ycsb::{Inserts, Mix, Requested, Ycsb};
 
 use crate::op::Op;
 
 /// A stream of operations that can be repeated, split over machines and checked, because operation `n`
-/// depends on nothing but the seed and `n`.
+/// depends on nothing but the seed, `n`, and for a stream that inserts on which records exist.
 pub trait Workload: Send + Sync {
-    /// Operation number `n`.
-    fn op(&self, n: u64) -> Op;
+    /// Operation number `n`. An insert claims its number from `records`; a read asks for a known one.
+    fn op(&self, n: u64, records: &Records) -> Op;
 }

@@ -97,6 +97,42 @@ pub fn random_reads(path: &Path, clients: u64, time: Duration) -> Load {
     }
 }
 
+/// `clients` that write pages of `path` at random, past the page cache, and flush every 64; writes per
+/// second.
+pub fn random_writes(path: &Path, clients: u64, time: Duration) -> f64 {
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Permissions::empty()).unwrap();
+    // Not the beginning: on a block device that is the file system's.
+    let pages = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).unwrap() / PAGE as u64;
+    let begin = Instant::now();
+    let writes: u64 = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..clients)
+            .map(|client| {
+                let file = &file;
+                scope.spawn(move || {
+                    run_on_time();
+                    let mut memory = vec![7; 2 * PAGE];
+                    let start = memory.as_ptr().align_offset(PAGE);
+                    let page = &mut memory[start..start + PAGE];
+                    let (mut x, mut writes) = (client + 1, 0);
+                    while begin.elapsed() < time {
+                        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let at = pages / 2 + (x >> 33) % (pages / 2);
+                        assert_eq!(rustix::io::pwrite(file, &*page, at * PAGE as u64).unwrap(), PAGE);
+                        writes += 1;
+                        if writes % 64 == 0 {
+                            rustix::fs::fdatasync(file).unwrap();
+                        }
+                    }
+                    writes
+                })
+            })
+            .collect();
+        writers.into_iter().map(|w| w.join().unwrap()).sum()
+    });
+    writes as f64 / begin.elapsed().as_secs_f64()
+}
+
 fn run_on_time() {
     let parameter = libc::sched_param { sched_priority: 5 };
     // SAFETY: the struct lives through the call; 0 is the calling thread.
@@ -119,6 +155,7 @@ pub fn options(mode: Mode, spec: &str) -> MountOptions {
         mountpoint: mountpoint(),
         spec: spec.parse().unwrap(),
         readahead: Bytes(0),
+        power_cuts: false,
         daemon: DaemonCommand::this_program(&["disk-daemon"]),
     }
 }

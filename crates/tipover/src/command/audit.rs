@@ -11,9 +11,9 @@ use tipover_core::audit::{self, Audit, Mapping, Study};
 /// Check results, ours or anyone's, against the laws they must obey
 ///
 /// Reads folders of results, single record.json files, YCSB and go-ycsb text, sysbench, pgbench, iostat -x,
-/// fio JSON, and any JSON or CSV table with a NAME.mapping.toml beside it that says which column is what.
-/// Says which cell breaks which law, what would restore it, and what can be concluded nevertheless. Exit
-/// codes: 0 nothing broken, 1 findings, 2 nothing that could be read.
+/// fio JSON, HdrHistogram logs, and any JSON or CSV table with a NAME.mapping.toml beside it that says which
+/// column is what. Says which cell breaks which law, what would restore it, and what can be concluded
+/// nevertheless. Exit codes: 0 nothing broken, 1 findings, 2 nothing that could be read.
 #[derive(Debug, Args)]
 pub struct AuditCommand {
     /// Files or folders
@@ -33,7 +33,7 @@ impl AuditCommand {
             let files = files(path)?;
             let single = !path.is_dir();
             for file in files {
-                match study(&file, single) {
+                match study_of(&file, single) {
                     Ok(found) => studies.extend(found),
                     Err(error) => refused.push(format!("{}: {error}", file.display())),
                 }
@@ -63,7 +63,7 @@ impl AuditCommand {
 }
 
 /// The file itself, or all files below a folder, in the order of their names.
-fn files(path: &Path) -> Result<Vec<PathBuf>> {
+pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         if !path.exists() {
             return Err(BadInput(format!("{}: no such file or folder", path.display())).into());
@@ -88,7 +88,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The study in a file; `None` for a file in a folder that is no result. A mapping beside it is used.
-fn study(path: &Path, named: bool) -> Result<Option<Study>, String> {
+pub fn study_of(path: &Path, named: bool) -> Result<Option<Study>, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if name.ends_with(".mapping.toml") && !named {
         return Ok(None);
@@ -106,7 +106,9 @@ fn study(path: &Path, named: bool) -> Result<Option<Study>, String> {
         }
     }
     if !named && audit::detect(&text).is_none() {
-        return Ok(None);
+        // A table that nobody described is said to be left out; plans, pages and series are no tables.
+        let table = matches!(path.extension().and_then(|e| e.to_str()), Some("json" | "csv"));
+        return if table { Err("a table without a NAME.mapping.toml beside it".into()) } else { Ok(None) };
     }
     audit::read(&path.display().to_string(), &text, None).map(Some)
 }

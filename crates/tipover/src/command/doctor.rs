@@ -30,6 +30,13 @@ impl Doctor {
                 });
             }
             let groups = tipover_lab::clean()?;
+            // After the groups: what still ran in one could write into its folder.
+            for (folder, removed) in tipover_lab::clean_folders() {
+                cleaned.push(match removed {
+                    Ok(()) => format!("removed folder {}", folder.display()),
+                    Err(error) => format!("not removed: folder {}: {error}", folder.display()),
+                });
+            }
             cleaned.extend(groups.removed.iter().map(|g| format!("removed memory group {}", g.name)));
             cleaned.extend(
                 groups

@@ -1,12 +1,18 @@
 //! The verbs, one file each.
 
 pub mod audit;
+pub mod compare;
+pub mod disk;
 pub mod doctor;
+pub mod explain;
+pub mod find;
+pub mod lab;
 pub mod list;
 pub mod plan;
 pub mod report;
 pub mod run;
 pub mod self_test;
+pub mod ycsb;
 
 /// What the user gave cannot be used; ends the program with exit code 2.
 #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,10 @@ use std::path::Path;
 use tipover_core::experiment::{Experiment, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 1] =
-    [("working-set", include_str!("../../../../experiments/working-set.toml"))];
+pub const PLANS: [(&str, &str); 2] = [
+    ("working-set", include_str!("../../../../experiments/working-set.toml")),
+    ("capacity", include_str!("../../../../experiments/capacity.toml")),
+];
 
 /// Flags that shape a plan; they mean the same in every verb.
 #[derive(Debug, Clone, Args)]
@@ -103,6 +105,10 @@ impl PlanArguments {
         let wrong = |e: tipover_core::experiment::PlanError| BadInput(format!("{}: {e}", self.plan));
         let mut experiment = Experiment::parse(text, scale, &overrides).map_err(wrong)?;
         experiment.only(&self.only).map_err(wrong)?;
+        let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+        for cell in experiment.sweeps.iter_mut().flat_map(|sweep| &mut sweep.cells) {
+            cell.spec.attach(&mut read).map_err(wrong)?;
+        }
         Ok(experiment)
     }
 }

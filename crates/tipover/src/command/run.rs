@@ -8,8 +8,9 @@ use crate::store::Store;
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
-use std::path::Path;
-use tipover_core::experiment::Experiment;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use tipover_core::experiment::{Experiment, redact};
 
 /// Run an experiment, or what is missing of it
 ///
@@ -37,37 +38,12 @@ impl Run {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let (text, experiment) = self.plan.experiment()?;
-        if let Some(reason) = runner::too_small_disk(&experiment) {
-            return Err(BadInput(format!("{}: {reason}", experiment.name)).into());
-        }
-        if results.exists() && !results.is_dir() {
-            let reason = format!("{} is a file, not a folder: give another --results", results.display());
-            return Err(BadInput(reason).into());
-        }
+        check(&experiment, results)?;
         if self.list {
             return list(&experiment, results, json);
         }
-        let facts = machine::Facts::read(results);
-        let requirements = machine::check(&facts, &runner::needs(&experiment));
-        if !machine::can_run(&requirements) {
-            let stopping: Vec<String> = requirements
-                .iter()
-                .filter(|r| !r.met && r.severity == machine::Severity::CannotRun)
-                .map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next))
-                .collect();
-            return Err(BadInput(format!("this cannot run here: {}", stopping.join("; "))).into());
-        }
-        // What an earlier run left behind would hold memory, mounts and devices that this one needs.
-        for (leftover, removed) in tipover_disk::clean() {
-            if let Err(error) = removed {
-                eprintln!("left by an earlier run and not removed: {leftover}: {error}");
-            }
-        }
-        tipover_lab::clean()?;
-        let store = Store::open(results, &experiment, &text, self.replace_plan)
-            .map_err(|e| BadInput(format!("{e:#}")))?;
-        let _reserved = store.reserve().map_err(|e| BadInput(format!("{e:#}")))?;
-        let work = results.join(".work");
+        let Prepared { store, work, reserved: _reserved } =
+            prepare(&experiment, results, &text, self.replace_plan)?;
         let command = command_line();
         let tally = runner::run(&experiment, &store, &work, &command, self.retry, interrupt);
         // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
@@ -86,16 +62,63 @@ impl Run {
     }
 }
 
-/// The command line as one would type it.
+/// A results folder that is ours alone, on a machine that can do what is asked.
+pub struct Prepared {
+    /// Where records are kept.
+    pub store: Store,
+    /// Where disks and their images are.
+    pub work: PathBuf,
+    /// Keeps other runs out.
+    pub reserved: File,
+}
+
+/// What can be said against running `experiment` before anything is touched.
+fn check(experiment: &Experiment, results: &Path) -> Result<()> {
+    if let Some(reason) = runner::too_small_disk(experiment) {
+        return Err(BadInput(format!("{}: {reason}", experiment.name)).into());
+    }
+    if results.exists() && !results.is_dir() {
+        let reason = format!("{} is a file, not a folder: give another --results", results.display());
+        return Err(BadInput(reason).into());
+    }
+    Ok(())
+}
+
+/// Checks the machine, removes what earlier runs left, and opens the results folder.
+pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan: bool) -> Result<Prepared> {
+    check(experiment, results)?;
+    let facts = machine::Facts::read(results);
+    let requirements = machine::check(&facts, &runner::needs(experiment));
+    if !machine::can_run(&requirements) {
+        let stopping: Vec<String> = requirements
+            .iter()
+            .filter(|r| !r.met && r.severity == machine::Severity::CannotRun)
+            .map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next))
+            .collect();
+        return Err(BadInput(format!("this cannot run here: {}", stopping.join("; "))).into());
+    }
+    // What an earlier run left behind would hold memory, mounts and devices that this one needs.
+    for (leftover, removed) in tipover_disk::clean() {
+        if let Err(error) = removed {
+            eprintln!("left by an earlier run and not removed: {leftover}: {error}");
+        }
+    }
+    tipover_lab::clean()?;
+    let store =
+        Store::open(results, experiment, text, replace_plan).map_err(|e| BadInput(format!("{e:#}")))?;
+    let reserved = store.reserve().map_err(|e| BadInput(format!("{e:#}")))?;
+    let work = results.join(".work");
+    Ok(Prepared { store, work, reserved })
+}
+
+/// The command line as one would type it, without passwords.
 pub fn command_line() -> String {
     let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@".contains(c);
         if word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
     };
-    std::iter::once("tipover".to_string())
-        .chain(std::env::args().skip(1).map(quoted))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let words = std::iter::once("tipover".to_string()).chain(std::env::args().skip(1).map(quoted));
+    redact(&words.collect::<Vec<_>>().join(" "))
 }
 
 fn list(experiment: &Experiment, results: &Path, json: bool) -> Result<Ending> {

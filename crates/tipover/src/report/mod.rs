@@ -4,6 +4,7 @@
 //! [`Terminal::detect`] looks at the outside world.
 
 mod audit;
+mod comparison;
 mod experiment;
 mod html;
 mod number;
@@ -11,14 +12,17 @@ mod page;
 mod sample;
 mod table;
 mod text;
+mod tipping;
 
 pub use audit::of_audit;
+pub use comparison::{of_comparison, of_history};
 pub use experiment::of_experiment;
 pub use html::html;
 pub use number::Number;
 pub use page::*;
 pub use sample::sample;
 pub use text::{Terminal, text};
+pub use tipping::of_searches;
 
 #[cfg(test)]
 mod tests;

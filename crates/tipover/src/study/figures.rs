@@ -1,12 +1,12 @@
 //! The figures of a cell, from the records of its trials.
 
 use super::block_layer::{self, DeviceRates};
+use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::device::Rates;
 use tipover_core::experiment::{Cell, Experiment};
-use tipover_core::measure::{
-    Budget, Estimate, Histogram, Latencies, TooFew, mean_of_trials, percentile_of_trials,
-};
+use tipover_core::measure::{Budget, Estimate, Histogram, TooFew, mean_of_trials, percentile_of_trials};
 use tipover_core::metric::{name as metric, probe};
+use tipover_core::op::{Failure, OpKind};
 use tipover_core::record::{Measured, Record};
 
 /// All cells of an experiment with their records.
@@ -79,20 +79,57 @@ impl<'a> CellRecords<'a> {
         self.mean(|m| Some(m.throughput()))
     }
 
-    /// A percentile of the residence in milliseconds, of all trials merged.
+    /// A percentile of the residence in milliseconds, of all operations that ended, failed ones included, and
+    /// of all trials merged.
     pub fn residence_ms(&self, quantile: f64) -> Result<Estimate, TooFew> {
-        let trials: Vec<Histogram> = self
-            .measured()
-            .iter()
-            .filter_map(|m| Latencies::from_text(&m.latency).ok())
-            .map(|latencies| latencies.residence().clone())
+        let trials: Vec<Histogram> = self.measured().iter().filter_map(|m| m.residence().ok()).collect();
+        percentile_of_trials(&trials, quantile).map(|e| e.scaled(1e-6))
+    }
+
+    /// Classes of operations that occurred, parts of others included.
+    pub fn kinds(&self) -> Vec<OpKind> {
+        let books = self.measured().into_iter().filter_map(|m| m.books().ok());
+        let kinds: BTreeSet<OpKind> = books.flat_map(|books| books.kinds()).collect();
+        kinds.into_iter().collect()
+    }
+
+    /// A percentile of the residence of operations of one class that were done, in milliseconds, of all
+    /// trials merged.
+    pub fn class_ms(&self, kind: OpKind, quantile: f64) -> Result<Estimate, TooFew> {
+        let books = self.measured().into_iter().filter_map(|m| m.books().ok());
+        let trials: Vec<Histogram> = books
+            .filter_map(|books| books.of(kind))
+            .map(|book| book.latencies().residence().clone())
             .collect();
         percentile_of_trials(&trials, quantile).map(|e| e.scaled(1e-6))
     }
 
+    /// "3 conflict, 1 timeout (unknown)": failed operations of one class in all trials.
+    pub fn failures_in_words(&self, kind: OpKind) -> String {
+        let mut counts: BTreeMap<(Failure, bool), u64> = BTreeMap::new();
+        for book in self.measured().into_iter().filter_map(|m| m.books().ok()?.of(kind)) {
+            for (failures, unknown) in [(book.refused(), false), (book.unknown(), true)] {
+                for (failure, count) in failures {
+                    *counts.entry((*failure, unknown)).or_default() += count;
+                }
+            }
+        }
+        let words = |((failure, unknown), count): ((Failure, bool), u64)| {
+            format!("{count} {}{}", failure.name(), if unknown { " (unknown)" } else { "" })
+        };
+        let words: Vec<String> = counts.into_iter().map(words).collect();
+        if words.is_empty() { "none".into() } else { words.join(", ") }
+    }
+
+    /// Retries of operations of one class in all trials.
+    pub fn retries(&self, kind: OpKind) -> u64 {
+        let books = self.measured().into_iter().filter_map(|m| m.books().ok()?.of(kind));
+        books.map(|book| book.retries()).sum()
+    }
+
     /// Growth of a counter per operation.
     pub fn per_operation(&self, probe: &str, metric: &str) -> Option<Estimate> {
-        self.mean(|m| Some(m.growth(probe, metric)? / m.operations as f64))
+        self.mean(|m| Some(m.growth(probe, metric)? / m.operations() as f64))
     }
 
     /// Pages that the engine missed, per operation.
@@ -118,7 +155,7 @@ impl<'a> CellRecords<'a> {
 
     /// Operations of all trials together.
     pub fn operations(&self) -> u64 {
-        self.measured().iter().map(|m| m.operations).sum()
+        self.measured().iter().map(|m| m.operations()).sum()
     }
 
     /// A column of iostat, from the kernel's block layer; `None` where there is no block device.

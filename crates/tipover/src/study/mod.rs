@@ -2,6 +2,7 @@
 //! results.
 
 mod block_layer;
+pub mod comparison;
 mod figures;
 mod published;
 

@@ -1,12 +1,16 @@
 //! The laboratory's end of the pipe to an agent.
 
-use crate::agent::{Answer, Command, Cut};
+use crate::agent::{Answer, Command, Cut, Secret};
+use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::ChildStdin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+use tipover_core::experiment::Spec;
+use tipover_core::metric::Sample;
 use tipover_lab::{Child, Group, Launch, Signal};
 
 /// An agent that does not answer for so long is taken for hung: no command needs a tenth of it.
@@ -86,6 +90,25 @@ impl AgentProcess {
     pub fn ask(&mut self, command: &Command) -> Result<Answer> {
         self.tell(command)?;
         self.hear()
+    }
+
+    /// Starts the target of `spec` with its data in `folder`.
+    pub fn begin(&mut self, spec: &Spec, folder: PathBuf, seed: u64, clock: Clock) -> Result<Answer> {
+        self.ask(&Command::Start {
+            spec: Box::new(spec.clone()),
+            address: spec.target.address.as_ref().map(|address| Secret(address.with_secrets().into())),
+            folder,
+            seed,
+            origin_ns: clock.origin_ns(),
+        })
+    }
+
+    /// The target's statistics, while no sessions run.
+    pub fn sample(&mut self) -> Result<Sample> {
+        match self.ask(&Command::Sample)? {
+            Answer::Sampled(sample) => Ok(sample),
+            other => bail!("expected statistics, got {other:?}"),
+        }
     }
 
     /// Closes an interval.

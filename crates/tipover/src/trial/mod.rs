@@ -1,9 +1,12 @@
 //! One trial: load → settle → warm up → shape → settle → measure → record.
 
 mod agent_process;
+mod neighbour;
+mod search;
 mod site;
 mod verdict;
 
+pub use search::{planned, search};
 pub use site::{Site, data_key};
 
 use crate::agent::{Answer, Command, Cut};
@@ -13,13 +16,13 @@ use crate::probe::{self, Probe};
 use agent_process::AgentProcess;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::device::{Counters, Spec as DeviceSpec};
-use tipover_core::experiment::{Spec, TargetKind, Trial};
-use tipover_core::measure::{CachePoint, Latencies, WarmUp, WarmUpRule};
+use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, redact};
+use tipover_core::measure::{Books, CachePoint, KeptUp, Offered, WarmUp, WarmUpRule};
 use tipover_core::metric::{Sample, name as metric, probe as probes};
 use tipover_core::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
 use tipover_core::target::Facts;
@@ -124,6 +127,17 @@ pub fn carry_out<'t>(
 #[error("keeping a record: {0:#}")]
 struct NotKept(anyhow::Error);
 
+/// Who makes a record that was begun so long ago.
+fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Provenance {
+        command: redact(context.command),
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("TIPOVER_COMMIT").into(),
+        started_unix_s: now.as_secs() - ago.as_secs(),
+    }
+}
+
 /// Trials that share a warm-up.
 struct Series<'a> {
     site: &'a mut Site,
@@ -147,7 +161,8 @@ struct Common {
 struct Mark {
     cut: Cut,
     samples: BTreeMap<String, Sample>,
-    disk: Counters,
+    /// Absent when the target does not live on a disk of ours.
+    disk: Option<Counters>,
     disk_cpu: Duration,
 }
 
@@ -155,6 +170,16 @@ struct Mark {
 struct Watch {
     agent: AgentProcess,
     probes: Vec<(&'static str, Box<dyn Probe>)>,
+}
+
+/// The data of a cell, loaded.
+struct Data {
+    /// Where they are; empty for a server, and for what lives in the agent's memory.
+    folder: PathBuf,
+    /// What the target said after loading.
+    loaded: Facts,
+    /// Whether they live in the agent's memory, and are written when it is there.
+    inside: bool,
 }
 
 /// Phases and intervals of the trial at hand.
@@ -175,32 +200,14 @@ impl Series<'_> {
         let spec = &cell.spec;
         let mut common = Log::default();
         let begin = self.clock.now();
-        let (folder, loaded) = self.site.data(spec, self.context.report, self.context.interrupt)?;
-        self.phase(
-            &mut common,
-            "load",
-            begin,
-            "all records written, checkpointed, and dropped from the page cache",
-        );
-        self.calibrate(left, keep)?;
+        let (data, evidence) = self.data(spec)?;
+        self.phase(&mut common, "load", begin, evidence);
+        if spec.disk.mode != DiskMode::None {
+            self.calibrate(left, keep)?;
+        }
         let Some(seed) = left.front().map(|trial| trial.seed(self.context.seed)) else { return Ok(()) };
-        let group = self.group(spec)?;
-        self.context.report.doing("starting the target");
-        let mut agent = AgentProcess::start(group.as_ref())?;
-        let answer = agent.ask(&Command::Start {
-            spec: Box::new(spec.clone()),
-            folder,
-            seed,
-            origin_ns: self.clock.origin_ns(),
-        })?;
-        let Answer::Started { facts, generator_cost_ns, .. } = answer else {
-            bail!("expected to hear of the start, got {answer:?}");
-        };
-        self.common.target = facts;
-        self.common.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
-        self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
-        let mut watch = Watch { probes: self.probes(&agent, group.as_ref()), agent };
-        watch.agent.ask(&Command::Run)?;
+        let (mut watch, generator_cost_ns, limited) = self.start(spec, data, seed)?;
+        watch.agent.ask(&Command::Run { load: None, seed: None })?;
         let mut first_of_all = true;
         while let Some(trial) = left.front() {
             let spec = &trial.cell.spec;
@@ -214,16 +221,20 @@ impl Series<'_> {
                 self.common.series = common.series.clone();
             }
             let shape = spec.shape()?;
-            self.disk()?.set_spec(&shape)?;
+            if let Some(disk) = self.site.mounted() {
+                disk.set_spec(&shape)?;
+            }
             let first = self.settle(spec, &mut watch, &mut log)?;
             let measured = self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?;
             // Unshaped again, so that nothing waits for a slow disk that is not measured.
-            self.disk()?.set_spec(&DeviceSpec::default())?;
-            let calibration = self.site.calibrate(&shape)?;
-            self.common.disk = self.disk_facts(&shape, calibration)?;
+            if let Some(disk) = self.site.mounted() {
+                disk.set_spec(&DeviceSpec::default())?;
+                let calibration = self.site.calibrate(&shape)?;
+                self.common.disk = self.disk_facts(&shape, calibration)?;
+            }
             let mut record = self.record(trial);
             record.phases.append(&mut log.phases);
-            record.verdict = verdict::judge(spec, &measured, &warm_up, group.is_some());
+            record.verdict = verdict::judge(spec, &measured, &warm_up, limited);
             record.measured = Some(measured);
             let mut series = self.common.series.clone();
             series.append(&mut log.series);
@@ -233,6 +244,44 @@ impl Series<'_> {
         watch.agent.ask(&Command::Halt)?;
         watch.agent.stop()?;
         Ok(())
+    }
+
+    /// Sees to it that the data are there; also the evidence of that.
+    fn data(&mut self, spec: &Spec) -> Result<(Data, String)> {
+        let (report, interrupt) = (self.context.report, self.context.interrupt);
+        let nowhere = |loaded, inside| Data { folder: PathBuf::new(), loaded, inside };
+        Ok(if spec.disk.mode != DiskMode::None {
+            let (folder, loaded) = self.site.data(spec, report, interrupt)?;
+            let evidence = "all records written, checkpointed, and dropped from the page cache";
+            (Data { folder, loaded, inside: false }, evidence.into())
+        } else if spec.target.kind.is_server() {
+            let (loaded, evidence) = self.site.served(spec, report, interrupt)?;
+            (nowhere(loaded, false), evidence)
+        } else {
+            let evidence = "all records written, into the process that is measured";
+            (nowhere(Facts::new(), true), evidence.into())
+        })
+    }
+
+    /// Starts the target on its data, in its memory group; also what the generator costs per operation, and
+    /// whether memory is limited.
+    fn start(&mut self, spec: &Spec, data: Data, seed: u64) -> Result<(Watch, f64, bool)> {
+        let Data { folder, loaded, inside } = data;
+        let group = self.group(spec)?;
+        self.context.report.doing("starting the target");
+        let mut agent = AgentProcess::start(group.as_ref())?;
+        let answer = agent.begin(spec, folder, seed, self.clock)?;
+        let Answer::Started { facts, generator_cost_ns, .. } = answer else {
+            bail!("expected to hear of the start, got {answer:?}");
+        };
+        self.common.target = facts;
+        if inside {
+            agent.load(2, |_| self.context.interrupt.check())?;
+        }
+        self.common.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
+        self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
+        let watch = Watch { probes: self.probes(spec, &agent, group.as_ref()), agent };
+        Ok((watch, generator_cost_ns, group.is_some()))
     }
 
     /// Calibrates the disk for all shapes while it is idle; a trial whose shape this disk cannot take has
@@ -253,15 +302,19 @@ impl Series<'_> {
 
     /// The record of a trial that could not be carried out.
     fn failed(&self, trial: &Trial<'_>, error: &anyhow::Error) -> Record {
+        Record { verdict: Verdict::Failed { reason: self.reason(error) }, ..self.record(trial) }
+    }
+
+    /// Why something could not be carried out, as it is written down.
+    fn reason(&self, error: &anyhow::Error) -> String {
         // A target on a dead disk fails in many ways; the cause comes before its symptom.
         let dead = self.site.mounted().is_some_and(|disk| disk.counters().is_err());
         let cause = if dead { "the disk's daemon died; seen as: " } else { "" };
-        Record { verdict: Verdict::Failed { reason: format!("{cause}{error:#}") }, ..self.record(trial) }
+        redact(&format!("{cause}{error:#}"))
     }
 
     /// A record of what is known so far.
     fn record(&self, trial: &Trial<'_>) -> Record {
-        let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let mut missed = self.context.missed.to_vec();
         missed.extend(self.common.missed.iter().cloned());
         Record {
@@ -273,12 +326,7 @@ impl Series<'_> {
             repeat: trial.repeat,
             seed: trial.seed(self.context.seed),
             spec: trial.cell.spec.clone(),
-            provenance: Provenance {
-                command: self.context.command.into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                commit: env!("TIPOVER_COMMIT").into(),
-                started_unix_s: started.as_secs() - self.clock.now().since(Tick(0)).as_secs(),
-            },
+            provenance: provenance(self.context, self.clock.now().since(Tick(0))),
             verdict: Verdict::Valid,
             machine: self.machine.clone(),
             missed,
@@ -323,6 +371,7 @@ impl Series<'_> {
 
     fn probes(
         &mut self,
+        spec: &Spec,
         agent: &AgentProcess,
         group: Option<&Arc<Group>>,
     ) -> Vec<(&'static str, Box<dyn Probe>)> {
@@ -338,11 +387,28 @@ impl Series<'_> {
         fn boxed<P: Probe + 'static>(probe: P) -> Box<dyn Probe> {
             Box::new(probe)
         }
-        let processes = match group {
-            Some(group) => probe::Processes::in_group(group),
-            None => probe::Processes::given(&[agent.id()]),
-        };
-        add(probes::PROCESS, processes.map(boxed));
+        if let Some(address) = spec.target.address.as_ref().filter(|_| spec.target.kind.is_server()) {
+            let lacking = |what: &str, reason: String| probe::NotAvailable { what: what.into(), reason };
+            let process = neighbour::process(address, spec.target.kind);
+            let processes = match (&process, spec.target.kind) {
+                (Ok(_), TargetKind::Postgres) => Err(lacking(
+                    "the server's process",
+                    "each of its sessions is a process of its own".into(),
+                )),
+                (Ok(process), _) => probe::Processes::given(&[*process]),
+                (Err(reason), _) => Err(lacking("the server's process", reason.clone())),
+            };
+            add(probes::PROCESS, processes.map(boxed));
+            let device =
+                process.and_then(neighbour::device).map_err(|why| lacking("the server's device", why));
+            add(probes::DEVICE, device.and_then(|name| probe::Device::named(&name)).map(boxed));
+        } else {
+            let processes = match group {
+                Some(group) => probe::Processes::in_group(group),
+                None => probe::Processes::given(&[agent.id()]),
+            };
+            add(probes::PROCESS, processes.map(boxed));
+        }
         if let Some(device) = self.site.mounted().and_then(|disk| disk.block_device()) {
             let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
             add(probes::DEVICE, probe::Device::named(&name).map(boxed));
@@ -370,19 +436,21 @@ impl Series<'_> {
         let mut disk = None;
         for (name, probe) in &mut watch.probes {
             if disk.is_none() && ![probes::PROCESS, probes::DEVICE].contains(name) {
-                disk = Some(self.disk_counters()?);
+                disk = self.disk_counters()?;
             }
             let sample = probe.sample(&|| self.clock.now()).with_context(|| format!("the {name} probe"))?;
             samples.insert(name.to_string(), sample);
         }
-        let disk = disk.map_or_else(|| self.disk_counters(), Ok)?;
-        Ok(Mark { cut, samples, disk, disk_cpu: self.disk()?.daemon_cpu()? })
+        let disk = disk.map_or_else(|| self.disk_counters(), |disk| Ok(Some(disk)))?;
+        let disk_cpu = self.site.mounted().map(|disk| disk.daemon_cpu()).transpose()?.unwrap_or_default();
+        Ok(Mark { cut, samples, disk, disk_cpu })
     }
 
     /// The disk's counters, their moment on the trial clock.
-    fn disk_counters(&self) -> Result<Counters> {
-        let counters = self.disk()?.counters()?;
-        Ok(Counters { at: Tick(counters.at.0.saturating_sub(self.clock.origin_ns())), ..counters })
+    fn disk_counters(&self) -> Result<Option<Counters>> {
+        let Some(disk) = self.site.mounted() else { return Ok(None) };
+        let counters = disk.counters()?;
+        Ok(Some(Counters { at: Tick(counters.at.0.saturating_sub(self.clock.origin_ns())), ..counters }))
     }
 
     /// Waits for one interval and closes it.
@@ -394,11 +462,10 @@ impl Series<'_> {
             phase: phase.into(),
             begin: mark.cut.begin,
             end: mark.cut.end,
-            operations: mark.cut.operations,
-            failures: mark.cut.failures.clone(),
-            latency: mark.cut.latency.clone(),
+            books: mark.cut.books.clone(),
+            offered: mark.cut.offered.clone(),
             samples: mark.samples.clone(),
-            disk: Some(mark.disk),
+            disk: mark.disk,
         });
         Ok(mark)
     }
@@ -412,8 +479,12 @@ impl Series<'_> {
     fn warm_up(&self, spec: &Spec, watch: &mut Watch, again: bool, log: &mut Log) -> Result<WarmUp> {
         let begin = self.clock.now();
         let name = if again { "re-warm" } else { "warm-up" };
+        if spec.target.kind.is_server() {
+            return self.warm_server(spec, watch, begin, log);
+        }
         if spec.target.kind != TargetKind::Wiredtiger {
             self.phase(log, name, begin, "this target caches nothing");
+            self.load(spec, watch)?;
             return Ok(WarmUp::Steady("this target caches nothing".into()));
         }
         self.context.report.doing(name);
@@ -431,25 +502,66 @@ impl Series<'_> {
         let mut points = Vec::new();
         loop {
             let mark = self.interval(spec, name, watch, log)?;
-            operations += mark.cut.operations;
+            operations += mark.cut.books.done();
             let grown = |name: &str| mark.cut.target.growth(&origin.cut.target, name).unwrap_or(0.0);
             points.push(CachePoint {
                 at: self.clock.now().since(begin),
                 operations,
                 engine_misses: grown(metric::ENGINE_PAGE_READS),
                 engine_read_bytes: grown(metric::ENGINE_FILE_READ_BYTES),
-                device_read_bytes: (mark.disk.read.bytes.0 - origin.disk.read.bytes.0) as f64,
+                device_read_bytes: mark
+                    .disk
+                    .zip(origin.disk)
+                    .map_or(0.0, |(now, then)| (now.read.bytes.0 - then.read.bytes.0) as f64),
             });
             let verdict = rule.judge(&points);
             match &verdict {
                 WarmUp::NotYet(reason) => self.context.report.note(reason),
                 WarmUp::Steady(evidence) | WarmUp::Never(evidence) => {
                     self.phase(log, name, begin, evidence.clone());
-                    watch.agent.ask(&Command::Pace { think_ns: 0, request_path: true })?;
+                    self.load(spec, watch)?;
                     return Ok(verdict);
                 }
             }
         }
+    }
+
+    /// Runs the load against a server for as long as the plan says. How full its caches should be is not
+    /// known to us, so the hit ratio is shown and nothing is concluded from it.
+    fn warm_server(&self, spec: &Spec, watch: &mut Watch, begin: Tick, log: &mut Log) -> Result<WarmUp> {
+        self.context.report.doing("warm-up");
+        self.load(spec, watch)?;
+        let mut samples: Vec<Sample> = vec![self.mark(watch)?.cut.target];
+        while self.clock.now().since(begin) < spec.trial.warm_up_least {
+            samples.push(self.interval(spec, "warm-up", watch, log)?.cut.target);
+        }
+        let hits = |from: &Sample, to: &Sample| {
+            let requests =
+                to.growth(from, metric::ENGINE_PAGE_REQUESTS).filter(|requests| *requests > 0.0)?;
+            Some(100.0 * (1.0 - to.growth(from, metric::ENGINE_PAGE_READS)? / requests))
+        };
+        let middle = &samples[samples.len() / 2];
+        let halves = hits(&samples[0], middle).zip(hits(middle, &samples[samples.len() - 1]));
+        let time = span::rounded(self.clock.now().since(begin));
+        let evidence = match halves {
+            Some((first, second)) => format!(
+                "{time} of the load, as the plan says; the engine's cache served {first:.2} % of the pages in the \
+                 first half and {second:.2} % in the second"
+            ),
+            None => format!("{time} of the load, as the plan says; this server tells no cache hits"),
+        };
+        self.phase(log, "warm-up", begin, evidence.clone());
+        Ok(WarmUp::Steady(evidence))
+    }
+
+    /// Loads the target as the plan says.
+    fn load(&self, spec: &Spec, watch: &mut Watch) -> Result<()> {
+        let think_ns = spec.load.think.as_nanos() as u64;
+        watch.agent.ask(&match spec.load.arrivals {
+            Some(_) => Command::Offer,
+            None => Command::Pace { think_ns, request_path: true },
+        })?;
+        Ok(())
     }
 
     /// Waits until every session has waited for the shaped device, or the device hardly works.
@@ -458,15 +570,20 @@ impl Series<'_> {
         let begin = self.clock.now();
         // A read that misses makes about eight requests, one after the other.
         let needed = f64::from(spec.load.sessions) * 8.0 * spec.trial.settle_turns;
-        let first = self.disk_counters()?;
+        let Some(first) = self.disk_counters()? else {
+            let mark = self.interval(spec, "settle", watch, log)?;
+            self.phase(log, "settle", begin, "there is no disk of ours to settle");
+            return Ok(mark);
+        };
         let mut before = first;
         let mut easy = 0;
         loop {
             let mark = self.interval(spec, "settle", watch, log)?;
-            let served = (mark.disk.read.requests - first.read.requests) as f64;
-            let busy = mark.disk.rates_since(&before).map_or(0.0, |rates| rates.utilization.0);
+            let Some(disk) = mark.disk else { return Ok(mark) };
+            let served = (disk.read.requests - first.read.requests) as f64;
+            let busy = disk.rates_since(&before).map_or(0.0, |rates| rates.utilization.0);
             easy = if busy < 0.5 { easy + 1 } else { 0 };
-            before = mark.disk;
+            before = disk;
             self.context.report.share(served / needed);
             let waited = self.clock.now().since(begin);
             let evidence = if served >= needed {
@@ -500,16 +617,26 @@ impl Series<'_> {
         self.context.report.doing("measuring");
         let begin = first.cut.end;
         let started = Instant::now();
-        let (mut operations, mut failures) = (0, BTreeMap::new());
-        let mut latencies = Latencies::closed();
+        let mut books: Option<Books> = None;
+        let mut offered: Option<Offered> = None;
+        let mut backlog = Vec::new();
         let last = loop {
             let mark = self.interval(spec, "measure", watch, log)?;
-            operations += mark.cut.operations;
-            for (failure, count) in &mark.cut.failures {
-                *failures.entry(*failure).or_default() += count;
+            let interval = Books::from_text(&mark.cut.books).map_err(anyhow::Error::msg)?;
+            let books = match &mut books {
+                Some(books) => {
+                    books.merge(&interval);
+                    books
+                }
+                none => none.insert(interval),
+            };
+            let at = mark.cut.end.since(begin).as_secs_f64();
+            backlog.extend(mark.cut.offered.as_ref().map(|offered| (at, offered.backlog)));
+            match (&mut offered, &mark.cut.offered) {
+                (Some(offered), Some(next)) => offered.append(next).map_err(anyhow::Error::msg)?,
+                (none, next) => *none = next.clone(),
             }
-            let interval = Latencies::from_text(&mark.cut.latency).map_err(anyhow::Error::msg)?;
-            latencies.merge(&interval);
+            let operations = books.done();
             let (elapsed, trial) = (started.elapsed(), &spec.trial);
             let share = operations as f64 / trial.measure_operations as f64;
             self.context.report.share(share.min(elapsed.as_secs_f64() / trial.measure_least.as_secs_f64()));
@@ -519,14 +646,24 @@ impl Series<'_> {
             }
         };
         let seconds = last.cut.end.since(begin).as_secs_f64();
-        self.phase(log, "measure", begin, format!("{operations} operations in {seconds:.1} s"));
+        if let Some(offered) = &mut offered
+            && let Answer::Paused { unanswered } = watch.agent.ask(&Command::Pause)?
+        {
+            offered.unanswered = u64::from(unanswered);
+        }
+        let books = books.unwrap_or_else(Books::closed);
+        let operations = books.done();
+        let mut evidence = format!("{operations} operations in {seconds:.1} s");
+        if let Some(offered) = &offered {
+            evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
+        }
+        self.phase(log, "measure", begin, evidence);
         let path = spec.target.request_path_cpu.as_nanos() as u64;
         Ok(Measured {
             begin,
             end: last.cut.end,
-            operations,
-            failures,
-            latency: latencies.to_text(),
+            books: books.to_text(),
+            offered,
             cpu: Cpu {
                 process_ns: last.cut.process_cpu_ns - first.cut.process_cpu_ns,
                 sessions_ns: last.cut.sessions_cpu_ns - first.cut.sessions_cpu_ns,
@@ -536,7 +673,7 @@ impl Series<'_> {
             },
             first: first.samples,
             last: last.samples,
-            disk: Some((first.disk, last.disk)),
+            disk: first.disk.zip(last.disk),
         })
     }
 }

@@ -2,9 +2,9 @@
 
 use super::agent_process::AgentProcess;
 use super::{Interrupt, Report};
-use crate::agent::{self, Command};
+use crate::agent::{Answer, Command};
 use crate::clock::Clock;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tipover_core::device;
@@ -54,6 +54,7 @@ impl Site {
         let mode = match spec.mode {
             DiskMode::Block => tipover_disk::Mode::Block,
             DiskMode::File => tipover_disk::Mode::File,
+            DiskMode::None => bail!("this target has no disk of ours"),
             DiskMode::Auto if root => tipover_disk::Mode::Block,
             DiskMode::Auto => tipover_disk::Mode::File,
         };
@@ -75,6 +76,7 @@ impl Site {
             mountpoint: std::path::absolute(mountpoint)?,
             spec: device::Spec::default(),
             readahead: spec.readahead,
+            power_cuts: false,
             daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
         })?)
     }
@@ -98,14 +100,9 @@ impl Site {
             }
             std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
             report.doing("loading");
-            let (dataset, _) = agent::load_of(spec, 0);
+            let (dataset, _) = spec.load_of(0);
             let mut agent = AgentProcess::start(None)?;
-            agent.ask(&Command::Start {
-                spec: Box::new(spec.clone()),
-                folder: folder.clone(),
-                seed: 0,
-                origin_ns: Clock::start().origin_ns(),
-            })?;
+            agent.begin(spec, folder.clone(), 0, Clock::start())?;
             let facts = agent.load(2, |records| {
                 report.share(records as f64 / dataset.records as f64);
                 interrupt.check()
@@ -115,6 +112,37 @@ impl Site {
         }
         mounted.disk.drop_caches()?;
         Ok((folder, mounted.loaded[&key].clone()))
+    }
+
+    /// Sees to it that a server holds the records of `spec`: what is there already is used, an empty place is
+    /// loaded, and anything else is left alone and refused. Gives what the target said, and the evidence.
+    pub fn served(
+        &mut self,
+        spec: &Spec,
+        report: &dyn Report,
+        interrupt: &Interrupt,
+    ) -> Result<(Facts, String)> {
+        let (dataset, _) = spec.load_of(0);
+        report.doing("looking for the records");
+        let mut agent = AgentProcess::start(None)?;
+        let Answer::Started { mut facts, .. } = agent.begin(spec, PathBuf::new(), 0, Clock::start())? else {
+            bail!("expected to hear of the start");
+        };
+        let Answer::Examined(found) = agent.ask(&Command::Examine)? else {
+            bail!("expected to hear what is there");
+        };
+        let evidence = if found.loaded(&dataset.table).map_err(anyhow::Error::msg)? {
+            format!("the records were there: all {} looked at, and none after the last", found.asked)
+        } else {
+            report.doing("loading");
+            facts = agent.load(2, |records| {
+                report.share(records as f64 / dataset.records as f64);
+                interrupt.check()
+            })?;
+            format!("none of the records was there, so all {} were written", dataset.records)
+        };
+        agent.stop()?;
+        Ok((facts, evidence))
     }
 
     /// Calibrates the disk for a shape, once; the disk must be idle. It is unshaped afterwards.

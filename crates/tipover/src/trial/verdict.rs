@@ -1,9 +1,13 @@
 //! Whether a measured trial can be believed.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
 use tipover_core::experiment::{Spec, TargetKind};
-use tipover_core::measure::{Budget, Latencies, WarmUp, little_residual};
+use tipover_core::measure::{Books, Budget, Offered, WarmUp, little_residual};
 use tipover_core::metric::{name as metric, probe};
+use tipover_core::op::Failure;
 use tipover_core::record::{Measured, Verdict};
+use tipover_core::units::span;
 
 /// Judges a trial: what was not steady, does not add up, or was not as asked is not valid, and says so.
 pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded: bool) -> Verdict {
@@ -11,27 +15,9 @@ pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded:
     if let WarmUp::Never(reason) | WarmUp::NotYet(reason) = warm_up {
         reasons.push(format!("the caches never came to rest: {reason}"));
     }
-    let failed: u64 = measured.failures.values().sum();
-    if failed > 0 {
-        reasons.push(format!("{failed} operations failed: {:?}", measured.failures));
-    }
-    if measured.operations == 0 {
-        reasons.push("no operation was answered".into());
-    } else if let Ok(latencies) = Latencies::from_text(&measured.latency) {
-        // Operations that were in flight at the ends were counted where they ended: each session's account
-        // may be off by about a long latency at either end, which widens what Little's law allows.
-        let sessions = f64::from(spec.load.sessions);
-        let long_s = latencies.residence().value_at_quantile(0.99) as f64 / 1e9;
-        let allowed = 0.05 + 2.0 * (2.0 / sessions).sqrt() * long_s / measured.seconds();
-        let throughput = latencies.count() as f64 / measured.seconds();
-        let residual = little_residual(sessions, throughput, latencies.residence().mean() / 1e9);
-        if residual.abs() > allowed {
-            reasons.push(format!(
-                "Little's law is off by {:.1} %, allowed {:.1} %: sessions were not always busy",
-                residual * 100.0,
-                allowed * 100.0
-            ));
-        }
+    match measured.books() {
+        Ok(books) => reasons.extend(of_books(spec, measured, &books)),
+        Err(error) => reasons.push(format!("the latencies cannot be read: {error}")),
     }
     if let Some(witnesses) = measured.witnesses() {
         let budget = Budget::of(&witnesses);
@@ -40,7 +26,7 @@ pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded:
         }
     }
     let misses = measured.growth(probe::TARGET, metric::ENGINE_PAGE_READS).unwrap_or(0.0);
-    let beyond_cache = misses / measured.operations.max(1) as f64 > 0.002;
+    let beyond_cache = misses / measured.operations().max(1) as f64 > 0.002;
     if !memory_bounded
         && spec.machine.memory.is_some()
         && spec.target.kind == TargetKind::Wiredtiger
@@ -51,11 +37,93 @@ pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded:
     if reasons.is_empty() { Verdict::Valid } else { Verdict::Invalid { reasons } }
 }
 
+/// What counts and latencies of operations say against a trial.
+fn of_books(spec: &Spec, measured: &Measured, books: &Books) -> Vec<String> {
+    let mut reasons = Vec::new();
+    // Conflicts and time-outs are what load does to a target: results. Anything else was not meant to happen.
+    let results = [Failure::Conflict, Failure::Timeout];
+    let faults: BTreeMap<_, _> =
+        books.failures().into_iter().filter(|(failure, _)| !results.contains(failure)).collect();
+    if !faults.is_empty() {
+        reasons.push(format!(
+            "{} operations failed: {}",
+            faults.values().sum::<u64>(),
+            failures_in_words(&faults)
+        ));
+    }
+    if books.corrupt() > 0 {
+        reasons.push(format!("{} reads brought something else than was written", books.corrupt()));
+    }
+    if books.answered() == 0 {
+        reasons.push("no operation was answered".into());
+        return reasons;
+    }
+    if let Some(offered) = &measured.offered {
+        reasons.extend(of_open_loop(spec, offered, books));
+        return reasons;
+    }
+    // Operations that were in flight at the ends were counted where they ended: each session's account may
+    // be off by about a long latency at either end, which widens what Little's law allows.
+    let residence = books.residence();
+    let sessions = f64::from(spec.load.sessions);
+    let long_s = residence.value_at_quantile(0.99) as f64 / 1e9;
+    let allowed = 0.05 + 2.0 * (2.0 / sessions).sqrt() * long_s / measured.seconds();
+    let throughput = books.answered() as f64 / measured.seconds();
+    let turn_s = residence.mean() / 1e9 + spec.load.think.as_secs_f64();
+    let residual = little_residual(sessions, throughput, turn_s);
+    if residual.abs() > allowed {
+        reasons.push(format!(
+            "Little's law is off by {:.1} %, allowed {:.1} %: sessions were not always busy",
+            residual * 100.0,
+            allowed * 100.0
+        ));
+    }
+    reasons
+}
+
+/// What speaks against an open loop: operations that nobody accounts for, and a generator that was late. A
+/// backlog does not: that is the target's.
+fn of_open_loop(spec: &Spec, offered: &Offered, books: &Books) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let missing = offered.unaccounted(books.answered());
+    // Each session may be caught between two counts at either end, and what ends while an interval is closed
+    // stands in its neighbour: at most some milliseconds of the load.
+    let allowed = i64::from(spec.load.sessions) * 2 + offered.due as i64 / 200;
+    if missing.abs() > allowed {
+        reasons.push(format!(
+            "{missing} operations that were due are neither answered, nor in flight, nor waiting"
+        ));
+    }
+    match offered.lateness() {
+        Ok(lateness) if !lateness.is_empty() => {
+            let late_ns = lateness.value_at_quantile(0.99);
+            let residence_ns = books.residence().value_at_quantile(0.99);
+            if late_ns > 100_000 && late_ns > residence_ns / 10 {
+                reasons.push(format!(
+                    "the generator was late: 1 % of the operations were sent over {} after they were due and a \
+                     session was free, and the p99 of the residence is {}",
+                    span::rounded(Duration::from_nanos(late_ns)),
+                    span::rounded(Duration::from_nanos(residence_ns))
+                ));
+            }
+        }
+        Ok(_) => {}
+        Err(error) => reasons.push(format!("the generator's lateness cannot be read: {error}")),
+    }
+    reasons
+}
+
+/// "3 conflict, 1 timeout".
+fn failures_in_words(failures: &BTreeMap<Failure, u64>) -> String {
+    let words = |(failure, count): (&Failure, &u64)| format!("{count} {}", failure.name());
+    failures.iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tipover_core::experiment::{Experiment, Trial};
-    use tipover_core::op::Failure;
+    use tipover_core::op::{OpKind, Outcome, Timing};
     use tipover_core::simulate::{self, Machine};
 
     const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
@@ -89,8 +157,13 @@ mod tests {
         );
         assert!(reasons(judge(&spec, &honest, &steady, false)).contains("not bounded"));
         let mut failing = honest.clone();
-        failing.failures.insert(Failure::Corrupt, 3);
-        assert!(reasons(judge(&spec, &failing, &steady, true)).contains("3 operations failed"));
+        let mut books = failing.books().unwrap();
+        let long = Timing { due: honest.begin, began: honest.begin, ended: honest.begin };
+        for _ in 0..3 {
+            books.record(OpKind::Read, Outcome::Refused(Failure::NotFound), &long, 0);
+        }
+        failing.books = books.to_text();
+        assert!(reasons(judge(&spec, &failing, &steady, true)).contains("3 operations failed: 3 not found"));
         let mut leaking = honest.clone();
         let sample = leaking.last.get_mut(probe::TARGET).unwrap();
         *sample.values.get_mut(metric::ENGINE_FILE_READ_BYTES).unwrap() *= 1.5;

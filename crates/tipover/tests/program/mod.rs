@@ -83,9 +83,11 @@ impl Place {
         results::below(&self.here())
     }
 
-    /// Writes a file into the working folder.
+    /// Writes a file into the working folder, and the folders on its way.
     pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.here().join(name), text).expect("the test's own folder");
+        let path = self.here().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("the test's own folder");
+        fs::write(path, text).expect("the test's own folder");
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -1,5 +1,6 @@
 //! The page of an experiment, from the figures of its study.
 
+mod load;
 mod sections;
 mod working_set;
 
@@ -22,7 +23,7 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
             sections.extend(study.sections());
         }
         Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),
-        None => sections.extend(sections::cells(&cells)),
+        None => sections.extend(load::sections(&cells)),
     }
     headline.extend(sections::shortcomings(&cells));
     sections.push(sections::trials(&cells));

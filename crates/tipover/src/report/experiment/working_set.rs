@@ -535,7 +535,7 @@ impl<'a> Study<'a> {
             .map(|p| {
                 let c = p.cell;
                 let us = |ns: fn(&tipover_core::record::Cpu) -> u64| {
-                    c.mean(move |m| Some(ns(&m.cpu) as f64 / 1e3 / m.operations as f64))
+                    c.mean(move |m| Some(ns(&m.cpu) as f64 / 1e3 / m.operations() as f64))
                 };
                 let busy = c.mean(|m| Some(m.cpu.process_ns as f64 / 1e9 / m.seconds()));
                 Row::new(vec![

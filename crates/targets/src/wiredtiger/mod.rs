@@ -4,29 +4,37 @@
 //! tree with prefix compression whose entries hold the record id. A read by key is thus two look-ups.
 //! Documents are BSON with the key as `_id` and YCSB's fields as binaries.
 
-use bson::RawDocumentBuf;
-use bson::spec::BinarySubtype;
-use parking_lot::{Condvar, Mutex};
+mod checks;
+mod clockwork;
+mod document;
+mod durable;
+mod session;
+mod writer;
+
+use checks::Checks;
+use clockwork::Clockwork;
+use document::Documents;
+use durable::Flushes;
+use session::WiredTigerSession;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
-use tipover_core::experiment::{Compressor, Spec, Trees};
+use tipover_core::experiment::{Compressor, Durability, Spec, Trees};
 use tipover_core::metric::{Kind, Metric};
-use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::{Facts, Session, Target, TargetError};
+use tipover_core::op::OpKind;
+use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
 use tipover_core::workload::Dataset;
-use tipover_wiredtiger::{Connection, Cursor, Error, Kind as ErrorKind, Sync};
+use tipover_wiredtiger::{Connection, Error, Kind as ErrorKind};
+use writer::Writer;
 
 const COLLECTION: &str = "table:collection";
 const INDEX: &str = "table:index";
-const JOURNAL_INTERVAL: Duration = Duration::from_millis(100);
-const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Records that are written in one transaction while loading, as drivers batch inserts.
+const BATCH: u64 = 64;
 
 /// Our name, WiredTiger's description (which is also its path in MongoDB's serverStatus), and what it counts.
-const STATISTICS: [(&str, Kind, &str, &str); 12] = [
+const STATISTICS: [(&str, Kind, &str, &str); 18] = [
     ("engine_searches", Kind::Counter, "cursor: cursor search calls", "look-ups in a tree"),
     (
         "engine_page_requests",
@@ -70,6 +78,27 @@ const STATISTICS: [(&str, Kind, &str, &str); 12] = [
         "thread-yield: application thread time waiting for cache (usecs)",
         "time that sessions waited for room in the cache",
     ),
+    ("engine_file_write_bytes", Kind::Counter, "block-manager: bytes written", "bytes written to files"),
+    ("engine_journal_bytes", Kind::Counter, "log: log bytes written", "bytes written to the journal"),
+    ("engine_transactions", Kind::Counter, "transaction: transactions committed", "committed transactions"),
+    (
+        "engine_conflicts",
+        Kind::Counter,
+        "transaction: update conflicts",
+        "updates that met another transaction's and were tried again",
+    ),
+    (
+        "engine_checkpoints",
+        Kind::Counter,
+        "checkpoint: total succeed number of checkpoints",
+        "checkpoints that were finished",
+    ),
+    (
+        "engine_session_evictions",
+        Kind::Counter,
+        "cache: page evict attempts by application threads",
+        "pages that a session had to evict itself, because the cache was full or dirty",
+    ),
     ("engine_journal_syncs", Kind::Counter, "log: log sync operations", "journal flushes to the device"),
     (
         "engine_cache_bytes",
@@ -92,6 +121,8 @@ pub struct WiredTiger {
     folder: PathBuf,
     config: String,
     trees: Trees,
+    durability: Durability,
+    flushes: Flushes,
     clockwork: Option<Clockwork>,
 }
 
@@ -105,6 +136,8 @@ impl WiredTiger {
         let doing = format!("opening the WiredTiger home {}", folder.display());
         std::fs::create_dir_all(folder.join("journal")).map_err(|e| TargetError::new(&doing, e))?;
         let settings = &spec.target.wiredtiger;
+        let durability = spec.target.durability;
+        let flushes = Flushes::of(durability)?;
         let config = format!(
             "create,cache_size={},session_max=1000,eviction=(threads_min=4,threads_max=4),eviction_target=80,\
              eviction_trigger=95,eviction_dirty_target=5,eviction_dirty_trigger=20,config_base=false,\
@@ -139,20 +172,12 @@ impl WiredTiger {
         }
         drop(session);
         let clockwork = Some(Clockwork::start(&connection).map_err(|e| TargetError::new(&doing, e))?);
-        Ok(WiredTiger { connection, folder: folder.to_path_buf(), config, trees: settings.trees, clockwork })
+        let (folder, trees) = (folder.to_path_buf(), settings.trees);
+        Ok(WiredTiger { connection, folder, config, trees, durability, flushes, clockwork })
     }
 
     fn writer(&self) -> Result<Writer, Error> {
-        let session = self.connection.session()?;
-        Ok(Writer {
-            trees: match self.trees {
-                Trees::Two => {
-                    Tables::Two { index: session.cursor(INDEX)?, store: session.cursor(COLLECTION)? }
-                }
-                Trees::One => Tables::One { store: session.cursor(COLLECTION)? },
-            },
-            session,
-        })
+        Writer::open(&self.connection, self.trees)
     }
 }
 
@@ -163,142 +188,28 @@ impl Drop for WiredTiger {
     }
 }
 
-/// mongod's journal flusher and checkpointer.
-struct Clockwork {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Clockwork {
-    fn start(connection: &Connection) -> std::io::Result<Self> {
-        let mut clockwork = Clockwork { stop: Default::default(), threads: vec![] };
-        clockwork.every(JOURNAL_INTERVAL, "journal", connection, |session| session.log_flush(Sync::On))?;
-        clockwork.every(CHECKPOINT_INTERVAL, "checkpoint", connection, |session| session.checkpoint())?;
-        Ok(clockwork)
-    }
-
-    fn every(
-        &mut self,
-        interval: Duration,
-        name: &str,
-        connection: &Connection,
-        task: impl Fn(&tipover_wiredtiger::Session) -> Result<(), Error> + Send + 'static,
-    ) -> std::io::Result<()> {
-        let (connection, stop, task_name) = (connection.clone(), self.stop.clone(), name.to_string());
-        let work = move || {
-            let session = match connection.session() {
-                Ok(session) => session,
-                Err(error) => return eprintln!("{task_name}: {error}"),
-            };
-            let mut stopped = stop.0.lock();
-            while !*stopped {
-                stop.1.wait_for(&mut stopped, interval);
-                if *stopped {
-                    return;
-                }
-                // A checkpoint may take long; stopping must not wait for the lock meanwhile.
-                parking_lot::MutexGuard::unlocked(&mut stopped, || {
-                    if let Err(error) = task(&session) {
-                        eprintln!("{task_name}: {error}");
-                    }
-                });
-            }
-        };
-        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(work)?);
-        Ok(())
-    }
-}
-
-impl Drop for Clockwork {
-    fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
-        for thread in self.threads.drain(..) {
-            // A panic in there was already printed.
-            let _ = thread.join();
-        }
-    }
-}
-
-enum Tables {
-    One { store: Cursor<[u8], [u8]> },
-    Two { index: Cursor<[u8], i64>, store: Cursor<i64, [u8]> },
-}
-
-struct Writer {
-    session: tipover_wiredtiger::Session,
-    trees: Tables,
-}
-
-/// Builds the documents of a data set; keeps its buffers.
-struct Documents<'a> {
-    dataset: &'a Dataset,
-    names: Vec<bson::raw::CString>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl<'a> Documents<'a> {
-    fn of(dataset: &'a Dataset) -> Self {
-        let names = (0..dataset.fields)
-            .map(|f| format!("field{f}").try_into().expect("a number has no NUL"))
-            .collect();
-        Documents { dataset, names, key: Vec::new(), value: Vec::new() }
-    }
-
-    fn document(&mut self, record: u64) -> RawDocumentBuf {
-        self.dataset.key(record, &mut self.key);
-        let mut document = RawDocumentBuf::new();
-        document.append(bson::raw::cstr!("_id"), std::str::from_utf8(&self.key).expect("keys are ASCII"));
-        for (field, name) in self.names.iter().enumerate() {
-            self.dataset.value(record, field as u16, &mut self.value);
-            document.append(
-                name,
-                bson::raw::RawBinaryRef { subtype: BinarySubtype::Generic, bytes: &self.value },
-            );
-        }
-        document
-    }
-}
-
-/// Records that are written in one transaction while loading, as drivers batch inserts.
-const BATCH: u64 = 64;
-
-impl Writer {
-    fn write(&mut self, documents: &mut Documents<'_>, records: Range<u64>) -> Result<(), Error> {
-        self.session.begin()?;
-        for record in records {
-            let document = documents.document(record);
-            let key = documents.key.as_slice();
-            let written = match &mut self.trees {
-                Tables::One { store } => store.put(key, document.as_bytes()),
-                Tables::Two { index, store } => {
-                    let id = record as i64 + 1;
-                    store.put(&id, document.as_bytes()).and_then(|()| index.put(key, &id))
-                }
-            };
-            if let Err(error) = written {
-                self.session.rollback()?;
-                return Err(error);
-            }
-        }
-        self.session.commit()
-    }
-}
-
 impl Target for WiredTiger {
     fn facts(&self) -> Result<Facts, TargetError> {
         let size = |name: &str| std::fs::metadata(self.folder.join(name)).map_or(0, |m| m.len());
         Ok(Facts::from([
             ("system".into(), tipover_wiredtiger::version().into()),
             ("configuration".into(), self.config.clone().into()),
+            ("durability".into(), serde_json::to_value(self.durability).unwrap_or_default()),
             ("collection_file_bytes".into(), size("collection.wt").into()),
             ("index_file_bytes".into(), size("index.wt").into()),
         ]))
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        matches!(kind, OpKind::Read | OpKind::Insert)
+        matches!(
+            kind,
+            OpKind::Read
+                | OpKind::Update
+                | OpKind::Insert
+                | OpKind::InsertMany
+                | OpKind::Scan
+                | OpKind::Transfer
+        )
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -307,7 +218,7 @@ impl Target for WiredTiger {
         let mut first = records.start;
         while first < records.end {
             let last = (first + BATCH).min(records.end);
-            match writer.write(&mut documents, first..last) {
+            match writer.put(&mut documents, first..last) {
                 Ok(()) => first = last,
                 // The cache was too full for the transaction; it was rolled back and can be repeated.
                 Err(error) if error.kind() == ErrorKind::Rollback => {}
@@ -325,8 +236,11 @@ impl Target for WiredTiger {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        let writer = self.writer().map_err(failed("opening a session"))?;
-        Ok(Box::new(WiredTigerSession { writer, documents: Documents::of(dataset), reply: Vec::new() }))
+        Ok(Box::new(WiredTigerSession::open(self, dataset)?))
+    }
+
+    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
+        Ok(Box::new(Checks::open(&self.connection, &self.flushes)?))
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -354,78 +268,12 @@ impl Target for WiredTiger {
     }
 }
 
-struct WiredTigerSession<'a> {
-    writer: Writer,
-    documents: Documents<'a>,
-    /// The document as a server would put it into its reply.
-    reply: Vec<u8>,
-}
-
-/// Where the `_id` stands in a document: after the length, the type and the name.
-const ID_AT: usize = 4 + 1 + 4 + 4;
-
-impl WiredTigerSession<'_> {
-    fn read(&mut self, record: u64) -> Result<Outcome, Error> {
-        let Documents { dataset, key, .. } = &mut self.documents;
-        dataset.key(record, key);
-        let reply = &mut self.reply;
-        reply.clear();
-        let copy = |document: &[u8]| reply.extend_from_slice(document);
-        let found = match &mut self.writer.trees {
-            Tables::One { store } => {
-                let found = store.get(key.as_slice(), copy)?;
-                store.reset()?;
-                found
-            }
-            Tables::Two { index, store } => {
-                let id = index.get(key.as_slice(), |id| *id)?;
-                index.reset()?;
-                let Some(id) = id else { return Ok(Outcome::Refused(Failure::NotFound)) };
-                let found = store.get(&id, copy)?;
-                store.reset()?;
-                match found {
-                    // The index says that it exists.
-                    None => return Ok(Outcome::Refused(Failure::Corrupt)),
-                    found => found,
-                }
-            }
-        };
-        Ok(match found {
-            None => Outcome::Refused(Failure::NotFound),
-            Some(()) if reply.get(ID_AT..ID_AT + key.len()) == Some(key.as_slice()) => Outcome::Done,
-            Some(()) => Outcome::Refused(Failure::Corrupt),
-        })
-    }
-
-    fn insert(&mut self, record: u64) -> Result<Outcome, Error> {
-        self.writer.write(&mut self.documents, record..record + 1)?;
-        Ok(Outcome::Done)
-    }
-}
-
-impl Session for WiredTigerSession<'_> {
-    fn execute(&mut self, op: &Op) -> Outcome {
-        let result = match *op {
-            Op::Read { record } => self.read(record),
-            Op::Insert { record } => self.insert(record),
-            Op::ReadAt { .. } => return Outcome::Refused(Failure::Other),
-        };
-        result.unwrap_or_else(|error| {
-            Outcome::Refused(match error.kind() {
-                ErrorKind::Rollback => Failure::Conflict,
-                ErrorKind::NotFound => Failure::NotFound,
-                ErrorKind::Io(_) => Failure::InputOutput,
-                _ => Failure::Other,
-            })
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contract;
     use tipover_core::experiment::{Experiment, TargetKind};
+    use tipover_core::op::{Failure, Fields, Op, Outcome};
 
     fn spec(trees: &str) -> Spec {
         let plan = format!(
@@ -467,10 +315,90 @@ mod tests {
             assert_eq!(spec.target.kind, TargetKind::Wiredtiger);
             let folder = tempfile::tempdir().unwrap();
             let target = WiredTiger::open(&spec, folder.path()).unwrap();
-            let expect =
-                contract::Expect { finds_missing_records: true, kinds: &[OpKind::Read, OpKind::Insert] };
+            let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
             contract::check(&target, &expect);
         }
+    }
+
+    fn with(durability: Durability) -> Spec {
+        let mut spec = spec("two");
+        spec.target.durability = durability;
+        spec
+    }
+
+    #[test]
+    fn keeps_the_contract_whatever_an_acknowledgement_promises() {
+        for durability in [Durability::Acknowledged, Durability::Written, Durability::Journalled] {
+            let folder = tempfile::tempdir().unwrap();
+            let target = WiredTiger::open(&with(durability), folder.path()).unwrap();
+            let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
+            contract::check(&target, &expect);
+            contract::check_ledger_and_bank(&target);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_flushes_what_it_promises_and_sessions_share_flushes() {
+        let syncs = |durability: Durability, sessions: u64| {
+            let folder = tempfile::tempdir().unwrap();
+            let target = WiredTiger::open(&with(durability), folder.path()).unwrap();
+            let dataset = Dataset::ycsb(100);
+            target.load(&dataset, 0..100).unwrap();
+            let before = target.sample().unwrap()["engine_journal_syncs"];
+            std::thread::scope(|scope| {
+                for session in 0..sessions {
+                    let (target, dataset) = (&target, &dataset);
+                    scope.spawn(move || {
+                        let mut opened = target.open(dataset).unwrap();
+                        for n in 0..200 {
+                            let op = Op::Update {
+                                record: (session * 7 + n) % 100,
+                                fields: Fields::All,
+                                version: n,
+                            };
+                            assert_eq!(opened.execute(&op), Outcome::Done);
+                        }
+                    });
+                }
+            });
+            target.sample().unwrap()["engine_journal_syncs"] - before
+        };
+        assert!(syncs(Durability::Journalled, 1) >= 200.0, "each waits for a flush of its own");
+        let shared = syncs(Durability::Journalled, 8);
+        assert!((20.0..1_600.0).contains(&shared), "{shared} flushes for 1,600 updates by 8 sessions");
+        // The background flusher alone: one in 100 ms.
+        assert!(syncs(Durability::Acknowledged, 1) < 100.0);
+    }
+
+    #[test]
+    fn nobody_waits_for_an_unacknowledged_write_which_is_done_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = WiredTiger::open(&with(Durability::Unacknowledged), folder.path()).unwrap();
+        let dataset = Dataset::ycsb(10);
+        target.load(&dataset, 0..10).unwrap();
+        {
+            let mut session = target.open(&dataset).unwrap();
+            let missing = Op::Update { record: 99, fields: Fields::All, version: 1 };
+            assert_eq!(session.execute(&missing), Outcome::Done, "nobody hears that there is no such record");
+            for record in 10..3_000 {
+                assert_eq!(session.execute(&Op::Insert { record }), Outcome::Done);
+            }
+        }
+        let mut session = target.open(&dataset).unwrap();
+        for record in [10, 1_500, 2_999] {
+            assert_eq!(session.execute(&Op::Read { record, fields: Fields::All }), Outcome::Done);
+        }
+        let missing = session.execute(&Op::Read { record: 99_999, fields: Fields::All });
+        assert_eq!(missing, Outcome::Refused(Failure::NotFound));
+    }
+
+    #[test]
+    fn replicas_that_an_embedded_engine_does_not_have_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let Err(error) = WiredTiger::open(&with(Durability::ReplicatedToMajority), folder.path()) else {
+            panic!("one process is no majority");
+        };
+        assert!(error.to_string().contains("no replicas"), "{error}");
     }
 
     #[test]
@@ -484,14 +412,18 @@ mod tests {
             assert_eq!(session.execute(&Op::Insert { record: 100 }), Outcome::Done);
             let before = target.sample().unwrap()["engine_searches"];
             for record in 0..50 {
-                assert_eq!(session.execute(&Op::Read { record }), Outcome::Done);
+                assert_eq!(session.execute(&Op::Read { record, fields: Fields::All }), Outcome::Done);
             }
             assert_eq!(target.sample().unwrap()["engine_searches"] - before, 100.0);
         }
         let target = WiredTiger::open(&spec, folder.path()).unwrap();
         let mut session = target.open(&dataset).unwrap();
         for record in 0..=100 {
-            assert_eq!(session.execute(&Op::Read { record }), Outcome::Done, "record {record}");
+            assert_eq!(
+                session.execute(&Op::Read { record, fields: Fields::All }),
+                Outcome::Done,
+                "record {record}"
+            );
         }
     }
 
@@ -502,6 +434,6 @@ mod tests {
         assert_eq!(document.get_str("_id").unwrap(), "user4052466453699787802");
         assert_eq!(document.get_binary("field9").unwrap().bytes.len(), 100);
         assert_eq!(document.iter().count(), 11);
-        assert_eq!(&document.as_bytes()[ID_AT..ID_AT + 4], b"user");
+        assert_eq!(&document.as_bytes()[document::ID_AT..document::ID_AT + 4], b"user");
     }
 }

@@ -1,0 +1,367 @@
+//! From what transactions read and appended to who must come before whom.
+
+use super::graph::{Edge, Graph, Kind, READ_WRITE, SESSION, THROUGH, TIME, WRITE_READ, WRITE_WRITE};
+use crate::check::history::{Answer, Entry, Operation, Step};
+use crate::op::Outcome;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What is wrong without any cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direct {
+    /// A value was read that nobody appended.
+    Garbage,
+    /// A value stands in a list twice.
+    DuplicateAppend,
+    /// Two lists of one key, none of which begins with the other: the key forked.
+    Fork,
+    /// A value of a refused transaction was read: G1a.
+    AbortedRead,
+    /// A value was read that its own transaction later followed by another: G1b.
+    IntermediateRead,
+    /// A transaction does not see its own appends, or not the same thing twice.
+    Internal,
+}
+
+/// What was inferred from a history.
+pub struct Dependencies<'a> {
+    /// Transactions that count as committed. The graph's first nodes are these, in this order.
+    pub nodes: Vec<&'a Entry>,
+    /// Who must come before whom.
+    pub graph: Graph,
+    /// What is wrong without any cycle, with who saw it and what.
+    pub direct: Vec<(Direct, &'a Entry, String)>,
+    /// Values that were appended and acknowledged, and seen by nobody.
+    pub unseen: u64,
+}
+
+struct Appended<'a> {
+    entry: &'a Entry,
+    is_last: bool,
+}
+
+/// One read of a list, as far as other transactions are concerned.
+struct Read {
+    reader: u32,
+    key: u64,
+    list: Vec<u64>,
+}
+
+struct Inference<'a> {
+    appended: HashMap<(u64, u64), Appended<'a>>,
+    node: HashMap<(u32, u64), u32>,
+    reads: Vec<Read>,
+    found: Dependencies<'a>,
+}
+
+fn steps(entry: &Entry) -> &[Step] {
+    match &entry.operation {
+        Operation::Transaction { steps } => steps,
+        _ => &[],
+    }
+}
+
+fn lists(entry: &Entry) -> impl Iterator<Item = (u64, &Vec<u64>)> {
+    let lists: &[Option<Vec<u64>>] = match &entry.answer {
+        Answer::Lists(lists) if entry.is_done() => lists,
+        _ => &[],
+    };
+    steps(entry).iter().zip(lists).filter_map(|(step, list)| match (step, list) {
+        (Step::Read { key }, Some(list)) => Some((*key, list)),
+        _ => None,
+    })
+}
+
+/// Infers all dependencies. Linear in the history, but for sorting.
+pub fn infer(entries: &[Entry]) -> Dependencies<'_> {
+    let transactions: Vec<&Entry> =
+        entries.iter().filter(|entry| matches!(entry.operation, Operation::Transaction { .. })).collect();
+    let mut inference = Inference {
+        appended: HashMap::new(),
+        node: HashMap::new(),
+        reads: vec![],
+        found: Dependencies { nodes: vec![], graph: Graph::default(), direct: vec![], unseen: 0 },
+    };
+    inference.note_appends(&transactions);
+    inference.choose_nodes(&transactions);
+    for index in 0..inference.found.nodes.len() {
+        inference.note_reads(index as u32);
+    }
+    inference.order_keys();
+    inference.order_sessions();
+    inference.order_time();
+    inference.found
+}
+
+impl<'a> Inference<'a> {
+    fn note_appends(&mut self, transactions: &[&'a Entry]) {
+        for entry in transactions {
+            let mut last: HashMap<u64, u64> = HashMap::new();
+            for step in steps(entry) {
+                if let Step::Append { key, value } = step {
+                    last.insert(*key, *value);
+                }
+            }
+            for step in steps(entry) {
+                if let Step::Append { key, value } = step {
+                    let is_last = last[key] == *value;
+                    self.appended.insert((*key, *value), Appended { entry, is_last });
+                }
+            }
+        }
+    }
+
+    /// Acknowledged transactions, and unknown ones of which something was seen.
+    fn choose_nodes(&mut self, transactions: &[&'a Entry]) {
+        let mut seen: BTreeSet<(u32, u64)> = BTreeSet::new();
+        for entry in transactions {
+            for (key, list) in lists(entry) {
+                for value in list {
+                    if let Some(appended) = self.appended.get(&(key, *value))
+                        && matches!(appended.entry.outcome, Outcome::Unknown(_))
+                    {
+                        seen.insert((appended.entry.client, appended.entry.sequence));
+                    }
+                }
+            }
+        }
+        for entry in transactions {
+            if entry.is_done() || seen.contains(&(entry.client, entry.sequence)) {
+                self.node.insert((entry.client, entry.sequence), self.found.nodes.len() as u32);
+                self.found.nodes.push(entry);
+            }
+        }
+        self.found.graph = Graph::new(self.found.nodes.len());
+    }
+
+    fn note_reads(&mut self, reader: u32) {
+        let entry = self.found.nodes[reader as usize];
+        let answers: Vec<Option<&Vec<u64>>> = match &entry.answer {
+            Answer::Lists(lists) if entry.is_done() => lists.iter().map(Option::as_ref).collect(),
+            _ => vec![],
+        };
+        let mut own: HashMap<u64, Vec<u64>> = HashMap::new();
+        let mut before: HashMap<u64, Vec<u64>> = HashMap::new();
+        for (number, step) in steps(entry).iter().enumerate() {
+            let key = match step {
+                Step::Append { key, value } => {
+                    own.entry(*key).or_default().push(*value);
+                    if let Some(list) = before.get_mut(key) {
+                        list.push(*value);
+                    }
+                    continue;
+                }
+                Step::Read { key } => *key,
+            };
+            let Some(list) = answers.get(number).copied().flatten() else { continue };
+            let mine = own.get(&key).map_or(&[][..], Vec::as_slice);
+            let expected = before.insert(key, list.clone());
+            if !list.ends_with(mine) || expected.is_some_and(|expected| expected != *list) {
+                self.accuse(Direct::Internal, entry, || {
+                    format!("read {list:?} of key {key}, after its own appends {mine:?} and earlier reads")
+                });
+            }
+            self.look_at_list(entry, key, list);
+            let external = if list.ends_with(mine) { &list[..list.len() - mine.len()] } else { list };
+            self.reads.push(Read { reader, key, list: external.to_vec() });
+        }
+    }
+
+    fn look_at_list(&mut self, entry: &'a Entry, key: u64, list: &[u64]) {
+        let mut seen = BTreeSet::new();
+        for value in list {
+            if !seen.insert(*value) {
+                self.accuse(Direct::DuplicateAppend, entry, || {
+                    format!("read {value} twice in key {key}: {list:?}")
+                });
+            }
+            match self.appended.get(&(key, *value)).map(|appended| appended.entry) {
+                None => self.accuse(Direct::Garbage, entry, || {
+                    format!("read {value} in key {key}, which nobody appended")
+                }),
+                Some(writer) if matches!(writer.outcome, Outcome::Refused(_)) => {
+                    self.accuse(Direct::AbortedRead, entry, || {
+                        format!("read {value} in key {key}, which {} appended and was refused", writer.name())
+                    });
+                }
+                Some(_) => {}
+            }
+        }
+        let last = list.last().and_then(|value| self.appended.get(&(key, *value)));
+        if let Some(Appended { entry: writer, is_last: false }) = last
+            && (writer.client, writer.sequence) != (entry.client, entry.sequence)
+        {
+            let text = format!("read key {key} as {} had left it half-way: {list:?}", writer.name());
+            self.accuse(Direct::IntermediateRead, entry, || text);
+        }
+    }
+
+    fn accuse(&mut self, kind: Direct, entry: &'a Entry, text: impl FnOnce() -> String) {
+        self.found.direct.push((kind, entry, text()));
+    }
+
+    fn writer(&self, key: u64, value: u64) -> Option<u32> {
+        let entry = self.appended.get(&(key, value))?.entry;
+        self.node.get(&(entry.client, entry.sequence)).copied()
+    }
+
+    fn edge(&mut self, from: u32, to: u32, kind: Kind, key: u64, value: u64) {
+        self.found.graph.add(from, Edge { to, kind, key, value });
+    }
+
+    /// The order of a key's versions is its longest list; every other list must be how that one begins.
+    fn order_keys(&mut self) {
+        let mut orders: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let reads = std::mem::take(&mut self.reads);
+        // With its own appends a transaction may have seen further than anybody else.
+        for index in 0..self.found.nodes.len() {
+            for (key, list) in lists(self.found.nodes[index]) {
+                let longest = orders.entry(key).or_default();
+                if list.len() > longest.len() {
+                    longest.clone_from(list);
+                }
+            }
+        }
+        let mut forked: BTreeSet<u64> = BTreeSet::new();
+        for read in &reads {
+            let order = &orders[&read.key];
+            if !order.starts_with(&read.list) && forked.insert(read.key) {
+                let entry = self.found.nodes[read.reader as usize];
+                self.accuse(Direct::Fork, entry, || {
+                    format!(
+                        "read key {} as {}, and somebody as {}",
+                        read.key,
+                        short(&read.list),
+                        short(order)
+                    )
+                });
+            }
+        }
+        let mut unseen: BTreeMap<u64, Vec<(u32, u64)>> = BTreeMap::new();
+        for index in 0..self.found.nodes.len() {
+            for step in steps(self.found.nodes[index]) {
+                if let Step::Append { key, value } = step {
+                    unseen.entry(*key).or_default().push((index as u32, *value));
+                }
+            }
+        }
+        for (key, order) in &orders {
+            let seen: BTreeSet<u64> = order.iter().copied().collect();
+            if let Some(appends) = unseen.get_mut(key) {
+                appends.retain(|(_, value)| !seen.contains(value));
+            }
+        }
+        self.found.unseen = unseen.values().map(|appends| appends.len() as u64).sum();
+        let mut by_key: BTreeMap<u64, Vec<&Read>> = BTreeMap::new();
+        for read in reads.iter().filter(|read| !forked.contains(&read.key)) {
+            by_key.entry(read.key).or_default().push(read);
+        }
+        for (key, order) in orders.iter().filter(|(key, _)| !forked.contains(key)) {
+            let reads = by_key.remove(key).unwrap_or_default();
+            self.order_key(*key, order, &reads, unseen.get(key).map_or(&[][..], Vec::as_slice));
+        }
+    }
+
+    fn order_key(&mut self, key: u64, order: &[u64], reads: &[&Read], unseen: &[(u32, u64)]) {
+        // Values of refused transactions have no node; the versions around them are neighbours.
+        let writers: Vec<Option<u32>> = order.iter().map(|value| self.writer(key, *value)).collect();
+        let mut before: Option<u32> = None;
+        for (value, writer) in order.iter().zip(&writers) {
+            if let (Some(before), Some(writer)) = (before, writer) {
+                self.edge(before, *writer, WRITE_WRITE, key, *value);
+            }
+            before = writer.or(before);
+        }
+        for read in reads {
+            let last = read.list.len();
+            if let Some(writer) = writers[..last].iter().rev().find_map(|writer| *writer) {
+                self.edge(writer, read.reader, WRITE_READ, key, read.list[last - 1]);
+            }
+            let next = (last..order.len()).find_map(|at| Some((writers[at]?, order[at])));
+            if let Some((writer, value)) = next {
+                self.edge(read.reader, writer, READ_WRITE, key, value);
+            }
+        }
+        self.order_unseen(key, before, reads, order.len(), unseen);
+    }
+
+    /// What was acknowledged and seen by nobody comes after everything that was seen. One node per key stands
+    /// for "after the last version that was seen", so that readers times writers make no product.
+    fn order_unseen(
+        &mut self,
+        key: u64,
+        last: Option<u32>,
+        reads: &[&Read],
+        length: usize,
+        unseen: &[(u32, u64)],
+    ) {
+        if unseen.is_empty() {
+            return;
+        }
+        let late: BTreeSet<u32> = unseen.iter().map(|(node, _)| *node).collect();
+        let tail = self.found.graph.add_node();
+        for (node, value) in unseen {
+            self.edge(tail, *node, THROUGH, key, *value);
+        }
+        // A late writer may not go through the node: it would come back to itself.
+        let enter = |this: &mut Self, from: u32, kind: Kind| {
+            if !late.contains(&from) {
+                this.edge(from, tail, kind, key, 0);
+            } else if unseen.len() <= 32 {
+                unseen.iter().for_each(|(node, value)| this.edge(from, *node, kind, key, *value));
+            }
+        };
+        if let Some(last) = last {
+            enter(self, last, WRITE_WRITE);
+        }
+        for read in reads.iter().filter(|read| read.list.len() == length) {
+            enter(self, read.reader, READ_WRITE);
+        }
+    }
+
+    /// A client's transactions follow each other; one with an unknown outcome may still be under way when the
+    /// next begins.
+    fn order_sessions(&mut self) {
+        let mut last: HashMap<u32, u32> = HashMap::new();
+        for index in 0..self.found.nodes.len() {
+            let entry = self.found.nodes[index];
+            if let Some(before) = last.get(&entry.client).copied() {
+                self.edge(before, index as u32, SESSION, 0, 0);
+            }
+            if entry.is_done() {
+                last.insert(entry.client, index as u32);
+            }
+        }
+    }
+
+    /// Who had ended before who began: a chain of the ends in the order of time, entered by whoever ends and
+    /// left by whoever begins later, so that n transactions need 3 n edges.
+    fn order_time(&mut self) {
+        let nodes = self.found.nodes.len();
+        let ended = |index: u32| self.found.nodes[index as usize].acknowledged();
+        let mut ends: Vec<u32> = (0..nodes as u32).filter(|index| ended(*index).is_some()).collect();
+        ends.sort_by_key(|index| ended(*index));
+        let times: Vec<_> = ends.iter().map(|index| ended(*index)).collect();
+        let chain: Vec<u32> = ends.iter().map(|_| self.found.graph.add_node()).collect();
+        for (at, index) in ends.iter().enumerate() {
+            self.edge(*index, chain[at], TIME, 0, 0);
+            if at > 0 {
+                self.edge(chain[at - 1], chain[at], THROUGH, 0, 0);
+            }
+        }
+        for index in 0..nodes {
+            let began = self.found.nodes[index].began;
+            let before = times.partition_point(|end| end.is_some_and(|end| end < began));
+            if before > 0 {
+                self.edge(chain[before - 1], index as u32, THROUGH, 0, 0);
+            }
+        }
+    }
+}
+
+/// A list as people read it: the end is what matters.
+pub fn short(list: &[u64]) -> String {
+    match list.len() {
+        0..=8 => format!("{list:?}"),
+        n => format!("[{} values, ..., {:?}]", n, &list[n - 4..]).replace("[[", "[").replace("]]", "]"),
+    }
+}

@@ -1,0 +1,236 @@
+//! How long it was away: the time to the first success, until the objective holds again, and the throughput
+//! before, during and after a fault, all from the clients' side.
+
+use super::history::{Entry, Operation, Step};
+use super::loss::optional_span;
+use crate::schedule::Injection;
+use crate::units::{Rate, Tick, span};
+use serde::Serialize;
+use std::time::Duration;
+
+/// What "it works again" means: of the operations that begin within `hold`, at least `share` are done within
+/// `service`, and no second passes without one.
+///
+/// The history knows when an operation was sent, not when it was due, so this is service time. In an open
+/// loop, what waited in the generator's queue stands in the trial's own histograms.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Objective {
+    /// The limit of the time between sending and answer.
+    #[serde(rename = "service_ns", with = "span")]
+    pub service: Duration,
+    /// The share that must keep it: 0.99.
+    pub share: f64,
+    /// For how long: 30 s.
+    #[serde(rename = "hold_ns", with = "span")]
+    pub hold: Duration,
+}
+
+impl Default for Objective {
+    /// 99 % within 100 ms, for 30 s.
+    fn default() -> Self {
+        Objective { service: Duration::from_millis(100), share: 0.99, hold: Duration::from_secs(30) }
+    }
+}
+
+/// How a fault was lived through. Times count from the fault and carry its uncertainty.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Recovery {
+    /// Until the first success of an operation that changes something, sent after the fault.
+    #[serde(rename = "first_success_ns", serialize_with = "optional_span")]
+    pub first_success: Option<Duration>,
+    /// Until the objective holds again, to 100 ms; `None` where the history ends before.
+    #[serde(rename = "objective_again_ns", serialize_with = "optional_span")]
+    pub objective_again: Option<Duration>,
+    /// Acknowledged operations per second before the fault, over at most the objective's hold.
+    #[serde(rename = "before_ops_per_s")]
+    pub before: Option<Rate>,
+    /// From the fault until the objective holds again (or the next fault, or the end).
+    #[serde(rename = "during_ops_per_s")]
+    pub during: Option<Rate>,
+    /// From then until the next fault or the end.
+    #[serde(rename = "after_ops_per_s")]
+    pub after: Option<Rate>,
+}
+
+const BIN: u64 = 100_000_000;
+const BINS_PER_SECOND: usize = 10;
+
+fn changes(entry: &Entry) -> bool {
+    match &entry.operation {
+        Operation::Write { .. } | Operation::Transfer { .. } => true,
+        Operation::Read { .. } | Operation::ReadBalances => false,
+        Operation::Transaction { steps } => steps.iter().any(|step| matches!(step, Step::Append { .. })),
+    }
+}
+
+/// Operations by the tenth of a second in which they began: prefix sums, so that any window costs nothing.
+struct Timeline {
+    start: u64,
+    all: Vec<u64>,
+    good: Vec<u64>,
+    silent_seconds: Vec<u64>,
+    ends: Vec<u64>,
+}
+
+impl Timeline {
+    fn new(entries: &[Entry], objective: &Objective) -> Option<Self> {
+        let start = entries.iter().map(|entry| entry.began.0).min()?;
+        let end = entries.iter().map(|entry| entry.began.0).max()?;
+        let bins = ((end - start) / BIN) as usize + 1;
+        let (mut all, mut good) = (vec![0u64; bins + 1], vec![0u64; bins + 1]);
+        let mut ends = Vec::new();
+        for entry in entries {
+            let bin = ((entry.began.0 - start) / BIN) as usize;
+            all[bin + 1] += 1;
+            if let Some(ended) = entry.acknowledged() {
+                ends.push(ended.0);
+                good[bin + 1] += u64::from(ended.since(entry.began) <= objective.service);
+            }
+        }
+        for i in 1..=bins {
+            all[i] += all[i - 1];
+            good[i] += good[i - 1];
+        }
+        let mut silent_seconds = vec![0u64; 1];
+        for i in 0..(bins + 1).saturating_sub(BINS_PER_SECOND) {
+            silent_seconds.push(silent_seconds[i] + u64::from(good[i + BINS_PER_SECOND] == good[i]));
+        }
+        ends.sort_unstable();
+        Some(Timeline { start, all, good, silent_seconds, ends })
+    }
+
+    fn objective_again(&self, at: Tick, before: u64, objective: &Objective) -> Option<Duration> {
+        let bins = self.all.len() - 1;
+        let hold = (objective.hold.as_nanos() as u64).div_ceil(BIN).max(1) as usize;
+        let first = (at.0.saturating_sub(self.start)).div_ceil(BIN) as usize;
+        (first..(bins + 1).saturating_sub(hold)).find_map(|i| {
+            let time = self.start + i as u64 * BIN;
+            let (all, good) = (self.all[i + hold] - self.all[i], self.good[i + hold] - self.good[i]);
+            let last = self.silent_seconds.len() - 1;
+            let to = (i + hold.saturating_sub(BINS_PER_SECOND - 1)).min(last);
+            let silent = self.silent_seconds[to] - self.silent_seconds[i.min(last)];
+            let holds = all > 0 && silent == 0 && good as f64 >= all as f64 * objective.share;
+            (holds && time < before).then(|| Tick(time).since(at))
+        })
+    }
+
+    fn throughput(&self, from: u64, to: u64) -> Option<Rate> {
+        let until = |time: u64| self.ends.partition_point(|end| *end < time);
+        (to > from).then(|| Rate((until(to) - until(from)) as f64 * 1e9 / (to - from) as f64))
+    }
+}
+
+/// One [`Recovery`] per injection, in their order; those without effect are left out of everybody's windows
+/// but get figures as well.
+pub fn recoveries(entries: &[Entry], injections: &[Injection], objective: &Objective) -> Vec<Recovery> {
+    let nothing =
+        Recovery { first_success: None, objective_again: None, before: None, during: None, after: None };
+    let Some(timeline) = Timeline::new(entries, objective) else {
+        return vec![nothing; injections.len()];
+    };
+    let mut successes: Vec<(Tick, Tick)> = entries
+        .iter()
+        .filter(|entry| changes(entry))
+        .filter_map(|entry| Some((entry.began, entry.acknowledged()?)))
+        .collect();
+    successes.sort_unstable();
+    // earliest[i]: the first acknowledgement among the operations from i on.
+    let mut earliest = vec![Tick(u64::MAX); successes.len() + 1];
+    for i in (0..successes.len()).rev() {
+        earliest[i] = earliest[i + 1].min(successes[i].1);
+    }
+    let fired: Vec<u64> = injections
+        .iter()
+        .filter(|injection| injection.had_effect())
+        .map(|injection| injection.at.0)
+        .collect();
+    let end = entries.iter().filter_map(|entry| entry.ended).max().unwrap_or_default().0;
+    let one = |injection: &Injection| {
+        let at = injection.at;
+        let surely_after = at + injection.uncertainty;
+        let first = earliest[successes.partition_point(|(began, _)| *began < surely_after)];
+        let next = fired.iter().copied().filter(|time| *time > at.0).min().unwrap_or(end);
+        let previous = fired.iter().copied().filter(|time| *time < at.0).max().unwrap_or(timeline.start);
+        let objective_again = timeline.objective_again(at, next.max(at.0 + 1), objective);
+        let back = objective_again.map_or(next, |span| (at + span).0);
+        let hold = objective.hold.as_nanos() as u64;
+        Recovery {
+            first_success: (first.0 < u64::MAX).then(|| first.since(at)),
+            objective_again,
+            before: timeline.throughput(previous.max(at.0.saturating_sub(hold)), at.0),
+            during: timeline.throughput(at.0, back),
+            after: timeline.throughput(back, next),
+        }
+    };
+    injections.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::history::Answer;
+    use crate::op::{Failure, Outcome};
+    use crate::schedule::Effect;
+
+    const MS: u64 = 1_000_000;
+
+    /// One write every 10 ms, answered after 1 ms; from `from` to `to` refused, then slow until `slow`.
+    fn run(from: u64, to: u64, slow: u64, end: u64) -> Vec<Entry> {
+        (0..end / 10)
+            .map(|n| {
+                let began = n * 10;
+                let refused = (from..to).contains(&began);
+                let took = if (to..slow).contains(&began) { 200 } else { 1 };
+                Entry {
+                    client: 0,
+                    sequence: n,
+                    operation: Operation::Write { key: n, key_sequence: 1, payload: n },
+                    began: Tick(began * MS),
+                    ended: Some(Tick((began + took) * MS)),
+                    outcome: if refused { Outcome::Refused(Failure::Unavailable) } else { Outcome::Done },
+                    answer: Answer::Nothing,
+                }
+            })
+            .collect()
+    }
+
+    fn fault(at: u64) -> Injection {
+        let (uncertainty, effect) = (Duration::from_millis(1), Effect::Fired { count: 1 });
+        Injection { rule: "kill a".into(), at: Tick(at * MS), uncertainty, undone: None, effect }
+    }
+
+    fn objective() -> Objective {
+        Objective { service: Duration::from_millis(100), share: 0.99, hold: Duration::from_secs(3) }
+    }
+
+    #[test]
+    fn an_outage_is_measured_from_the_fault() {
+        let recovery = recoveries(&run(10_000, 11_500, 13_000, 30_000), &[fault(10_000)], &objective())[0];
+        // Back at 11.5 s, but the answer takes 200 ms; good again from 13 s.
+        assert_eq!(recovery.first_success, Some(Duration::from_millis(1_700)));
+        let again = recovery.objective_again.unwrap();
+        assert!((2_900..=3_000).contains(&again.as_millis()), "{again:?}");
+        assert!((recovery.before.unwrap().0 - 100.0).abs() < 1.0);
+        assert!((recovery.after.unwrap().0 - 100.0).abs() < 2.0);
+        assert!(recovery.during.unwrap().0 < 60.0);
+    }
+
+    #[test]
+    fn what_the_history_did_not_live_to_see_is_not_claimed() {
+        let recovery = recoveries(&run(10_000, 11_500, 13_000, 15_000), &[fault(10_000)], &objective())[0];
+        assert_eq!(recovery.objective_again, None);
+        let recovery = recoveries(&run(10_000, 99_000, 99_000, 30_000), &[fault(10_000)], &objective())[0];
+        assert_eq!(recovery.first_success, None);
+        assert_eq!(recoveries(&[], &[fault(1)], &objective())[0].before, None);
+    }
+
+    #[test]
+    fn silence_is_not_health() {
+        // One operation hangs from the fault on: nothing fails, and nothing is done for two seconds.
+        let mut entries = run(0, 0, 0, 30_000);
+        entries.retain(|entry| !(10_000 * MS..12_000 * MS).contains(&entry.began.0));
+        let recovery = recoveries(&entries, &[fault(10_000)], &objective())[0];
+        let again = recovery.objective_again.unwrap();
+        assert!((1_000..=2_000).contains(&again.as_millis()), "{again:?}");
+    }
+}

@@ -1,0 +1,192 @@
+use super::*;
+use crate::check::History;
+use crate::op::Failure;
+use crate::units::Tick;
+use crate::workload::Random;
+
+fn operation(
+    client: u32,
+    operation: Operation,
+    times: (u64, u64),
+    outcome: Outcome,
+    answer: Answer,
+) -> Entry {
+    let ended = Some(Tick(times.1));
+    Entry { client, sequence: u64::from(client), operation, began: Tick(times.0), ended, outcome, answer }
+}
+
+fn write(client: u32, value: u64, times: (u64, u64), outcome: Outcome) -> Entry {
+    let wrote = Operation::Write { key: 1, key_sequence: value, payload: value };
+    operation(client, wrote, times, outcome, Answer::Nothing)
+}
+
+fn read(client: u32, value: u64, times: (u64, u64)) -> Entry {
+    let found = (value > 0).then_some(Version { key_sequence: value, payload: value });
+    operation(client, Operation::Read { key: 1 }, times, Outcome::Done, Answer::Value(found))
+}
+
+fn check(entries: Vec<Entry>) -> Finding {
+    let history = History { entries, problems: vec![] };
+    Register.check(&Observation { history, ..Observation::default() })
+}
+
+const DONE: Outcome = Outcome::Done;
+const UNKNOWN: Outcome = Outcome::Unknown(Failure::Timeout);
+
+#[test]
+fn the_textbook_cases() {
+    // A stale read: 2 was written after 1 had ended, and 1 is read afterwards.
+    let stale = vec![write(0, 1, (1, 2), DONE), write(0, 2, (3, 4), DONE), read(1, 1, (5, 6))];
+    let finding = check(stale.clone());
+    assert_eq!(finding.verdict, Verdict::Invalid);
+    assert!(finding.evidence[0].contains("read 1"), "{:?}", finding.evidence);
+    // With the second write open, the same read is fine.
+    let mut open = stale.clone();
+    open[1].outcome = UNKNOWN;
+    assert_eq!(check(open.clone()).verdict, Verdict::Valid);
+    // Unless somebody has seen it before.
+    open.push(read(2, 2, (4, 5)));
+    open[2].began = Tick(6);
+    open[2].ended = Some(Tick(7));
+    assert_eq!(check(open).verdict, Verdict::Invalid);
+    // Reads that go back.
+    let back =
+        vec![write(0, 1, (1, 2), DONE), write(0, 2, (3, 9), DONE), read(1, 2, (4, 5)), read(1, 1, (6, 7))];
+    assert_eq!(check(back).verdict, Verdict::Invalid);
+    // Nothing is read after an acknowledged write.
+    assert_eq!(check(vec![write(0, 1, (1, 2), DONE), read(1, 0, (3, 4))]).verdict, Verdict::Invalid);
+    assert_eq!(check(vec![write(0, 1, (1, 4), DONE), read(1, 0, (3, 4))]).verdict, Verdict::Valid);
+    // A refused write is seen; the future is seen; what nobody wrote is seen.
+    let refused = Outcome::Refused(Failure::Conflict);
+    let seen = check(vec![write(0, 1, (1, 2), refused), read(1, 1, (3, 4))]);
+    assert_eq!(seen.counted("read of a refused write"), 1);
+    let seen = check(vec![write(0, 1, (5, 6), DONE), read(1, 1, (3, 4))]);
+    assert_eq!(seen.counted("read of the future"), 1);
+    assert_eq!(check(vec![write(0, 1, (1, 2), DONE), read(1, 7, (3, 4))]).verdict, Verdict::Invalid);
+    // Values that are written twice decide nothing.
+    let twice = vec![write(0, 1, (1, 2), DONE), write(0, 1, (3, 4), DONE), read(1, 1, (5, 6))];
+    assert_eq!(check(twice).verdict, Verdict::Unknown);
+    assert_eq!(check(vec![]).verdict, Verdict::NoEvidence);
+}
+
+/// By trying everything: is there an order that respects time and explains every read?
+fn brute_force(entries: &[Entry]) -> bool {
+    fn go(entries: &[Entry], done: u32, value: u64, seen: &mut HashMap<(u32, u64), bool>) -> bool {
+        if let Some(known) = seen.get(&(done, value)) {
+            return *known;
+        }
+        let open = |i: usize| done & (1 << i) == 0;
+        let all_required = (0..entries.len()).all(|i| !open(i) || entries[i].outcome != Outcome::Done);
+        let result = all_required
+            || (0..entries.len()).any(|i| {
+                // Only an operation that begins before every other open one has ended may come next.
+                let may = open(i)
+                    && !matches!(entries[i].outcome, Outcome::Refused(_))
+                    && (0..entries.len())
+                        .all(|j| j == i || !open(j) || end_of(&entries[j]) >= entries[i].began.0);
+                may && match (&entries[i].operation, &entries[i].answer) {
+                    (Operation::Write { key_sequence, .. }, _) => {
+                        go(entries, done | 1 << i, *key_sequence, seen)
+                    }
+                    (_, Answer::Value(found)) => {
+                        found.map_or(0, |version| version.key_sequence) == value
+                            && go(entries, done | 1 << i, value, seen)
+                    }
+                    _ => false,
+                }
+            });
+        seen.insert((done, value), result);
+        result
+    }
+    go(entries, 0, 0, &mut HashMap::new())
+}
+
+fn random_history(seed: u64) -> Vec<Entry> {
+    let mut random = Random::new(seed, 0);
+    let (writes, reads) = (1 + random.below(4), 1 + random.below(4));
+    let span = 6 + random.below(14);
+    let times = |random: &mut Random| {
+        let began = random.below(span);
+        (began, began + random.below(7))
+    };
+    let mut entries = Vec::new();
+    for value in 1..=writes {
+        let outcome = match random.below(8) {
+            0..2 => UNKNOWN,
+            2 => Outcome::Refused(Failure::Conflict),
+            _ => DONE,
+        };
+        let times = times(&mut random);
+        entries.push(write(entries.len() as u32, value, times, outcome));
+    }
+    for _ in 0..reads {
+        let (value, times) = (random.below(writes + 1), times(&mut random));
+        entries.push(read(entries.len() as u32, value, times));
+    }
+    entries
+}
+
+#[test]
+fn zones_agree_with_trying_everything() {
+    let (mut valid, mut invalid) = (0, 0);
+    for seed in 0..60_000 {
+        let entries = random_history(seed);
+        let expected = brute_force(&entries);
+        let found = check(entries.clone()).verdict;
+        let verdict = if expected { Verdict::Valid } else { Verdict::Invalid };
+        assert_eq!(found, verdict, "seed {seed}: {entries:#?}");
+        if expected { valid += 1 } else { invalid += 1 }
+    }
+    assert!(valid > 5_000 && invalid > 5_000, "{valid} valid, {invalid} not: too one-sided to mean much");
+}
+
+/// A register whose operations take effect at a random moment between beginning and end: linearizable by
+/// construction. With `stale`, one read in a hundred returns what was there two writes ago.
+fn long_history(seed: u64, operations: u64, keys: u64, stale: bool) -> Vec<Entry> {
+    let mut random = Random::new(seed, 1);
+    let mut effects: Vec<(u64, u64, u64)> = Vec::new();
+    for n in 0..operations {
+        let began = n * 10 + random.below(10);
+        effects.push((began + random.below(60), n, began));
+    }
+    effects.sort_unstable();
+    let mut values: HashMap<u64, Vec<u64>> = HashMap::new();
+    let mut entries = Vec::new();
+    for (effect, n, began) in effects {
+        let key = random.below(keys);
+        let times = (began, effect + random.below(60));
+        let here = values.entry(key).or_default();
+        let mut entry = if random.below(2) == 0 {
+            let lost = random.below(50) == 0;
+            let outcome = if lost { UNKNOWN } else { DONE };
+            let value = n + 1;
+            if !lost || random.below(2) == 0 {
+                here.push(value);
+            }
+            write(0, value, times, outcome)
+        } else {
+            let back = if stale && random.below(100) == 0 { 3 } else { 1 };
+            let value = here.len().checked_sub(back).map_or(0, |at| here[at]);
+            read(0, value, times)
+        };
+        entry.sequence = n;
+        match &mut entry.operation {
+            Operation::Write { key: k, .. } | Operation::Read { key: k } => *k = key,
+            _ => {}
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+#[test]
+fn a_million_operations_are_judged() {
+    let finding = check(long_history(1, 1_000_000, 1000, false));
+    assert_eq!(finding.verdict, Verdict::Valid, "{:?}", finding.evidence);
+    assert_eq!(finding.counted("reads") + finding.counted("writes"), 1_000_000);
+    // All on one key, and one that lies.
+    assert_eq!(check(long_history(2, 200_000, 1, false)).verdict, Verdict::Valid);
+    let guilty = check(long_history(3, 100_000, 10, true));
+    assert_eq!(guilty.verdict, Verdict::Invalid);
+    assert!(guilty.evidence.len() <= 3);
+}

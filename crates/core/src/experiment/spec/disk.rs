@@ -1,0 +1,90 @@
+//! What the target may use, and what its data live on.
+
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What the target's processes may use.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSpec {
+    /// Memory of the target's group: its own and the page cache of what it reads. Absent: unlimited.
+    pub memory: Option<Bytes>,
+}
+
+/// What the data live on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSpec {
+    /// A block device with a file system on it, a shaped folder, or the best that is possible here.
+    #[serde(default)]
+    pub mode: DiskMode,
+    /// File system of the block device.
+    #[serde(default)]
+    pub filesystem: Filesystem,
+    /// Size of the disk.
+    pub size: Bytes,
+    /// Where the shaped disk keeps its bytes.
+    #[serde(default)]
+    pub backing: BackingKind,
+    /// Readahead of the kernel above the disk.
+    #[serde(default = "no_readahead")]
+    pub readahead: Bytes,
+    /// The device during settling and measuring, as `iops=600,latency=7ms`; see `device::Spec`. Empty:
+    /// unshaped.
+    #[serde(default)]
+    pub shape: String,
+}
+
+impl Default for DiskSpec {
+    fn default() -> Self {
+        DiskSpec {
+            mode: DiskMode::None,
+            filesystem: Filesystem::default(),
+            size: Bytes(0),
+            backing: BackingKind::default(),
+            readahead: no_readahead(),
+            shape: String::new(),
+        }
+    }
+}
+
+fn no_readahead() -> Bytes {
+    Bytes(0)
+}
+
+/// How the shaped disk is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskMode {
+    /// Block where root allows it, else file.
+    #[default]
+    Auto,
+    /// One image behind FUSE, a loop device on it, a file system on that: iostat, PSI and readahead are real.
+    Block,
+    /// A shaped folder; needs no root.
+    File,
+    /// No disk of ours: a server keeps its data where it keeps them. What a plan without a `disk` table gets.
+    None,
+}
+
+/// File systems for block mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filesystem {
+    /// ext4
+    #[default]
+    Ext4,
+    /// XFS
+    Xfs,
+}
+
+/// Where a shaped disk keeps its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackingKind {
+    /// In the daemon's memory.
+    #[default]
+    Memory,
+    /// In a file of the machine's real disk, which must be faster than the shape.
+    Disk,
+}

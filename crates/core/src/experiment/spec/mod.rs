@@ -1,0 +1,250 @@
+//! Everything that defines a cell, typed. Defaults are the published studies' where they have one.
+
+mod address;
+mod disk;
+mod load;
+mod target;
+mod workload;
+
+pub use address::{Address, redact};
+pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, MachineSpec};
+pub use load::{LoadSpec, TrialSpec};
+pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
+pub use workload::{MixSpec, Sample, WorkloadKind, WorkloadSpec};
+
+use crate::device;
+use crate::units::Bytes;
+use crate::workload::{Dataset, Lengths, RandomReads, Workload, Ycsb};
+use serde::{Deserialize, Serialize};
+
+/// All settings of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// What is measured.
+    pub target: TargetSpec,
+    /// What it may use.
+    #[serde(default)]
+    pub machine: MachineSpec,
+    /// What it stores its data on. A server has a disk of its own.
+    #[serde(default)]
+    pub disk: DiskSpec,
+    /// What it is asked.
+    pub workload: WorkloadSpec,
+    /// How it is asked.
+    pub load: LoadSpec,
+    /// How long, and what counts as steady.
+    #[serde(default)]
+    pub trial: TrialSpec,
+}
+
+/// WiredTiger, like mongod, writes its journal in files of 100 MB of which two or three exist at a time.
+const JOURNAL_BYTES: u64 = 300_000_000;
+
+impl Spec {
+    /// The tables of a plan that are settings; everything else in it is about the experiment.
+    pub const PARTS: [&'static str; 6] = ["target", "machine", "disk", "workload", "load", "trial"];
+
+    /// WiredTiger starts to evict above this share of its cache, so a working set beyond it never rests.
+    pub const EVICTION_TARGET: f64 = 0.80;
+
+    /// 64 hexadecimal digits that differ when any setting does: a hash of the settings as canonical text.
+    pub fn fingerprint(&self) -> String {
+        let canonical = serde_json::to_string(self).expect("a spec is plain data");
+        blake3::hash(canonical.as_bytes()).to_hex().to_string()
+    }
+
+    /// Reads the files that settings name and that are not read yet, a trace of arrivals and a sample of
+    /// documents, with `read`, and checks again what then can be checked.
+    ///
+    /// # Errors
+    /// The file with what is wrong with it.
+    pub fn attach(
+        &mut self,
+        read: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<(), super::PlanError> {
+        if let Some(arrivals) = self.load.arrivals.take() {
+            let text = match arrivals.trace() {
+                Some(trace) if trace.operations() == 0 => Some(read(trace.path()).map_err(super::PlanError)?),
+                _ => None,
+            };
+            self.load.arrivals = Some(match text {
+                Some(text) => arrivals.with_trace(&text).map_err(super::PlanError)?,
+                None => arrivals,
+            });
+        }
+        if let Some(sample) = &mut self.workload.documents
+            && sample.learned.is_none()
+        {
+            let text = read(&sample.path).map_err(super::PlanError)?;
+            sample.learn(&text).map_err(super::PlanError)?;
+        }
+        self.check()
+    }
+
+    /// What no type can say.
+    pub fn check(&self) -> Result<(), super::PlanError> {
+        let wrong = |text: String| Err(super::PlanError(text));
+        if self.load.sessions == 0 {
+            return wrong("load.sessions must be at least 1".into());
+        }
+        self.shape()?;
+        if self.target.kind.is_server() && self.target.address.is_none() {
+            return wrong(format!(
+                "a server needs target.address, for example \"{}://user@127.0.0.1/database\"",
+                match self.target.kind {
+                    TargetKind::Mysql => "mysql",
+                    TargetKind::Mongodb => "mongodb",
+                    _ => "postgres",
+                }
+            ));
+        }
+        if self.target.kind.needs_disk() && self.disk.mode == DiskMode::None {
+            return wrong("this target keeps its data on the shaped disk: give a [disk] table".into());
+        }
+        if self.target.kind.is_server() && self.disk.mode != DiskMode::None {
+            return wrong(
+                "a server at an address keeps its data where it keeps them: leave the disk table out".into(),
+            );
+        }
+        if self.load.arrivals.is_some() && !self.load.think.is_zero() {
+            return wrong("load.think belongs to a closed loop; load.arrivals makes it an open one".into());
+        }
+        if self.target.kind == TargetKind::File && self.workload.kind != WorkloadKind::FileReads {
+            return wrong("target.kind = \"file\" needs workload.kind = \"file_reads\"".into());
+        }
+        if self.target.kind == TargetKind::Wiredtiger {
+            if !matches!(self.workload.kind, WorkloadKind::YcsbReads | WorkloadKind::Ycsb) {
+                return wrong(
+                    "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\" or \"ycsb_reads\"".into(),
+                );
+            }
+            if self.target.wiredtiger.cache == CacheSize::Auto && self.machine.memory.is_none() {
+                return wrong(
+                    "cache = \"auto\" is mongod's rule (memory − 1 GiB)/2 and needs machine.memory".into(),
+                );
+            }
+            let cache = self.cache_bytes();
+            if cache < Bytes::mib(4) {
+                return wrong(format!(
+                    "a WiredTiger cache of {cache} is too small to run; give at least 4 MiB"
+                ));
+            }
+            if let Some(memory) = self.machine.memory
+                && memory.0 < cache.0 + Bytes::mib(16).0
+            {
+                return wrong(format!(
+                    "machine.memory of {memory} cannot hold a cache of {cache} and its process"
+                ));
+            }
+        }
+        self.workload.check().map_err(super::PlanError)?;
+        if self.workload.kind.has_records() {
+            if self.workload.working_set.is_none() && self.workload.records.is_none() {
+                return wrong("give workload.working_set or workload.records".into());
+            }
+            if self.records() == 0 {
+                return wrong("the working set has no records".into());
+            }
+            let needed = self.data_bytes().0;
+            if self.target.kind == TargetKind::Wiredtiger && needed > self.disk.size.0 {
+                return wrong(format!(
+                    "disk.size of {} is too small for {} records of {} (about {} with journal and checkpoints)",
+                    self.disk.size,
+                    self.records(),
+                    Bytes(self.dataset(0).logical_bytes() / self.records()),
+                    Bytes(needed).rounded()
+                ));
+            }
+        }
+        if self.workload.kind == WorkloadKind::FileReads
+            && (self.workload.least_read > self.workload.most_read
+                || self.workload.most_read > self.workload.file_size
+                || (self.target.kind.needs_disk() && self.workload.file_size > self.disk.size))
+        {
+            return wrong("workload: least_read ≤ most_read ≤ file_size ≤ disk.size must hold".into());
+        }
+        Ok(())
+    }
+
+    /// The device that the cell is measured on.
+    pub fn shape(&self) -> Result<device::Spec, super::PlanError> {
+        self.disk.shape.parse().map_err(|e| super::PlanError(format!("disk.shape: {e}")))
+    }
+
+    /// Size of the engine's cache, by mongod's rule where it is not given.
+    pub fn cache_bytes(&self) -> Bytes {
+        match self.target.wiredtiger.cache {
+            CacheSize::Bytes(bytes) => bytes,
+            CacheSize::Auto => {
+                let memory = self.machine.memory.unwrap_or_default();
+                Bytes((memory.0.saturating_sub(Bytes::gib(1).0) / 2).max(Bytes::mib(256).0))
+            }
+        }
+    }
+
+    /// The part of the engine's cache that can stay filled: up to where eviction starts.
+    pub fn effective_cache_bytes(&self) -> Bytes {
+        Bytes((self.cache_bytes().0 as f64 * Self::EVICTION_TARGET) as u64)
+    }
+
+    /// How many records there are.
+    pub fn records(&self) -> u64 {
+        match (self.workload.records, self.workload.working_set) {
+            (Some(records), _) => records,
+            (None, Some(share)) => {
+                let bytes = share.0 * self.effective_cache_bytes().0 as f64;
+                (bytes / self.target.wiredtiger.record_resident_bytes as f64) as u64
+            }
+            (None, None) => 0,
+        }
+    }
+
+    /// Bytes on the disk of this cell's data, journal and checkpoints included.
+    pub fn data_bytes(&self) -> Bytes {
+        match self.workload.kind {
+            WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents => {
+                Bytes(self.dataset(0).logical_bytes() * 3 / 2 + JOURNAL_BYTES)
+            }
+            WorkloadKind::FileReads => self.workload.file_size,
+        }
+    }
+
+    /// The records of this cell.
+    pub fn dataset(&self, seed: u64) -> Dataset {
+        Dataset {
+            table: self.workload.table.clone(),
+            records: self.records(),
+            fields: self.workload.fields,
+            field_prefix: "field".into(),
+            field_length: self.workload.field_length.clone(),
+            keys: self.workload.keys.clone(),
+            values: self.workload.values,
+            seed,
+            shape: self.workload.shape(),
+        }
+    }
+
+    /// The records that exist and the operations on them. The data are the same for all seeds, so that trials
+    /// of a cell can share them.
+    pub fn load_of(&self, seed: u64) -> (Dataset, Box<dyn Workload>) {
+        const DATA_SEED: u64 = 1;
+        let w = &self.workload;
+        match w.kind {
+            WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents => {
+                let dataset = self.dataset(DATA_SEED);
+                let workload = Ycsb::new(&dataset, &w.requested(&dataset), seed);
+                (dataset, Box::new(workload))
+            }
+            WorkloadKind::FileReads => {
+                let dataset = Dataset {
+                    records: w.file_size.0 / 4096,
+                    fields: 1,
+                    field_length: Lengths::Constant(4096),
+                    ..self.dataset(DATA_SEED)
+                };
+                (dataset, Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)))
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What is asked.
+
+use crate::units::{Bytes, Ratio};
+use crate::workload::distribution::Requests;
+use crate::workload::ycsb::{FieldChoice, Requested, Standard};
+use crate::workload::{Dataset, Documents, Keys, Lengths, Mix, Shape, Values};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::sync::Arc;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadSpec {
+    /// YCSB records, documents like those of a sample, or reads of a file.
+    #[serde(default)]
+    pub kind: WorkloadKind,
+    /// Bytes of the records in the engine's cache, as a share of the effective cache (80 % of it). Gives the
+    /// number of records unless that is given.
+    pub working_set: Option<Ratio>,
+    /// Number of records.
+    pub records: Option<u64>,
+    /// Which records are asked for. Absent: as the workload that [`WorkloadSpec::mix`] names does, else
+    /// uniform.
+    pub requests: Option<Requests>,
+    /// For `ycsb` and `documents`: the kinds of operations, as the letter of one of YCSB's workloads or as
+    /// weights (`{ read = 95, update = 5 }`). Absent: reads only.
+    pub mix: Option<MixSpec>,
+    /// The table, or collection.
+    #[serde(default = "usertable")]
+    pub table: String,
+    /// Fields per record.
+    #[serde(default = "ten")]
+    pub fields: u16,
+    /// Bytes per field: a number, or as `uniform 1..100`, see [`Lengths`].
+    #[serde(default = "hundred")]
+    pub field_length: Lengths,
+    /// What the bytes look like.
+    #[serde(default = "ycsb_values")]
+    pub values: Values,
+    /// How record numbers become keys.
+    #[serde(default)]
+    pub keys: Keys,
+    /// What reads and scans bring.
+    #[serde(default)]
+    pub read_fields: FieldChoice,
+    /// What updates write.
+    #[serde(default = "one_field")]
+    pub write_fields: FieldChoice,
+    /// Records per scan. Absent: as the workload that [`WorkloadSpec::mix`] names has, else 1 to 1000.
+    pub scan_lengths: Option<Lengths>,
+    /// Records per insert.
+    #[serde(default = "one")]
+    pub insert_batch: u32,
+    /// For `documents`: the path of a sample, one JSON document a line.
+    pub documents: Option<Sample>,
+    /// For file reads: the file's size.
+    #[serde(default = "file_size")]
+    pub file_size: Bytes,
+    /// For file reads: the smallest read.
+    #[serde(default = "least_read")]
+    pub least_read: Bytes,
+    /// For file reads: the largest read.
+    #[serde(default = "most_read")]
+    pub most_read: Bytes,
+}
+
+fn usertable() -> String {
+    "usertable".into()
+}
+fn ten() -> u16 {
+    10
+}
+fn hundred() -> Lengths {
+    Lengths::Constant(100)
+}
+fn ycsb_values() -> Values {
+    Values::Ycsb
+}
+fn one_field() -> FieldChoice {
+    FieldChoice::One
+}
+fn one() -> u32 {
+    1
+}
+fn file_size() -> Bytes {
+    Bytes::mib(64)
+}
+fn least_read() -> Bytes {
+    Bytes::kib(4)
+}
+fn most_read() -> Bytes {
+    Bytes::kib(32)
+}
+
+/// The workloads that a plan can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadKind {
+    /// YCSB, 100 % reads.
+    #[default]
+    YcsbReads,
+    /// YCSB's CoreWorkload.
+    Ycsb,
+    /// The same operations on documents like those of a sample.
+    Documents,
+    /// Random reads of one file, as fio's randread.
+    FileReads,
+}
+
+impl WorkloadKind {
+    /// Whether it works on records of a data set.
+    pub fn has_records(self) -> bool {
+        self != WorkloadKind::FileReads
+    }
+}
+
+/// The kinds of operations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MixSpec {
+    /// Of one of YCSB's workloads.
+    Letter(String),
+    /// As weights.
+    Weights(Mix),
+}
+
+/// A sample of documents, by the path of its file. The core reads no files: what was learned is put in by
+/// [`Sample::learn`], and from then on belongs to the setting, so that a changed sample is another cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Where it is.
+    pub path: String,
+    /// What was learned from it.
+    pub learned: Option<Arc<Documents>>,
+}
+
+impl Sample {
+    /// Learns from the text of the file.
+    pub fn learn(&mut self, ndjson: &str) -> Result<(), String> {
+        let learned = Documents::learn(ndjson).map_err(|e| format!("{}: {e}", self.path))?;
+        self.learned = Some(Arc::new(learned));
+        Ok(())
+    }
+}
+
+impl Serialize for Sample {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match &self.learned {
+            None => s.serialize_str(&self.path),
+            Some(learned) => (&self.path, learned.as_ref()).serialize(s),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sample {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Path(String),
+            Learned(String, Box<Documents>),
+        }
+        Ok(match Either::deserialize(d)? {
+            Either::Path(path) => Sample { path, learned: None },
+            Either::Learned(path, learned) => Sample { path, learned: Some(Arc::from(learned)) },
+        })
+    }
+}
+
+impl WorkloadSpec {
+    fn standard(&self) -> Option<Standard> {
+        match &self.mix {
+            Some(MixSpec::Letter(letter)) => Standard::of(letter),
+            _ => None,
+        }
+    }
+
+    /// Which records are asked for.
+    pub fn requests(&self) -> Requests {
+        self.requests.or(self.standard().map(|standard| standard.requests)).unwrap_or(Requests::Uniform)
+    }
+
+    /// The kinds of operations.
+    pub fn mix(&self) -> Mix {
+        match &self.mix {
+            Some(MixSpec::Weights(mix)) => *mix,
+            _ => self.standard().map_or(Mix::READS, |standard| standard.mix),
+        }
+    }
+
+    /// What is asked of `dataset`.
+    pub(super) fn requested(&self, dataset: &Dataset) -> Requested {
+        let longest_scan = self.standard().map_or(1000, |standard| standard.longest_scan);
+        Requested {
+            read: self.read_fields,
+            write: self.write_fields,
+            scan_lengths: self.scan_lengths.clone().unwrap_or(Lengths::Uniform(1, longest_scan)),
+            insert_batch: self.insert_batch,
+            ..Requested::new(dataset, self.mix(), self.requests())
+        }
+    }
+
+    /// What a record looks like.
+    pub(super) fn shape(&self) -> Shape {
+        match &self.documents {
+            Some(Sample { learned: Some(learned), .. }) if self.kind == WorkloadKind::Documents => {
+                Shape::Documents(learned.clone())
+            }
+            _ => Shape::Fields,
+        }
+    }
+
+    /// What no type can say.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.kind == WorkloadKind::FileReads {
+            return Ok(());
+        }
+        if self.mix.is_some() && self.kind == WorkloadKind::YcsbReads {
+            return Err("workload.mix needs workload.kind = \"ycsb\": \"ycsb_reads\" is reads only".into());
+        }
+        if let Some(MixSpec::Letter(letter)) = &self.mix
+            && Standard::of(letter).is_none()
+        {
+            return Err(format!("workload.mix = {letter:?} is none of YCSB's workloads a, b, c, d, e, f"));
+        }
+        let mix = self.mix();
+        mix.check().map_err(|e| format!("workload.mix: {e}"))?;
+        if (self.kind == WorkloadKind::Documents) != self.documents.is_some() {
+            return Err(
+                "workload.documents = \"sample.ndjson\" and workload.kind = \"documents\" need each other"
+                    .into(),
+            );
+        }
+        if self.fields == 0 || self.insert_batch == 0 {
+            return Err("workload.fields and workload.insert_batch must be at least 1".into());
+        }
+        if self.values == Values::Integrity && !matches!(self.field_length, Lengths::Constant(_)) {
+            return Err(
+                "values = \"integrity\" can only be checked if all fields have the same length".into()
+            );
+        }
+        if let Some(Sample { path, learned: Some(learned) }) = &self.documents {
+            let updates = mix.update + mix.read_modify_write > 0.0;
+            if self.write_fields != FieldChoice::One || self.read_fields != FieldChoice::All {
+                return Err("documents are read whole, and updates set one value".into());
+            }
+            if updates && learned.paths().is_empty() {
+                return Err(format!("{path}: its documents have no value that an update could set"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! What a search leaves behind: its trials. The answer is a pure function of them.
+
+use super::limit::{INTERVENTIONS, Intervention, Judgement, Measured, Resource, judge};
+use super::{Answer, FinishedTrial, Goals, Step, next};
+use crate::experiment::{Promise, Spec};
+use crate::measure::Books;
+use crate::measure::Offered;
+use crate::record::Provenance;
+use crate::target::Facts;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// All searches of one cell: as planned, and once more for every intervention.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchRecord {
+    /// Version of the format of records.
+    pub format: u32,
+    /// The experiment's name.
+    pub experiment: String,
+    /// The sweep that the cell belongs to.
+    pub sweep: String,
+    /// The cell's name.
+    pub cell: String,
+    /// Axis names and labels of the cell.
+    pub labels: Vec<(String, String)>,
+    /// Its settings as planned.
+    pub spec: Spec,
+    /// The promises, in the order of the goals.
+    pub promises: Vec<Promise>,
+    /// Who made it, with what.
+    pub provenance: Provenance,
+    /// Requirements of the machine that were missed, as sentences.
+    pub missed: Vec<String>,
+    /// What was read back from the target.
+    pub target: Facts,
+    /// As planned first; then one for each intervention that was made.
+    pub searches: Vec<Searched>,
+    /// Why it ended before its time, if it did.
+    pub failed: Option<String>,
+}
+
+/// One search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Searched {
+    /// What was changed, `None` for the search as planned.
+    pub changed: Option<Resource>,
+    /// What was searched.
+    pub goals: Goals,
+    /// The trials in the order in which they ran.
+    pub trials: Vec<FinishedTrial>,
+}
+
+impl Searched {
+    /// What was found; `None` while trials are missing.
+    pub fn answer(&self) -> Option<Answer> {
+        match next(&self.trials, &self.goals) {
+            Step::Done(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// The interval of the first promise, where both ends are known.
+    fn measured(&self) -> Option<Measured> {
+        let answer = self.answer()?;
+        let capacity = answer.capacities.first()?;
+        Some(Measured { low: capacity.low?, high: capacity.high? })
+    }
+}
+
+impl SearchRecord {
+    /// The search as planned.
+    pub fn planned(&self) -> Option<&Searched> {
+        self.searches.iter().find(|search| search.changed.is_none())
+    }
+
+    /// What the interventions showed about the limit of the first promise, in the order in which they were
+    /// made.
+    pub fn limits(&self) -> Vec<(&'static Intervention, Judgement)> {
+        let Some(before) = self.planned().and_then(Searched::measured) else { return vec![] };
+        self.searches
+            .iter()
+            .filter_map(|search| {
+                let resource = search.changed?;
+                let intervention = INTERVENTIONS.iter().find(|i| i.resource == resource)?;
+                Some((intervention, judge(intervention, before, search.measured()?)))
+            })
+            .collect()
+    }
+}
+
+/// Counts a trial's operations for the search.
+///
+/// `books` hold what ended from the begin of the load until everything in flight was answered or given up. In
+/// an open loop `offered` says what was due in the trial's duration, its backlog what of that was never sent.
+/// In a closed loop what was sent is what was scheduled.
+pub fn count(
+    books: &Books,
+    offered: Option<&Offered>,
+    unanswered: u64,
+    promises: &[Promise],
+    trial: FinishedTrial,
+) -> FinishedTrial {
+    let late = |promise: &Promise| books.done() - books.done_within(promise.limit).min(books.done());
+    let (scheduled, not_sent) = match offered {
+        Some(offered) => (offered.due, offered.backlog),
+        None => (books.answered() + unanswered, 0),
+    };
+    FinishedTrial {
+        scheduled,
+        late: promises.iter().map(late).collect(),
+        failed: books.failed(),
+        not_sent,
+        unfinished: unanswered,
+        ..trial
+    }
+}
+
+/// Whether the generator was so late that the trial says nothing about the target: a hundredth of its sends
+/// were later than a tenth of the tightest promise.
+pub fn generator_was_late(offered: &Offered, promises: &[Promise]) -> Result<bool, String> {
+    let tightest = promises.iter().map(|promise| promise.limit).min().unwrap_or(Duration::MAX);
+    let lateness = offered.lateness()?;
+    let p99 = Duration::from_nanos(lateness.value_at_quantile(0.99));
+    Ok(!lateness.is_empty() && p99 > tightest / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{encode, histogram};
+    use crate::op::{Failure, OpKind, Outcome, Timing};
+    use crate::search::{Purpose, Rest};
+    use crate::units::Tick;
+
+    fn trial() -> FinishedTrial {
+        FinishedTrial {
+            load: 100.0,
+            duration: Duration::from_secs(1),
+            scheduled: 0,
+            late: vec![],
+            failed: 0,
+            not_sent: 0,
+            unfinished: 0,
+            generator_late: false,
+            purpose: Purpose::Narrow { slo: 0 },
+            rest: Rest::Unknown,
+        }
+    }
+
+    fn offered(backlog: u64, late_ns: u64) -> Offered {
+        let mut lateness = histogram();
+        lateness.saturating_record_n(late_ns, 100);
+        Offered {
+            due: 100,
+            begun: 100 - backlog,
+            carried_in: 0,
+            backlog,
+            in_flight: 0,
+            unanswered: 0,
+            backlog_most: backlog,
+            lateness: encode(&lateness),
+        }
+    }
+
+    #[test]
+    fn late_failed_unsent_and_unfinished_operations_are_all_bad() {
+        let mut books = Books::open();
+        for n in 0..90u64 {
+            // Ten take longer than 20 ms from when they were due, five are refused.
+            let ended = if n < 10 { 30_000_000 } else { 1_000_000 };
+            let outcome = if n >= 85 { Outcome::Refused(Failure::Conflict) } else { Outcome::Done };
+            books.record(
+                OpKind::Read,
+                outcome,
+                &Timing { due: Tick(0), began: Tick(0), ended: Tick(ended) },
+                0,
+            );
+        }
+        let promises: Vec<Promise> = vec!["p99 <= 20 ms".parse().unwrap(), "p99 <= 1 s".parse().unwrap()];
+        let counted = count(&books, Some(&offered(7, 1)), 3, &promises, trial());
+        assert_eq!((counted.scheduled, counted.failed, counted.not_sent, counted.unfinished), (100, 5, 7, 3));
+        assert_eq!(counted.late, [10, 0]);
+        assert_eq!(counted.bad_ratio(0), 0.25);
+        let closed = count(&books, None, 0, &promises, trial());
+        assert_eq!((closed.scheduled, closed.not_sent), (90, 0));
+    }
+
+    #[test]
+    fn a_late_generator_says_nothing_about_the_target() {
+        let promises: Vec<Promise> = vec!["p99 <= 20 ms".parse().unwrap(), "p99.9 <= 1 s".parse().unwrap()];
+        assert!(!generator_was_late(&offered(0, 1_900_000), &promises).unwrap());
+        assert!(generator_was_late(&offered(0, 2_100_000), &promises).unwrap());
+    }
+}

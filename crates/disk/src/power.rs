@@ -1,0 +1,162 @@
+//! Cutting the power, and giving it back: what survives is mounted again, as after a crash of the machine.
+
+use crate::backing::Backing;
+use crate::block::Power;
+use crate::file::ATTIC;
+use crate::journal::Journal;
+use crate::mount::{Disk, DiskError};
+use crate::protocol::{Mounted, Request, Response};
+use crate::stack::{Failure, Stack, detach_patiently, failed, unmount_fuse};
+use crate::volatile::Volatile;
+use crate::{loopdev, mounts};
+use rustix::mount::UnmountFlags;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use tipover_core::device::{Armed, CutReport, PowerCut, Rule};
+
+/// What loses its power.
+pub(crate) enum Rig {
+    Device { volatile: Arc<Volatile<Arc<dyn Backing>>>, power: Arc<Power> },
+    Folder { folder: PathBuf, attic: PathBuf, journal: Arc<Journal> },
+}
+
+const NO_RIG: &str = "this disk keeps no account of what is flushed; mount it with power cuts enabled";
+
+impl Stack {
+    /// Everything that was not flushed is gone, and every request fails until the power is back.
+    pub fn cut(&mut self, cut: &PowerCut) -> Result<CutReport, Failure> {
+        let rig = self.rig.as_ref().ok_or(NO_RIG).map_err(failed("cutting the power"))?;
+        let report = match rig {
+            Rig::Device { volatile, power } => {
+                if power.dead.swap(true, SeqCst) {
+                    return Err(failed("cutting the power")("it is off already"));
+                }
+                let mut report = CutReport::default();
+                volatile.cut(cut, 0, &mut report).map(|()| report)
+            }
+            Rig::Folder { journal, .. } => match journal.powered() {
+                Err(_) => return Err(failed("cutting the power")("it is off already")),
+                Ok(()) => journal.cut(cut),
+            },
+        };
+        // Nobody may hang on a disk without power, not even on one that was told to stall.
+        self.shape.release();
+        report.map_err(failed("putting back what was not flushed"))
+    }
+
+    /// Mounts what the cut left. What still uses the mount of before gets errors for ever.
+    pub fn power_on(&mut self, before: &Mounted) -> Result<Mounted, Failure> {
+        let off = failed("giving the power back");
+        match self.rig.take() {
+            Some(Rig::Device { volatile, power }) if power.dead.load(SeqCst) => {
+                self.forget_dead_device();
+                power.epoch.fetch_add(1, SeqCst);
+                power.dead.store(false, SeqCst);
+                self.rig = Some(Rig::Device { volatile, power });
+                let calibration_file = self.mount_device(false)?;
+                Ok(Mounted { loop_number: self.state.loop_number, calibration_file, ..before.clone() })
+            }
+            Some(Rig::Folder { folder, attic, journal }) if journal.powered().is_err() => {
+                let mountpoint = self.request.mountpoint.clone();
+                unmount_fuse(&mountpoint, &format!("tipover-{}", self.state.id));
+                self.wait_for_sessions();
+                // The old mount keeps its dead journal; names that it removed for good are forgotten with it.
+                let _ = std::fs::remove_dir_all(&attic);
+                let count = attic.extension().and_then(|e| e.to_str()?.parse::<u64>().ok()).unwrap_or(0) + 1;
+                let attic = folder.join(format!("{ATTIC}{}.{count}", self.state.id));
+                std::fs::create_dir(&attic).map_err(failed("making the folder for removed files"))?;
+                if self.state.scratch.as_deref() != Some(&folder) {
+                    let noted = attic.clone();
+                    self.note(|state| state.scratch = Some(noted))?;
+                }
+                let journal = Arc::new(Journal::new(&attic).map_err(failed("opening the attic"))?);
+                self.rig = Some(Rig::Folder { folder: folder.clone(), attic, journal });
+                let calibration_file = self.mount_folder(&folder)?;
+                Ok(Mounted { calibration_file, ..before.clone() })
+            }
+            rig => {
+                let reason = if rig.is_some() { "it is on" } else { NO_RIG };
+                self.rig = rig;
+                Err(off(reason))
+            }
+        }
+    }
+
+    /// Takes the file system away that stands on a device without power, and the device.
+    fn forget_dead_device(&mut self) {
+        let state = self.state.clone();
+        if let Some(mountpoint) = &state.mountpoint
+            && rustix::mount::unmount(mountpoint, UnmountFlags::empty()).is_err()
+        {
+            let _ = mounts::detach(mountpoint);
+        }
+        if let Some(number) = state.loop_number {
+            if loopdev::owner(number).as_deref() == Some(&state.id) {
+                let _ = loopdev::detach(number);
+            }
+            detach_patiently(number, &state.id);
+        }
+    }
+}
+
+impl Disk {
+    /// Cuts the power: everything written and not flushed is lost, as `cut` says, and every request fails
+    /// with EIO until [`power_on`](Self::power_on). Programs that use the disk lose it; kill them too, as a
+    /// power cut would.
+    ///
+    /// # Errors
+    /// The disk was mounted without [`power_cuts`](crate::MountOptions::power_cuts), or its power is off.
+    pub fn power_cut(&self, cut: &PowerCut) -> Result<CutReport, DiskError> {
+        match self.ask(&Request::PowerCut(*cut))? {
+            Response::Cut(report) => Ok(report),
+            _ => Err(DiskError::out_of_step()),
+        }
+    }
+
+    /// Gives the power back: what survived is mounted again at the same place; in block mode the file system
+    /// replays its journal, and the loop device may be another.
+    ///
+    /// # Errors
+    /// The power is on, or what survived cannot be mounted.
+    pub fn power_on(&mut self) -> Result<(), DiskError> {
+        match self.ask(&Request::PowerOn(self.mounted.clone()))? {
+            Response::Mounted(mounted) => self.mounted = mounted,
+            _ => return Err(DiskError::out_of_step()),
+        }
+        self.remember()
+    }
+
+    /// Puts a fault in force; returns the number to clear it by.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn add_fault(&self, rule: &Rule) -> Result<u64, DiskError> {
+        match self.ask(&Request::AddFault(Box::new(rule.clone())))? {
+            Response::Number(number) => Ok(number),
+            _ => Err(DiskError::out_of_step()),
+        }
+    }
+
+    /// The faults in force, and how often each happened.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn faults(&self) -> Result<Vec<Armed>, DiskError> {
+        match self.ask(&Request::Faults)? {
+            Response::Faults(faults) => Ok(faults),
+            _ => Err(DiskError::out_of_step()),
+        }
+    }
+
+    /// Takes back one fault, or all, and answers what they stalled; returns how many there were.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`].
+    pub fn clear_faults(&self, number: Option<u64>) -> Result<usize, DiskError> {
+        match self.ask(&Request::ClearFaults(number))? {
+            Response::Number(count) => Ok(count as usize),
+            _ => Err(DiskError::out_of_step()),
+        }
+    }
+}

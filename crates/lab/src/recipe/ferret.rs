@@ -1,0 +1,137 @@
+//! FerretDB 1: MongoDB's wire protocol on SQLite. It knows no transactions, ignores write concerns, and reads
+//! a document by scanning: it tests a driver, not a database.
+
+use super::server::{Engine, Place, Server, ServerError, ServerOptions};
+use super::{DATABASES, Missing, Stop, find_program, is_program};
+use crate::Signal;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+/// An installed FerretDB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ferret {
+    server: PathBuf,
+    version: String,
+}
+
+impl Ferret {
+    /// The one that `make setup ARGS=--servers` has built into `third_party/`, or the one in `PATH`.
+    pub fn find() -> Result<Ferret, Missing> {
+        let folders = super::third_party("ferretdb-");
+        let newest_built = folders.into_iter().rev().map(|folder| folder.join("ferretdb"));
+        let missing = |looked: &str| Missing {
+            what: "FerretDB".into(),
+            looked: looked.into(),
+            advice: "`make setup ARGS=--servers` in a checkout builds it; that needs Go and two minutes"
+                .into(),
+        };
+        let mut newest_built = newest_built;
+        let server = newest_built
+            .find(|program| is_program(program))
+            .or_else(|| find_program("ferretdb"))
+            .ok_or_else(|| missing("neither in third_party nor in PATH"))?;
+        let output = Command::new(&server).arg("--version").output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let version = text.ok().and_then(|text| read_version(&text));
+        let version =
+            version.ok_or_else(|| missing(&format!("{} does not say its version", server.display())))?;
+        Ok(Ferret { server, version })
+    }
+
+    /// Makes a server and waits until it is ready. It knows neither passwords nor TLS here.
+    pub fn start(&self, options: &ServerOptions) -> Result<Server, ServerError> {
+        if options.transport != super::Transport::Plain {
+            return Err(ServerError::Senseless("the recipe of FerretDB offers no TLS".into()));
+        }
+        Server::start_new(Arc::new(self.clone()), options)
+    }
+}
+
+/// "version: v1.24.0" → "FerretDB 1.24.0".
+fn read_version(text: &str) -> Option<String> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("version:"))?;
+    Some(format!("FerretDB {}", line.trim().trim_start_matches('v')))
+}
+
+impl Engine for Ferret {
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn account(&self) -> &'static str {
+        "nobody"
+    }
+
+    fn is_created(&self, place: &Place) -> bool {
+        place.data.join("sqlite").is_dir()
+    }
+
+    fn create(&self, place: &Place) -> Result<(), ServerError> {
+        let mut command = Command::new("/bin/mkdir");
+        command.current_dir("/").arg(place.data.join("sqlite")).arg(place.data.join("state"));
+        place.step("mkdir", command, None).map(drop)
+    }
+
+    fn command(&self, place: &Place) -> Command {
+        let mut command = Command::new(&self.server);
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        let mut set = |name: &str, value: String| {
+            command.arg(format!("--{name}={value}"));
+        };
+        set("listen-addr", place.address.to_string());
+        set("listen-unix", self.socket(place).display().to_string());
+        set("debug-addr", "-".into());
+        set("telemetry", "disable".into());
+        set("state-dir", place.data.join("state").display().to_string());
+        set("handler", "sqlite".into());
+        set("sqlite-url", format!("file:{}/", place.data.join("sqlite").display()));
+        for (name, value) in &place.settings {
+            set(name, value.clone());
+        }
+        command
+    }
+
+    fn is_ready(&self, place: &Place, _: u32) -> bool {
+        UnixStream::connect(self.socket(place)).is_ok()
+    }
+
+    fn socket(&self, place: &Place) -> PathBuf {
+        place.runtime.join("ferretdb.sock")
+    }
+
+    fn url(&self, place: &Place) -> String {
+        format!("mongodb://{}/{}?directConnection=true", place.address, DATABASES[0])
+    }
+
+    fn stop_signal(&self, stop: Stop) -> Signal {
+        match stop {
+            Stop::Fast => Signal::TERM,
+            Stop::Immediate => Signal::KILL,
+        }
+    }
+
+    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+        Err(Missing {
+            what: "a client of FerretDB".into(),
+            looked: "it speaks MongoDB's protocol, and no package of Debian brings a shell for it".into(),
+            advice: "use a driver".into(),
+        })
+    }
+
+    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read() {
+        assert_eq!(read_version("version: v1.24.0\ncommit: x\n"), Some("FerretDB 1.24.0".into()));
+        assert_eq!(read_version("what?"), None);
+    }
+}

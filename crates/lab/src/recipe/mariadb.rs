@@ -1,0 +1,203 @@
+//! MariaDB, as installed by a package.
+
+use super::server::{Engine, Place, Server, ServerError, ServerOptions};
+use super::{Authentication, DATABASES, Missing, Stop, Transport, USER, find_program};
+use crate::Signal;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An installed MariaDB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mariadb {
+    server: PathBuf,
+    installer: PathBuf,
+    /// The major version.
+    pub major: u32,
+    version: String,
+}
+
+impl Mariadb {
+    /// The installed one, if its major version (10, 11, ...) is the one asked for.
+    pub fn find(version: Option<u32>) -> Result<Mariadb, Missing> {
+        let what = version.map_or("MariaDB".into(), |version| format!("MariaDB {version}"));
+        let advice = "apt-get install mariadb-server".to_string();
+        let missing = |looked: String| Missing { what: what.clone(), looked, advice: advice.clone() };
+        let program =
+            |name: &str| find_program(name).ok_or_else(|| missing(format!("{name} is not in PATH")));
+        let (server, installer) = (program("mariadbd")?, program("mariadb-install-db")?);
+        let output = Command::new(&server).args(["--no-defaults", "--version"]).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let (name, major) = text
+            .ok()
+            .and_then(|text| read_version(&text))
+            .ok_or_else(|| missing(format!("{} does not say its version", server.display())))?;
+        if version.is_some_and(|version| version != major) {
+            return Err(missing(format!("found only {name}")));
+        }
+        Ok(Mariadb { server, installer, major, version: name })
+    }
+
+    /// Makes a server and waits until it is ready.
+    pub fn start(&self, options: &ServerOptions) -> Result<Server, ServerError> {
+        Server::start_new(Arc::new(self.clone()), options)
+    }
+
+    /// The statements that make the users and the databases.
+    fn first_statements(place: &Place) -> String {
+        let password = match place.authentication {
+            Authentication::Password => place.password.as_str(),
+            Authentication::Trust => "",
+        };
+        let over_tcp = if place.transport == Transport::TlsRequired { "REQUIRE SSL" } else { "REQUIRE NONE" };
+        let mut lines: Vec<String> =
+            DATABASES.iter().map(|name| format!("CREATE DATABASE IF NOT EXISTS {name};")).collect();
+        for (host, requires) in [("localhost", "REQUIRE NONE"), ("%", over_tcp)] {
+            lines.push(format!(
+                "CREATE USER IF NOT EXISTS '{USER}'@'{host}' IDENTIFIED BY '{password}' {requires};"
+            ));
+            lines.push(format!("GRANT ALL ON *.* TO '{USER}'@'{host}' WITH GRANT OPTION;"));
+        }
+        lines.push(format!("ALTER USER 'root'@'localhost' IDENTIFIED BY '{password}';"));
+        // Users can be made only when the privileges are looked at, which the installer does not.
+        format!("FLUSH PRIVILEGES;\n{}\n", lines.join("\n"))
+    }
+}
+
+/// "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)" → "MariaDB 10.11.19"
+/// and 10.
+fn read_version(text: &str) -> Option<(String, u32)> {
+    let number = text.split("Ver ").nth(1)?.split(['-', ' ']).next()?;
+    let major = number.split('.').next()?.parse().ok()?;
+    text.contains("MariaDB").then(|| (format!("MariaDB {number}"), major))
+}
+
+impl Engine for Mariadb {
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn account(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn is_created(&self, place: &Place) -> bool {
+        place.data.join("mysql").is_dir()
+    }
+
+    fn create(&self, place: &Place) -> Result<(), ServerError> {
+        let mut command = Command::new(&self.installer);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C").current_dir("/");
+        command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        command.arg("--skip-name-resolve");
+        // A server that starts removes what earlier ones left in its folder for temporary tables, which in a
+        // shared one are those of another that is being made.
+        command.env("TMPDIR", &place.runtime);
+        command.arg(format!("--datadir={}", place.data.display()));
+        let first = place.runtime.join("first.sql");
+        place.write_private(&first, &Mariadb::first_statements(place))?;
+        command.arg(format!("--extra-file={}", first.display()));
+        let made = place.step("mariadb-install-db", command, None);
+        let _ = std::fs::remove_file(&first);
+        made.map(drop)
+    }
+
+    fn command(&self, place: &Place) -> Command {
+        let mut command = Command::new(&self.server);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C").current_dir("/");
+        command.arg("--no-defaults");
+        let mut set = |name: &str, value: &str| {
+            command.arg(format!("--{name}={value}"));
+        };
+        set("datadir", &place.data.to_string_lossy());
+        set("tmpdir", &place.runtime.to_string_lossy());
+        set("socket", &self.socket(place).to_string_lossy());
+        set("pid-file", &place.runtime.join("server.pid").to_string_lossy());
+        set("bind-address", &place.address.ip().to_string());
+        set("port", &place.address.port().to_string());
+        set("skip-name-resolve", "1");
+        if let Some(certificate) = &place.certificate {
+            set("ssl-ca", &certificate.authority.to_string_lossy());
+            set("ssl-cert", &certificate.certificate.to_string_lossy());
+            set("ssl-key", &certificate.key.to_string_lossy());
+        }
+        // The last one of a name counts.
+        for (name, value) in &place.settings {
+            set(name, value);
+        }
+        command
+    }
+
+    /// It greets whoever connects, with the version of its protocol first; a socket file of an earlier
+    /// process refuses, and an error greets with 255.
+    fn is_ready(&self, place: &Place, _: u32) -> bool {
+        let Ok(mut stream) = UnixStream::connect(self.socket(place)) else { return false };
+        let mut greeting = [0; 5];
+        stream.set_read_timeout(Some(Duration::from_secs(1))).is_ok()
+            && stream.read_exact(&mut greeting).is_ok()
+            && greeting[4] == 10
+    }
+
+    fn socket(&self, place: &Place) -> PathBuf {
+        place.runtime.join("mariadb.sock")
+    }
+
+    fn url(&self, place: &Place) -> String {
+        let password = match place.authentication {
+            Authentication::Password => format!(":{}", place.password),
+            Authentication::Trust => String::new(),
+        };
+        format!("mysql://{USER}{password}@{}/{}", place.address, DATABASES[0])
+    }
+
+    fn stop_signal(&self, stop: Stop) -> Signal {
+        match stop {
+            Stop::Fast => Signal::TERM,
+            Stop::Immediate => Signal::KILL,
+        }
+    }
+
+    fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing> {
+        let client = find_program("mariadb").ok_or_else(|| Missing {
+            what: "MariaDB's client".into(),
+            looked: "mariadb is not in PATH".into(),
+            advice: "apt-get install mariadb-client".into(),
+        })?;
+        let mut command = Command::new(client);
+        command.args(["--no-defaults", "--skip-column-names", "--batch", "--connect-timeout=5"]);
+        command.arg(format!("--user={USER}")).arg(format!("--socket={}", self.socket(place).display()));
+        if place.authentication == Authentication::Password {
+            // Not as an argument: every user of this machine can read those.
+            command.env("MYSQL_PWD", &place.password);
+        }
+        command.arg(format!("--execute={statement}")).arg(DATABASES[0]);
+        Ok(command)
+    }
+
+    /// A thread serves a client here, not a process.
+    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_others_refused() {
+        let text = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)";
+        assert_eq!(read_version(text), Some(("MariaDB 10.11.19".into(), 10)));
+        assert_eq!(read_version("mysqld  Ver 8.0.39 for Linux on x86_64 (MySQL Community Server)"), None);
+    }
+
+    #[test]
+    fn a_version_that_nobody_has_is_missing_in_words() {
+        let missing = Mariadb::find(Some(3)).unwrap_err().to_string();
+        assert!(missing.starts_with("MariaDB 3 is not installed"), "{missing}");
+        assert!(missing.contains("apt-get install mariadb-server"), "{missing}");
+    }
+}

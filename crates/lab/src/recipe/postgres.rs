@@ -1,0 +1,302 @@
+//! PostgreSQL, as installed by a package or fetched into `third_party/`.
+
+use super::server::{Engine, Place, Server, ServerError, ServerOptions};
+use super::{Authentication, DATABASES, Missing, Stop, Transport, USER, find_program, is_program};
+use crate::{Launch, Signal};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An installed PostgreSQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Postgres {
+    /// Where `postgres` and `initdb` are.
+    pub programs: PathBuf,
+    /// The major version.
+    pub major: u32,
+    version: String,
+}
+
+impl Postgres {
+    /// The installed one of this major version, or the newest.
+    pub fn find(version: Option<u32>) -> Result<Postgres, Missing> {
+        let all = Postgres::all();
+        let found: Vec<String> = all.iter().map(|postgres| postgres.version.clone()).collect();
+        let wanted = |postgres: &Postgres| version.is_none_or(|version| postgres.major == version);
+        all.into_iter().filter(wanted).max_by_key(|postgres| postgres.major).ok_or_else(|| Missing {
+            what: version.map_or("PostgreSQL".into(), |version| format!("PostgreSQL {version}")),
+            looked: match found.as_slice() {
+                [] => "neither below /usr/lib/postgresql, nor in third_party, nor in PATH".into(),
+                found => format!("found only {}", found.join(", ")),
+            },
+            advice: match version {
+                None => "apt-get install postgresql".into(),
+                Some(version) => {
+                    format!("apt-get install postgresql-{version}, or `make setup` in a checkout")
+                }
+            },
+        })
+    }
+
+    /// Every one that is installed here.
+    pub fn all() -> Vec<Postgres> {
+        let mut folders: Vec<PathBuf> = Vec::new();
+        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        folders.extend(versions.map(|entry| entry.path().join("bin")));
+        folders.extend(super::third_party("postgresql-").into_iter().map(|folder| folder.join("bin")));
+        // A distribution may put links into PATH; what belongs to it lies where they lead.
+        let real = find_program("postgres").and_then(|program| program.canonicalize().ok());
+        folders.extend(real.and_then(|program| Some(program.parent()?.to_path_buf())));
+        folders.sort();
+        folders.dedup();
+        folders.iter().filter_map(|folder| Postgres::at(folder)).collect()
+    }
+
+    /// The one whose programs are in this folder.
+    pub fn at(programs: &Path) -> Option<Postgres> {
+        let postgres = programs.join("postgres");
+        if !is_program(&postgres) || !is_program(&programs.join("initdb")) {
+            return None;
+        }
+        let output = Command::new(&postgres).arg("--version").output().ok()?;
+        let (version, major) = read_version(&String::from_utf8_lossy(&output.stdout))?;
+        Some(Postgres { programs: programs.to_path_buf(), major, version })
+    }
+
+    /// Makes a server and waits until it is ready.
+    pub fn start(&self, options: &ServerOptions) -> Result<Server, ServerError> {
+        Server::start_new(Arc::new(self.clone()), options)
+    }
+
+    /// Replaces a stopped server's files by a copy of a running one's, and makes it a standby.
+    pub(crate) fn copy_from(
+        &self,
+        server: &Server,
+        address: &str,
+        port: u16,
+        network: Option<&Arc<File>>,
+    ) -> Result<(), ServerError> {
+        if !is_program(&self.programs.join("pg_basebackup")) {
+            let advice = "use a PostgreSQL from a package: apt-get install postgresql".into();
+            let looked = format!("not in {}", self.programs.display());
+            return Err(Missing { what: "pg_basebackup".into(), looked, advice }.into());
+        }
+        let data = server.data();
+        let file = |source| ServerError::File { path: data.into(), source };
+        for entry in std::fs::read_dir(data).map_err(file)? {
+            let path = entry.map_err(file)?.path();
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            removed.map_err(file)?;
+        }
+        let mut command = self.program("pg_basebackup");
+        command.env("PGPASSWORD", server.password()).args(["-h", address, "-p", &port.to_string()]);
+        command.args(["-U", USER, "-X", "stream", "-c", "fast", "--no-sync", "-D"]).arg(data);
+        let mut launch = Launch::new(command).called("pg_basebackup");
+        if let Some(account) = server.account() {
+            launch = launch.user(account.user, account.group);
+        }
+        if let Some(network) = network {
+            launch = launch.network(network);
+        }
+        let exit = launch.start()?.wait(Duration::from_secs(300)).map_err(file)?;
+        match exit {
+            Some(exit) if exit.succeeded() => {}
+            other => {
+                let ending = other.map_or("did not end in 300 s".into(), |exit| exit.explained());
+                return Err(ServerError::Step { step: "pg_basebackup".into(), ending });
+            }
+        }
+        std::fs::write(data.join("standby.signal"), "").map_err(file)
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        // Nothing of ours may steer it, and it cannot enter our current folder.
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").current_dir("/");
+        command
+    }
+}
+
+/// "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)" → "PostgreSQL 15.18" and 15.
+fn read_version(text: &str) -> Option<(String, u32)> {
+    let number = text.split("(PostgreSQL)").nth(1)?.split_whitespace().next()?;
+    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+    Some((format!("PostgreSQL {number}"), digits.parse().ok()?))
+}
+
+impl Engine for Postgres {
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn account(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn is_created(&self, place: &Place) -> bool {
+        place.data.join("PG_VERSION").exists()
+    }
+
+    fn create(&self, place: &Place) -> Result<(), ServerError> {
+        // The password file is read once; it may lie where the server's user can read it alone.
+        let password = place.runtime.join("password");
+        place.write_private(&password, &place.password)?;
+        let method = method(place.authentication);
+        let mut initdb = self.program("initdb");
+        // Not flushed file by file: on a slow disk that takes minutes. `flush_new_data` does it at once.
+        initdb.args(["-U", USER, "-E", "UTF8", "--locale=C", "-N", "-A", method]);
+        initdb.arg("--pwfile").arg(&password).arg("-D").arg(&place.data);
+        let made = place.step("initdb", initdb, None);
+        let _ = std::fs::remove_file(&password);
+        made?;
+
+        // Without a client program at hand, and before anybody can connect.
+        let mut single = self.program("postgres");
+        single.args(["--single", "-F", "-D"]).arg(&place.data).arg("postgres");
+        let statements: String =
+            DATABASES.iter().map(|name| format!("CREATE DATABASE {name} OWNER {USER}\n")).collect();
+        let said = place.step("postgres --single", single, Some(&statements))?;
+        // A statement that failed does not make it fail.
+        if let Some(error) = said.lines().find(|line| line.contains("ERROR") || line.contains("FATAL")) {
+            return Err(ServerError::Step { step: "CREATE DATABASE".into(), ending: error.into() });
+        }
+
+        let over_tcp = match place.transport {
+            Transport::TlsRequired => "hostssl",
+            Transport::Plain | Transport::TlsOffered => "host",
+        };
+        let access = format!(
+            "local all,replication all {method}\n\
+             {over_tcp} all all all {method}\n\
+             {over_tcp} replication all all {method}\n"
+        );
+        place.write_private(&place.data.join("pg_hba.conf"), &access)
+    }
+
+    fn command(&self, place: &Place) -> Command {
+        let mut command = self.program("postgres");
+        command.arg("-D").arg(&place.data).arg("-k").arg(&place.runtime);
+        command.args(["-p", &place.address.port().to_string()]);
+        let mut set = |name: &str, value: &str| {
+            command.arg("-c").arg(format!("{name}={value}"));
+        };
+        set("listen_addresses", &place.address.ip().to_string());
+        // Segments of this kind are freed by the kernel with the last process, even after a kill -9; without
+        // root there is no memory of our own, and a file in the data folder is what leaves no trace.
+        set("dynamic_shared_memory_type", if place.account.is_some() { "sysv" } else { "mmap" });
+        if self.major >= 14 {
+            // Recovery otherwise opens and flushes every file: seconds instead of a fifth of one.
+            set("recovery_init_sync_method", "syncfs");
+        }
+        if let Some(certificate) = &place.certificate {
+            set("ssl", "on");
+            set("ssl_cert_file", &certificate.certificate.to_string_lossy());
+            set("ssl_key_file", &certificate.key.to_string_lossy());
+        }
+        // The last one of a name counts.
+        for (name, value) in &place.settings {
+            set(name, value);
+        }
+        command
+    }
+
+    /// The server writes its state into its pid file, as `pg_ctl` reads it; a file of an earlier process
+    /// names another one.
+    fn is_ready(&self, place: &Place, pid: u32) -> bool {
+        let text = std::fs::read_to_string(place.data.join("postmaster.pid")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        lines.first() == Some(&pid.to_string().as_str()) && lines.get(7) == Some(&"ready")
+    }
+
+    fn socket(&self, place: &Place) -> PathBuf {
+        place.runtime.join(format!(".s.PGSQL.{}", place.address.port()))
+    }
+
+    fn url(&self, place: &Place) -> String {
+        let mode = match place.transport {
+            Transport::Plain => "disable",
+            Transport::TlsOffered => "prefer",
+            Transport::TlsRequired => "require",
+        };
+        format!("postgres://{USER}:{}@{}/{}?sslmode={mode}", place.password, place.address, DATABASES[0])
+    }
+
+    fn stop_signal(&self, stop: Stop) -> Signal {
+        match stop {
+            Stop::Fast => Signal::INT,
+            Stop::Immediate => Signal::QUIT,
+        }
+    }
+
+    fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing> {
+        let client = find_program("psql").ok_or_else(|| Missing {
+            what: "PostgreSQL's client".into(),
+            looked: "psql is not in PATH".into(),
+            advice: "apt-get install postgresql-client".into(),
+        })?;
+        let mut command = Command::new(client);
+        command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", DATABASES[0]]);
+        command.arg("-h").arg(&place.runtime).args(["-p", &place.address.port().to_string()]);
+        // Not as an argument: every user of this machine can read those.
+        command.env("PGPASSWORD", &place.password).env("PGCONNECT_TIMEOUT", "5");
+        command.args(["-c", statement]);
+        Ok(command)
+    }
+
+    /// Those that show a client in their title: "postgres: tipover ycsb 127.0.0.1(40404) idle".
+    fn backends(&self, _: &Place, pid: u32) -> Vec<u32> {
+        let serves = |&child: &u32| {
+            let title = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            is_backend(&String::from_utf8_lossy(&title))
+        };
+        super::server::descendants(pid).into_iter().filter(serves).collect()
+    }
+}
+
+fn is_backend(title: &str) -> bool {
+    let Some(words) = title.trim_end_matches(['\0', ' ']).strip_prefix("postgres: ") else { return false };
+    let client = words.split_whitespace().nth(2).unwrap_or_default();
+    client == "[local]" || (client.contains('(') && client.ends_with(')'))
+}
+
+fn method(authentication: Authentication) -> &'static str {
+    match authentication {
+        Authentication::Password => "scram-sha-256",
+        Authentication::Trust => "trust",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        let read = |text| read_version(text).unwrap();
+        assert_eq!(
+            read("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"),
+            ("PostgreSQL 15.18".into(), 15)
+        );
+        assert_eq!(read("postgres (PostgreSQL) 18beta1\n"), ("PostgreSQL 18beta1".into(), 18));
+        assert_eq!(read_version("something else"), None);
+    }
+
+    #[test]
+    fn backends_are_told_from_helpers_by_their_title() {
+        assert!(is_backend("postgres: tipover ycsb 127.0.0.1(40404) idle\0\0"));
+        assert!(is_backend("postgres: tipover tipover [local] SELECT"));
+        for other in ["postgres: checkpointer \0", "postgres: walwriter ", "/usr/lib/postgres -D x", "psql"] {
+            assert!(!is_backend(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_nobody_has_is_missing_in_words() {
+        let missing = Postgres::find(Some(7)).unwrap_err().to_string();
+        assert!(missing.starts_with("PostgreSQL 7 is not installed"), "{missing}");
+        assert!(missing.contains("apt-get install postgresql-7"), "{missing}");
+    }
+}

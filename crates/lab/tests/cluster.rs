@@ -1,0 +1,292 @@
+//! Real clusters in real namespaces, broken and mended.
+
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers in here are tests too")]
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tipover_core::device::{PowerCut, Spec};
+use tipover_core::schedule::Effect;
+use tipover_core::units::Bytes;
+use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions};
+use tipover_lab::network::{LABORATORY, Link, NetworkError};
+use tipover_lab::recipe::{Postgres, Stop};
+use tipover_lab::{Cluster, ClusterError, ClusterOptions, ClusterRecipe, Limits, NodeError};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Not a test of its own: the network's daemon, or a disk's.
+#[test]
+fn play() {
+    let _ = match std::env::var("TIPOVER_LAB_ROLE").as_deref() {
+        Ok("network daemon") => tipover_lab::network::serve(),
+        Ok("disk daemon") => tipover_disk::serve(),
+        _ => return,
+    };
+}
+
+fn daemon(role: &str) -> DaemonCommand {
+    let mut daemon = DaemonCommand::this_program(&["--exact", "play", "--nocapture"]);
+    daemon.environment.push(("TIPOVER_LAB_ROLE".into(), role.into()));
+    daemon
+}
+
+fn options(recipe: &str) -> ClusterOptions {
+    ClusterOptions {
+        recipe: ClusterRecipe::named(recipe).unwrap(),
+        version: None,
+        limits: Limits::NONE,
+        disk: None,
+        settings: vec![],
+        network: Some(daemon("network daemon")),
+        seed: 7,
+    }
+}
+
+/// What this machine can start, or `None` after saying what is missing.
+fn started(options: &ClusterOptions) -> Option<Cluster> {
+    match Cluster::start(options) {
+        Ok(cluster) => Some(cluster),
+        Err(error @ (ClusterError::Missing(_) | ClusterError::Network(NetworkError::NotRoot))) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(ClusterError::Network(error @ NetworkError::NoTun(_))) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ask(cluster: &Cluster, node: &str, statement: &str) -> String {
+    cluster.node(node).unwrap().server().unwrap().query(statement).unwrap()
+}
+
+/// Waits until a node answers so; replicas are a moment behind.
+fn soon(cluster: &Cluster, node: &str, statement: &str, wanted: &str) {
+    let began = Instant::now();
+    loop {
+        let answer = cluster.node(node).unwrap().server().unwrap().query(statement);
+        if answer.as_ref().is_ok_and(|answer| answer == wanted) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{node}: {statement}: {answer:?}, wanted {wanted}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn fired(effect: Effect) -> u64 {
+    match effect {
+        Effect::Fired { count } => count,
+        Effect::Nothing { reason } => panic!("no effect: {reason}"),
+    }
+}
+
+/// A statement under way, from the laboratory through the network.
+fn under_way(cluster: &Cluster, node: &str, statement: &str) -> Child {
+    let url = cluster.url(node).unwrap();
+    let mut command = Command::new("psql");
+    command.args(["-X", "-q", "-c", statement, &url]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn postgres_waits_for_a_standby_fails_over_and_takes_the_old_primary_back() {
+    // A version that has the program that copies a running server, as every package has.
+    let packaged = Postgres::all().into_iter().find(|p| p.programs.join("pg_basebackup").exists());
+    let version = packaged.map(|postgres| postgres.major);
+    let Some(mut cluster) = started(&ClusterOptions { version, ..options("postgres-sync") }) else { return };
+    assert_eq!(cluster.primary(), "a");
+    ask(&cluster, "a", "CREATE TABLE kept (k int)");
+    ask(&cluster, "a", "INSERT INTO kept SELECT generate_series(1, 100)");
+    for standby in ["b", "c"] {
+        soon(&cluster, standby, "SELECT count(*) FROM kept", "100");
+    }
+
+    // Cut off from both standbys a commit waits, and from one it does not.
+    let cut = |cluster: &Cluster, other: &str| {
+        [cluster.break_link("a", other, Link::cut()), cluster.break_link(other, "a", Link::cut())]
+            .map(Result::unwrap)
+    };
+    let first = cut(&cluster, "b");
+    let mut one = under_way(&cluster, "a", "INSERT INTO kept VALUES (101)");
+    assert!(one.wait().unwrap().success(), "one standby is enough");
+    let second = cut(&cluster, "c");
+    let mut none = under_way(&cluster, "a", "INSERT INTO kept VALUES (102)");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(none.try_wait().unwrap().is_none(), "it was acknowledged though no standby had it");
+    let touched: u64 = first
+        .iter()
+        .chain(&second)
+        .map(|fault| match cluster.heal_link(fault).unwrap() {
+            Effect::Fired { count } => count,
+            Effect::Nothing { .. } => 0,
+        })
+        .sum();
+    assert!(touched > 0, "the cuts dropped packets");
+    assert!(none.wait().unwrap().success(), "healed, it is acknowledged");
+    cluster.wait_whole(PATIENCE).unwrap();
+
+    // Killed, its successor has everything that was acknowledged.
+    assert!(fired(cluster.node_mut("a").unwrap().kill().unwrap()) > 3);
+    assert!(matches!(cluster.node_mut("a").unwrap().kill().unwrap(), Effect::Nothing { .. }));
+    // One of the two may still be behind: that it was cut off is a moment ago.
+    let new = cluster.successor().unwrap();
+    let other = if new == "b" { "c" } else { "b" };
+    cluster.promote(&new).unwrap();
+    cluster.wait_whole(PATIENCE).unwrap();
+    assert_eq!(ask(&cluster, &new, "SELECT count(*) FROM kept"), "102");
+    ask(&cluster, &new, "INSERT INTO kept VALUES (103)");
+    soon(&cluster, other, "SELECT count(*) FROM kept", "103");
+
+    cluster.rejoin("a").unwrap();
+    soon(&cluster, "a", "SELECT count(*) FROM kept", "103");
+    assert_eq!(fired(cluster.step_down(other).unwrap()), 1);
+    assert_eq!(cluster.primary(), other);
+    ask(&cluster, other, "INSERT INTO kept VALUES (104)");
+    soon(&cluster, "a", "SELECT count(*) FROM kept", "104");
+}
+
+#[test]
+fn a_node_is_paused_and_squeezed_and_every_fault_is_undone() {
+    let limits = Limits { memory: Some(512 << 20), ..Limits::NONE };
+    let Some(mut cluster) = started(&ClusterOptions { limits, ..options("postgres") }) else { return };
+    let mut long = under_way(&cluster, "a", "SELECT pg_sleep(0.3)");
+    let node = cluster.node_mut("a").unwrap();
+    assert!(matches!(node.resume().unwrap(), Effect::Nothing { .. }));
+    assert!(fired(node.pause().unwrap()) > 3);
+    assert!(!node.is_running() && node.is_paused());
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(long.try_wait().unwrap().is_none(), "it went on while paused");
+    assert!(fired(node.resume().unwrap()) > 3);
+    assert!(long.wait().unwrap().success());
+
+    let node = cluster.node_mut("a").unwrap();
+    node.squeeze(Some(0.1), None).unwrap();
+    let busy = "SELECT count(*) FROM generate_series(1, 1000000)";
+    node.server().unwrap().query(busy).unwrap();
+    assert!(fired(node.release().unwrap()) > 0, "CPU time was denied");
+    node.squeeze(None, Some(400 << 20)).unwrap();
+    assert!(matches!(node.release().unwrap(), Effect::Nothing { .. }), "nobody needed that much");
+    assert_eq!(node.group().unwrap().memory().unwrap().limit, Some(512 << 20));
+
+    // Delay from the laboratory, on a link of its own.
+    let delay = cluster.break_link(LABORATORY, "a", Link::delayed(Duration::from_millis(50))).unwrap();
+    let began = Instant::now();
+    assert!(under_way(&cluster, "a", "SELECT 1").wait().unwrap().success());
+    assert!(began.elapsed() > Duration::from_millis(150), "three round trips at least");
+    assert!(fired(cluster.heal_link(&delay).unwrap()) > 3);
+    let idle = cluster.break_link("a", LABORATORY, Link::cut()).unwrap();
+    assert!(matches!(cluster.heal_link(&idle).unwrap(), Effect::Nothing { .. }), "an idle link was cut");
+
+    let node = cluster.node_mut("a").unwrap();
+    node.stop(Stop::Fast).unwrap();
+    cluster.undo_all().unwrap();
+    assert_eq!(ask(&cluster, "a", "SELECT 1"), "1");
+}
+
+#[test]
+fn galera_loses_a_node_takes_it_back_and_a_minority_refuses() {
+    let Some(mut cluster) = started(&options("galera")) else { return };
+    ask(&cluster, "a", "CREATE TABLE kept (k int PRIMARY KEY)");
+    for (node, k) in [("a", 1), ("b", 2), ("c", 3)] {
+        ask(&cluster, node, &format!("INSERT INTO kept VALUES ({k})"));
+    }
+    for node in ["a", "b", "c"] {
+        soon(&cluster, node, "SELECT count(*) FROM kept", "3");
+    }
+    assert!(fired(cluster.node_mut("c").unwrap().kill().unwrap()) > 0);
+    cluster.wait_whole(PATIENCE).unwrap();
+    ask(&cluster, "b", "INSERT INTO kept VALUES (4)");
+    cluster.rejoin("c").unwrap();
+    soon(&cluster, "c", "SELECT count(*) FROM kept", "4");
+
+    let mut cuts = Vec::new();
+    for other in ["a", "b"] {
+        cuts.push(cluster.break_link("c", other, Link::cut()).unwrap());
+        cuts.push(cluster.break_link(other, "c", Link::cut()).unwrap());
+    }
+    let ready = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATUS'";
+    soon(&cluster, "c", "SHOW STATUS WHERE Variable_name = 'wsrep_ready' AND Value = 'ON'", "");
+    let refused = cluster.node("c").unwrap().server().unwrap().query("INSERT INTO kept VALUES (5)");
+    assert!(refused.unwrap_err().to_string().contains("1047"), "a minority took a write");
+    ask(&cluster, "a", "INSERT INTO kept VALUES (6)");
+    assert!(cuts.iter().all(|cut| fired(cluster.heal_link(cut).unwrap()) > 0));
+    cluster.wait_whole(PATIENCE).unwrap();
+    soon(&cluster, "c", ready, "Primary");
+    soon(&cluster, "c", "SELECT group_concat(k ORDER BY k) FROM kept", "1,2,3,4,6");
+}
+
+#[test]
+fn mariadb_waits_for_its_replica_and_fails_over_without_loss() {
+    let Some(mut cluster) = started(&options("mariadb-semisync")) else { return };
+    ask(&cluster, "a", "CREATE TABLE kept (k int PRIMARY KEY)");
+    let acknowledged = "SELECT VARIABLE_VALUE > 0 FROM information_schema.GLOBAL_STATUS \
+                        WHERE VARIABLE_NAME = 'RPL_SEMI_SYNC_MASTER_YES_TX'";
+    ask(&cluster, "a", "INSERT INTO kept SELECT seq FROM seq_1_to_500");
+    assert_eq!(ask(&cluster, "a", acknowledged), "1", "the replica confirmed");
+    cluster.node_mut("a").unwrap().kill().unwrap();
+    cluster.promote("b").unwrap();
+    assert_eq!(ask(&cluster, "b", "SELECT count(*) FROM kept"), "500");
+    ask(&cluster, "b", "INSERT INTO kept VALUES (501)");
+    cluster.rejoin("a").unwrap();
+    soon(&cluster, "a", "SELECT count(*) FROM kept", "501");
+}
+
+#[test]
+fn without_namespaces_a_cluster_runs_on_the_loopback_and_says_what_is_lost() {
+    let plain = ClusterOptions { network: None, ..options("postgres-sync") };
+    let Some(cluster) = started(&plain) else { return };
+    assert!(cluster.lost()[0].contains("cannot be shaped"), "{:?}", cluster.lost());
+    assert_ne!(cluster.node("a").unwrap().address(), cluster.node("b").unwrap().address());
+    assert_eq!(ask(&cluster, "a", "SELECT count(*) FROM pg_stat_replication"), "2");
+    let error = cluster.break_link("a", "b", Link::cut()).unwrap_err().to_string();
+    assert!(error.contains("cannot be shaped"), "{error}");
+}
+
+/// A disk in memory whose power can be cut.
+fn disk() -> MountOptions {
+    MountOptions {
+        mode: Mode::Block,
+        filesystem: Filesystem::Ext4,
+        size: Bytes(1 << 30),
+        backing: BackingChoice::Memory,
+        mountpoint: Default::default(),
+        spec: Spec::default(),
+        readahead: Bytes(128 << 10),
+        power_cuts: true,
+        daemon: daemon("disk daemon"),
+    }
+}
+
+#[test]
+fn a_power_cut_takes_what_was_not_flushed_and_nothing_that_was() {
+    let plain = ClusterOptions { disk: Some(disk()), ..options("postgres") };
+    let mut cluster = match Cluster::start(&plain) {
+        Err(ClusterError::Node(error @ NodeError::Mount { .. })) if !rustix::process::geteuid().is_root() => {
+            return println!("SKIPPED: {error}");
+        }
+        Err(ClusterError::Missing(error)) => return println!("SKIPPED: {error}"),
+        Err(ClusterError::Network(error @ (NetworkError::NotRoot | NetworkError::NoTun(_)))) => {
+            return println!("SKIPPED: {error}");
+        }
+        other => other.unwrap(),
+    };
+    ask(&cluster, "a", "CREATE TABLE kept (k int)");
+    // The writer of the log is silenced, so that only a commit's own flush makes anything durable.
+    for (durable, wanted) in [("on", "100"), ("off", "100")] {
+        let node = cluster.node_mut("a").unwrap();
+        let server = node.server_mut().unwrap();
+        server.set("synchronous_commit", durable);
+        server.set("wal_writer_delay", "10s");
+        node.restart().unwrap();
+        ask(&cluster, "a", "INSERT INTO kept SELECT generate_series(1, 100)");
+        let node = cluster.node_mut("a").unwrap();
+        let (effect, report) = node.power_cut(&PowerCut::default()).unwrap();
+        assert!(fired(effect) > 3);
+        assert!(!node.is_running());
+        node.power_on().unwrap();
+        node.start().unwrap();
+        assert_eq!(ask(&cluster, "a", "SELECT count(*) FROM kept"), wanted, "{durable}: {report:?}");
+    }
+}

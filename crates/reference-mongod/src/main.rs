@@ -1,0 +1,73 @@
+//! The reference peer as a program, for trying things by hand.
+
+use std::io::BufRead;
+use tipover_reference_mongod::{Bugs, ReplicaSet, Settings};
+
+const HELP: &str =
+    "reference-mongod [--nodes N] [--set NAME] [--port P] [--login USER:PASSWORD] [--bug NAME]...
+This is not MongoDB: a small server with its wire protocol and the manners of a replica set, in memory.
+It prints its address, then obeys lines on stdin: kill N, restart N, cut N, heal, step-down N, bug NAME, quit.
+It ends when stdin does.";
+
+fn main() {
+    if let Err(text) = run() {
+        eprintln!("reference-mongod: {text}\n\n{HELP}");
+        std::process::exit(2);
+    }
+}
+
+fn settings() -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        if word == "--help" || word == "-h" {
+            println!("{HELP}\nBugs: {}", Bugs::NAMES.join(", "));
+            std::process::exit(0);
+        }
+        let value = words.next().ok_or(format!("{word} needs a value"))?;
+        let wrong = |_| format!("{word} needs a number, not \"{value}\"");
+        match word.as_str() {
+            "--nodes" => settings.nodes = value.parse().map_err(wrong)?,
+            "--port" => settings.port = value.parse().map_err(wrong)?,
+            "--set" => settings.set_name = Some(value),
+            "--login" => {
+                let (user, password) = value.split_once(':').ok_or("--login needs USER:PASSWORD")?;
+                settings.login = Some((user.into(), password.into()));
+            }
+            "--bug" if settings.bugs.switch_on(&value) => {}
+            "--bug" => return Err(format!("no bug \"{value}\"; there are: {}", Bugs::NAMES.join(", "))),
+            _ => return Err(format!("unknown option {word}")),
+        }
+    }
+    if !(1..=7).contains(&settings.nodes) {
+        return Err("--nodes is 1 to 7".into());
+    }
+    if settings.nodes > 1 {
+        settings.set_name.get_or_insert_with(|| "rs0".into());
+    }
+    Ok(settings)
+}
+
+fn run() -> Result<(), String> {
+    let settings = settings()?;
+    let (nodes, mut bugs) = (settings.nodes, settings.bugs);
+    let mut set = ReplicaSet::start(settings).map_err(|error| error.to_string())?;
+    println!("{}", set.url());
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let (verb, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        let node = rest.parse::<usize>().ok().filter(|node| *node < nodes);
+        match (verb, node) {
+            ("kill", Some(node)) => set.kill(node),
+            ("restart", Some(node)) => set.restart(node).map_err(|error| error.to_string())?,
+            ("cut", Some(node)) => set.cut(&[node]),
+            ("step-down", Some(node)) => set.step_down(node),
+            ("heal", _) => set.heal(),
+            ("bug", _) if bugs.switch_on(rest) => set.set_bugs(bugs),
+            ("quit", _) => break,
+            _ => eprintln!("not understood: {line}"),
+        }
+        println!("primary: {:?}", set.primary());
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! What the benches of servers share: our side, their programs, and the sums.
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::epoll;
+use rustix::time::{ClockId, clock_gettime};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+use tipover_core::measure::Latencies;
+use tipover_core::op::{Op, Outcome, Timing};
+use tipover_core::target::{Progress, Session, Target};
+use tipover_core::units::Tick;
+use tipover_core::workload::{Dataset, Records, Workload};
+
+const PEER: &str = "github.com/pingcap/go-ycsb";
+const PEER_VERSION: &str = "v1.0.1";
+pub const SESSIONS: usize = 8;
+pub const THREADS: usize = 2;
+
+/// Whether it runs in full; otherwise it is tiny and checks counts only.
+pub fn in_full() -> bool {
+    let asked = |flag: &str| env::args().any(|argument| argument == flag);
+    asked("--bench") && !asked("--test")
+}
+
+/// What one measurement gave.
+#[derive(Debug, Clone, Copy)]
+pub struct Rate {
+    /// Operations per second.
+    pub per_s: f64,
+    /// Processor time of the client for an operation, in microseconds.
+    pub cpu_us: f64,
+    /// Processor time that neither client nor its server can have used is unknown here: what is printed is
+    /// all that was busy, of all there was.
+    pub busy_percent: f64,
+}
+
+/// Our side: sessions on two threads, each thread waiting for all of its connections together. Keys are
+/// drawn, and latencies recorded, as a driver does.
+pub fn ours(
+    target: &dyn Target,
+    dataset: &Dataset,
+    workload: &(dyn Workload + Sync),
+    time: Duration,
+) -> Result<Rate> {
+    let machine = Machine::now()?;
+    let parts: Vec<Result<(u64, f64, f64)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || one_thread(target, dataset, workload, thread as u64, time)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a session's thread panicked")).collect()
+    });
+    let (mut count, mut cpu_s, mut wall_s) = (0, 0.0, 0.0f64);
+    for part in parts {
+        let (ops, cpu, wall) = part?;
+        (count, cpu_s, wall_s) = (count + ops, cpu_s + cpu, wall_s.max(wall));
+    }
+    let busy_percent = machine.busy_percent_since()?;
+    Ok(Rate { per_s: count as f64 / wall_s, cpu_us: cpu_s * 1e6 / count as f64, busy_percent })
+}
+
+fn one_thread(
+    target: &dyn Target,
+    dataset: &Dataset,
+    workload: &(dyn Workload + Sync),
+    thread: u64,
+    time: Duration,
+) -> Result<(u64, f64, f64)> {
+    let records = Records::new(dataset.records);
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS / THREADS {
+        let mut session = target.open(dataset).map_err(|error| anyhow::anyhow!("{error}"))?;
+        // Statements are prepared before anything is timed, as by the others.
+        ensure!(session.execute(&workload.op(thread, &records)) == Outcome::Done, "the first read failed");
+        sessions.push((session, Tick(0)));
+    }
+    let mut latencies = Latencies::closed();
+    let (began, cpu) = (Instant::now(), cpu_s(ClockId::ThreadCPUTime));
+    let now = || Tick(0) + began.elapsed();
+    let (mut n, mut count) = (thread, 0);
+    let mut send = |session: &mut Box<dyn Session + '_>| -> Result<()> {
+        let op: Op = workload.op(n, &records);
+        n += THREADS as u64;
+        let wire = session.wire().context("the target has no wire")?;
+        ensure!(wire.begin(&op) == Progress::Receiving, "a request was not sent at once");
+        Ok(())
+    };
+    for (at, (session, sent)) in sessions.iter_mut().enumerate() {
+        *sent = now();
+        send(session)?;
+        let descriptor = session.wire().and_then(|wire| wire.descriptor()).context("no connection")?;
+        epoll::add(&poll, descriptor, epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)?;
+    }
+    let mut events = Vec::with_capacity(SESSIONS);
+    while began.elapsed() < time {
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None)?;
+        for event in events.drain(..) {
+            let (session, sent) = &mut sessions[event.data.u64() as usize];
+            match session.wire().context("the target has no wire")?.advance() {
+                Progress::Finished(Outcome::Done) => {}
+                Progress::Finished(other) => bail!("a read ended as {other:?}"),
+                _ => continue,
+            }
+            let ended = now();
+            latencies.record(&Timing { due: *sent, began: *sent, ended });
+            count += 1;
+            *sent = ended;
+            send(session)?;
+        }
+    }
+    ensure!(latencies.count() == count, "a latency was not recorded");
+    Ok((count, cpu_s(ClockId::ThreadCPUTime) - cpu, began.elapsed().as_secs_f64()))
+}
+
+fn cpu_s(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// go-ycsb with all its databases, built once; only a full run builds it.
+pub fn go_ycsb(build: bool) -> Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-ycsb-{PEER_VERSION}"));
+    let program = folder.join("go-ycsb");
+    if program.exists() {
+        return Ok(program);
+    }
+    ensure!(build, "only `cargo bench` builds it");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("go.mod"), format!("module peer\n\ngo 1.21\n\nrequire {PEER} {PEER_VERSION}\n"))?;
+    eprintln!("building {PEER} {PEER_VERSION} (once, about 2 minutes)");
+    let staged = format!("staged.{}", std::process::id());
+    let status = Command::new("go")
+        .args(["build", "-mod=mod", "-o", &staged, &format!("{PEER}/cmd/go-ycsb")])
+        .current_dir(&folder)
+        .stdin(Stdio::null())
+        .status()
+        .context("the program `go` cannot be started; Go 1.21 or newer is needed")?;
+    ensure!(status.success(), "`go build` in {} ended with {status}", folder.display());
+    fs::rename(folder.join(staged), &program)?;
+    Ok(program)
+}
+
+/// Runs workload C of go-ycsb against `database` with these properties of its connection.
+pub fn run_go_ycsb(
+    program: &Path,
+    database: &str,
+    connection: &[(&str, &str)],
+    records: u64,
+    operations: u64,
+) -> Result<Rate> {
+    let mut command = Command::new(program);
+    command.args(["run", database, "--interval", "1000"]);
+    let shared = [
+        ("workload", "core".to_string()),
+        ("readallfields", "true".into()),
+        ("readproportion", "1".into()),
+        ("updateproportion", "0".into()),
+        ("scanproportion", "0".into()),
+        ("insertproportion", "0".into()),
+        ("requestdistribution", "zipfian".into()),
+        ("recordcount", records.to_string()),
+        ("operationcount", operations.to_string()),
+        ("threadcount", SESSIONS.to_string()),
+    ];
+    for (name, value) in shared {
+        command.arg("-p").arg(format!("{name}={value}"));
+    }
+    for (name, value) in connection {
+        command.arg("-p").arg(format!("{name}={value}"));
+    }
+    let ran = Ran::to_end(&mut command)?;
+    ensure!(!ran.output.contains("READ_ERROR"), "go-ycsb's reads failed: {}", ran.output);
+    let line = ran.output.lines().rfind(|line| line.starts_with("READ ")).context("no READ line")?;
+    let number = |word: &str| -> Result<f64> {
+        let after = line.split_once(word).with_context(|| format!("no {word} in {line}"))?.1;
+        Ok(after.split(',').next().unwrap_or_default().trim().parse()?)
+    };
+    let count = number("Count:")?;
+    ensure!(count == operations as f64, "go-ycsb counts {count} of {operations} operations");
+    Ok(ran.rate(number("OPS:")?, count))
+}
+
+/// A program that ran to its end.
+pub struct Ran {
+    pub output: String,
+    cpu_s: f64,
+    busy_percent: f64,
+}
+
+impl Ran {
+    pub fn to_end(command: &mut Command) -> Result<Ran> {
+        let (machine, children) = (Machine::now()?, children_s()?);
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("starting {}", command.get_program().to_string_lossy()))?;
+        let cpu_s = children_s()? - children;
+        // Its arguments hold a password, so they are not shown.
+        let program = command.get_program().to_string_lossy();
+        if !output.status.success() {
+            bail!("{program}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(Ran { output, cpu_s, busy_percent: machine.busy_percent_since()? })
+    }
+
+    pub fn rate(&self, per_s: f64, operations: f64) -> Rate {
+        Rate { per_s, cpu_us: self.cpu_s * 1e6 / operations, busy_percent: self.busy_percent }
+    }
+}
+
+/// The first line of /proc/stat, in ticks.
+struct Machine {
+    busy: f64,
+    all: f64,
+}
+
+impl Machine {
+    fn now() -> Result<Machine> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let line = text.lines().next().context("/proc/stat is empty")?;
+        let words = line.split_whitespace().skip(1).take(8);
+        let ticks: Vec<f64> = words.map(str::parse).collect::<Result<_, _>>()?;
+        ensure!(ticks.len() == 8, "/proc/stat: {line}");
+        let all = ticks.iter().sum();
+        Ok(Machine { busy: all - ticks[3] - ticks[4], all })
+    }
+
+    fn busy_percent_since(&self) -> Result<f64> {
+        let now = Machine::now()?;
+        Ok(100.0 * (now.busy - self.busy) / (now.all - self.all).max(1.0))
+    }
+}
+
+/// Processor time of all children that were waited for, in steps of 10 ms.
+fn children_s() -> Result<f64> {
+    let text = fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = text.rsplit_once(')').context("/proc/self/stat has no name")?;
+    let ticks: f64 =
+        fields.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<f64>().unwrap_or(0.0)).sum();
+    Ok(ticks / 100.0)
+}
+
+/// Prints rates and the ratios of ours to theirs, round by round.
+pub fn print(what: &str, ours: &[Rate], peers: &[(&str, Vec<Rate>)]) {
+    println!("{what}: medians of {} rounds, least to greatest in brackets", ours.len());
+    print_rates("ours", ours);
+    for (name, theirs) in peers.iter().filter(|(_, theirs)| !theirs.is_empty()) {
+        print_rates(name, theirs);
+        let ratios = |of: fn(&Rate) -> f64| ours.iter().zip(theirs).map(|(a, b)| of(a) / of(b)).collect();
+        print_spread(&format!("  ours / {name}, throughput"), ratios(|rate| rate.per_s));
+        print_spread(&format!("  ours / {name}, client CPU per operation"), ratios(|rate| rate.cpu_us));
+    }
+}
+
+fn print_rates(who: &str, rates: &[Rate]) {
+    let all = |of: fn(&Rate) -> f64| rates.iter().map(of).collect();
+    print_spread(&format!("  {who}, k/s"), all(|rate| rate.per_s / 1e3));
+    print_spread(&format!("  {who}, client CPU us per operation"), all(|rate| rate.cpu_us));
+    print_spread(&format!("  {who}, all processors busy, %"), all(|rate| rate.busy_percent));
+}
+
+fn print_spread(what: &str, mut values: Vec<f64>) {
+    values.sort_by(f64::total_cmp);
+    if let (Some(least), Some(greatest)) = (values.first(), values.last()) {
+        println!("{what}: {:.2} ({least:.2} to {greatest:.2})", values[values.len() / 2]);
+    }
+}
+
+/// A peer that cannot be had is skipped loudly.
+pub fn or_skip<T>(name: &str, found: Result<T>) -> Option<T> {
+    found.inspect_err(|reason| println!("SKIPPED: {name} is not compared with, because {reason:#}")).ok()
+}
+
+/// A target of `kind` at `url`.
+pub fn spec(kind: &str, url: &str) -> Result<tipover_core::experiment::Spec> {
+    let plan = format!(
+        "name = \"b\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
+         [target]\nkind = \"{kind}\"\naddress = \"{url}\"\n\
+         [workload]\nrecords = 1\n[load]\nsessions = 1\n[[sweep]]\nname = \"s\"\nquestion = \"\"\n\
+         [[sweep.axis]]\nname = \"a\"\nsets = \"load.sessions\"\nvalues = [1]\n[scale.quick]\n"
+    );
+    let experiment = tipover_core::experiment::Experiment::parse(&plan, "quick", &[])
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok(experiment.sweeps[0].cells[0].spec.clone())
+}

@@ -1,0 +1,154 @@
+//! PostgreSQL beside its peers, turn by turn on one server over TCP:
+//! `cargo bench -p tipover-targets --bench postgres`. Prepared point select with 8 sessions: pgbench and
+//! sysbench. YCSB's workload C with 10 fields of 100 bytes: go-ycsb. Ratios only. Without `--bench`, or with
+//! `--test`, it runs tiny and checks counts.
+
+mod peers;
+
+use anyhow::{Context, Result, ensure};
+use peers::{Ran, Rate, SESSIONS, THREADS, in_full, or_skip, ours};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tipover_core::workload::distribution::Requests;
+use tipover_core::workload::ycsb::KeyHash;
+use tipover_core::workload::{Dataset, Keys, Lengths, Ycsb};
+use tipover_lab::recipe::{Postgres, Server, ServerOptions};
+
+fn main() -> Result<()> {
+    let full = in_full();
+    let found = match Postgres::find(None) {
+        Ok(found) => found,
+        Err(missing) => {
+            println!("SKIPPED: {missing}");
+            return Ok(());
+        }
+    };
+    let settings = vec![("shared_buffers".to_string(), "256MB".to_string())];
+    let server = found.start(&ServerOptions { settings, ..ServerOptions::default() })?;
+    println!("{}", server.version());
+    let (rounds, time) = if full { (5, Duration::from_secs(4)) } else { (1, Duration::from_millis(100)) };
+    point_select(&server, &found.programs, full, rounds, time)?;
+    workload_c(&server, full, rounds, time)
+}
+
+/// As many as pgbench has at scale 1.
+fn records(full: bool) -> u64 {
+    if full { 100_000 } else { 2_000 }
+}
+
+fn point_select(server: &Server, programs: &Path, full: bool, rounds: usize, time: Duration) -> Result<()> {
+    // Rows about as short as pgbench's.
+    let dataset = Dataset {
+        table: "point".into(),
+        fields: 1,
+        field_length: Lengths::Constant(10),
+        ..Dataset::ycsb(records(full))
+    };
+    let target = loaded(server, &dataset)?;
+    let workload = Ycsb::reads(&dataset, Requests::Uniform, 1);
+    let pgbench = or_skip("pgbench", prepare_pgbench(server, programs));
+    let sysbench = or_skip("sysbench", prepare_sysbench(server));
+    let (mut mine, mut theirs) = (Vec::new(), [Vec::new(), Vec::new()]);
+    for _ in 0..rounds {
+        mine.push(ours(target.as_ref(), &dataset, &workload, time)?);
+        if pgbench.is_some() {
+            theirs[0].push(run_pgbench(server, programs, time)?);
+        }
+        if sysbench.is_some() {
+            theirs[1].push(run_sysbench(server, time)?);
+        }
+    }
+    let [pgbench, sysbench] = theirs;
+    peers::print("prepared point select, 8 sessions", &mine, &[("pgbench", pgbench), ("sysbench", sysbench)]);
+    Ok(())
+}
+
+fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Result<()> {
+    let records = records(full);
+    let keys = Keys { hash: KeyHash::GoYcsb, ..Keys::default() };
+    let dataset = Dataset { keys, ..Dataset::ycsb(records) };
+    let target = loaded(server, &dataset)?;
+    let workload = Ycsb::reads(&dataset, Requests::Zipfian, 1);
+    let peer = or_skip("go-ycsb", peers::go_ycsb(full));
+    let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        mine.push(ours(target.as_ref(), &dataset, &workload, time)?);
+        if let Some(program) = &peer {
+            let operations = if full { 100_000 } else { 1_000 };
+            let port = server.address().port().to_string();
+            let connection = [
+                ("pg.host", "127.0.0.1"),
+                ("pg.port", &port),
+                ("pg.user", "tipover"),
+                ("pg.password", server.password()),
+                ("pg.db", "tipover"),
+                ("pg.sslmode", "disable"),
+            ];
+            theirs.push(peers::run_go_ycsb(program, "pg", &connection, records, operations)?);
+        }
+    }
+    peers::print("workload C, 8 sessions", &mine, &[("go-ycsb", theirs)]);
+    Ok(())
+}
+
+fn loaded(server: &Server, dataset: &Dataset) -> Result<Box<dyn tipover_core::target::Target>> {
+    let spec = peers::spec("postgres", &server.url())?;
+    let target = tipover_targets::start(&spec, Path::new("/"))?;
+    target.load(dataset, 0..dataset.records)?;
+    target.settle()?;
+    Ok(target)
+}
+
+/// A program of the server's, or of the system's.
+fn program(programs: &Path, server: &Server, name: &str) -> Command {
+    let own = programs.join(name);
+    let mut command = if own.exists() { Command::new(own) } else { Command::new(name) };
+    command.env("PGPASSWORD", server.password()).args(["-h", "127.0.0.1", "-U", "tipover"]);
+    command.args(["-p", &server.address().port().to_string()]);
+    command
+}
+
+fn prepare_pgbench(server: &Server, programs: &Path) -> Result<()> {
+    Ran::to_end(program(programs, server, "pgbench").args(["-i", "-q", "-s", "1", "tipover"])).map(|_| ())
+}
+
+fn run_pgbench(server: &Server, programs: &Path, time: Duration) -> Result<Rate> {
+    let (clients, threads) = (SESSIONS.to_string(), THREADS.to_string());
+    let seconds = time.as_secs().max(1).to_string();
+    let mut command = program(programs, server, "pgbench");
+    command.args(["-S", "-M", "prepared", "-n", "-c", &clients, "-j", &threads, "-T", &seconds, "tipover"]);
+    let ran = Ran::to_end(&mut command)?;
+    let count = number_after(&ran.output, "number of transactions actually processed: ")?;
+    ensure!(count > 0.0, "pgbench did nothing: {}", ran.output);
+    Ok(ran.rate(number_after(&ran.output, "tps = ")?, count))
+}
+
+fn sysbench(server: &Server) -> Command {
+    let mut command = Command::new("sysbench");
+    let port = server.address().port();
+    command.args(["oltp_point_select", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", "--tables=1"]);
+    command.args(["--table-size=100000", "--pgsql-user=tipover", "--pgsql-db=ycsb"]);
+    command.arg(format!("--pgsql-port={port}")).arg(format!("--pgsql-password={}", server.password()));
+    command
+}
+
+fn prepare_sysbench(server: &Server) -> Result<()> {
+    Ran::to_end(sysbench(server).arg("prepare")).map(|_| ()).context("apt-get install sysbench")
+}
+
+fn run_sysbench(server: &Server, time: Duration) -> Result<Rate> {
+    let mut command = sysbench(server);
+    command.arg(format!("--threads={SESSIONS}")).arg(format!("--time={}", time.as_secs().max(1))).arg("run");
+    let ran = Ran::to_end(&mut command)?;
+    let count = number_after(&ran.output, "transactions:")?;
+    let per_s = number_after(ran.output.split_once("transactions:").context("no transactions")?.1, "(")?;
+    Ok(ran.rate(per_s, count))
+}
+
+fn number_after(text: &str, mark: &str) -> Result<f64> {
+    let rest = text.split_once(mark).with_context(|| format!("no \"{mark}\" in {text}"))?.1.trim_start();
+    let digits: String =
+        rest.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
+    Ok(digits.parse()?)
+}

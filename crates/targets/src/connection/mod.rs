@@ -1,0 +1,207 @@
+//! What servers have in common: addresses, sockets, encryption, making a connection anew, and one session
+//! that either blocks its thread or never blocks.
+
+mod channel;
+mod link;
+mod place;
+mod row;
+mod tls;
+
+pub use channel::{Channel, Flow, Input, Route, Wait};
+pub use link::Link;
+pub use place::{Dialect, Encryption, Place};
+pub use row::Row;
+
+use std::io;
+use std::time::{Duration, Instant};
+use tipover_core::op::{Failure, Op, Outcome};
+use tipover_core::target::Progress;
+
+/// The begin of a conversation: from the first byte until operations can be sent.
+pub trait Greeting {
+    /// Forgets what was before and says the first words, if it is the client that begins.
+    fn start(&mut self, may_encrypt: bool, output: &mut Vec<u8>);
+
+    /// Understands what it can of `input`, and answers in `output`. `encrypted` says whether the channel is.
+    fn greet(&mut self, input: &mut Input, output: &mut Vec<u8>, encrypted: bool) -> Step;
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Step {
+    /// What is in the output is sent, and more is expected.
+    More,
+    /// Encryption begins now.
+    Encrypt,
+    /// Operations can be sent.
+    Ready,
+    /// The server, or we, will not.
+    Refused(Refusal),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// As an operation's failure.
+    pub failure: Failure,
+    /// In words, with what to do where that is known. Never has a password in it.
+    pub reason: String,
+}
+
+impl Refusal {
+    /// A server that was not there.
+    pub fn unavailable(reason: impl Into<String>) -> Self {
+        Refusal { failure: Failure::Unavailable, reason: reason.into() }
+    }
+}
+
+/// One kind of server's way to execute operations, after its [`Greeting`].
+pub trait Protocol: Greeting {
+    /// Writes the request for `op`; false if there is none.
+    fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool;
+
+    /// Understands what it can of the answer; may ask for more in `output`.
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer;
+
+    /// The value of `field` that the last read brought, which still lies in `input`.
+    fn fetched<'a>(&self, input: &'a Input, field: u16) -> Option<&'a [u8]>;
+
+    /// How many records the last read or scan brought.
+    fn fetched_records(&self) -> u32;
+
+    /// What to send on another connection, unencrypted, so that the server stops working on an operation
+    /// that was given up.
+    fn cancellation(&self) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// How far an answer has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Not complete.
+    More,
+    /// Complete.
+    Complete(Outcome),
+    /// Complete, and the connection is of no more use.
+    Last(Outcome),
+}
+
+/// How far a greeting has come.
+enum Greeted {
+    Ready,
+    Waiting(Progress),
+    Refused(Refusal),
+}
+
+/// Goes on with a greeting.
+fn greet(
+    channel: &mut Channel,
+    route: &Route,
+    greeting: &mut dyn Greeting,
+    wait: Wait,
+    deadline: Option<Instant>,
+) -> io::Result<Greeted> {
+    loop {
+        if !channel.is_flushed() && channel.flush(wait, &mut false)? == Flow::Blocked {
+            return Ok(Greeted::Waiting(Progress::Sending));
+        }
+        let encrypted = channel.encryption().is_some();
+        match greeting.greet(&mut channel.input, &mut channel.output, encrypted) {
+            Step::Ready => return Ok(Greeted::Ready),
+            Step::Refused(refusal) => return Ok(Greeted::Refused(refusal)),
+            Step::Encrypt => {
+                // MySQL announces it in a last unencrypted message.
+                while channel.flush(Wait::Yes, &mut false)? == Flow::Blocked {}
+                channel.encrypt(route)?;
+            }
+            Step::More if !channel.is_flushed() => {}
+            Step::More => {
+                if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                if channel.fill(wait)? == Flow::Blocked {
+                    return Ok(Greeted::Waiting(Progress::Receiving));
+                }
+            }
+        }
+    }
+}
+
+/// Connects and waits until operations can be sent. Also says which way of `route` it was.
+pub fn connect(
+    route: &Route,
+    greeting: &mut dyn Greeting,
+    timeout: Duration,
+) -> Result<(Channel, usize), Refusal> {
+    let mut last = Refusal::unavailable("the host has no address");
+    for way in 0..route.ways() {
+        let mut attempt = || {
+            let mut channel = Channel::begin(route, way, timeout)?;
+            greeting.start(route.may_encrypt(), &mut channel.output);
+            let greeted = greet(&mut channel, route, greeting, Wait::Yes, Some(Instant::now() + timeout))?;
+            Ok((channel, greeted))
+        };
+        match attempt() {
+            Ok((channel, Greeted::Ready)) => return Ok((channel, way)),
+            Ok((_, Greeted::Refused(refusal))) => return Err(refusal),
+            Ok((_, Greeted::Waiting(_))) => last = Refusal::unavailable("it did not answer"),
+            Err(error) => last = Refusal::unavailable(in_words(&error)),
+        }
+    }
+    Err(last)
+}
+
+/// An error of a connection, and what it usually means.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "connection refused: nothing listens there; is the server running, and is the port right?".into()
+        }
+        io::ErrorKind::NotFound => "there is no such socket file; is the server running?".into(),
+        io::ErrorKind::TimedOut => {
+            "no answer in time; is the address right, and does no firewall drop it?".into()
+        }
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".into(),
+        io::ErrorKind::InvalidData => format!(
+            "encryption failed: {error}; give the server's authority as a file, or ask for less checking"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// What tests of servers share.
+#[cfg(test)]
+pub mod testing {
+    use tipover_core::experiment::{Experiment, Spec};
+
+    /// A plan's settings for a server of `kind` at `url`.
+    pub fn spec(kind: &str, url: &str) -> Spec {
+        let plan = format!(
+            r#"
+            name = "t"
+            title = ""
+            question = ""
+            why = ""
+            how_to_read = ""
+            repeats = 1
+            [target]
+            kind = "{kind}"
+            address = "{url}"
+            [workload]
+            records = 600
+            [load]
+            sessions = 1
+            [[sweep]]
+            name = "s"
+            question = ""
+            [[sweep.axis]]
+            name = "a"
+            sets = "load.sessions"
+            values = [1]
+            [scale.quick]
+            "#
+        );
+        Experiment::parse(&plan, "quick", &[]).unwrap().sweeps[0].cells[0].spec.clone()
+    }
+}

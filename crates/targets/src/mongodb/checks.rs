@@ -1,0 +1,249 @@
+//! A ledger, a bank and lists, for checkers: collections of our own, in the target's database.
+
+use super::admin::Refusal;
+use super::answer::Answer as Reply;
+use super::cluster::integer;
+use super::session::{read_options, write_concern};
+use super::transaction::Transactor;
+use super::transfer::{ACCOUNTS, TRANSFERS};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use tipover_core::check::payload::payload;
+use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
+use tipover_core::op::{Failure, OpKind, Outcome};
+use tipover_core::target::{BankRows, CheckSession, TargetError};
+
+const LEDGER: &str = "tipover_ledger";
+const LISTS: &str = "tipover_lists";
+const BATCH: usize = 1_000;
+
+/// A session for checks.
+pub struct Checks {
+    transactor: Transactor,
+}
+
+impl Checks {
+    /// On `transactor`'s connection.
+    pub fn new(transactor: Transactor) -> Checks {
+        Checks { transactor }
+    }
+
+    fn command(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, Refusal> {
+        let database = self.transactor.cluster.options.database.clone();
+        self.transactor.admin.command(&database, command)
+    }
+
+    /// Drops a collection and makes it anew, empty: a transaction that has to make one conflicts on older
+    /// servers.
+    fn make(&mut self, collection: &str) -> Result<(), Refusal> {
+        const NAMESPACE_NOT_FOUND: i32 = 26;
+        let majority = || rawdoc! { "w": "majority" };
+        match self.command(&rawdoc! { "drop": collection, "writeConcern": majority() }) {
+            Err(refusal) if refusal.code() != NAMESPACE_NOT_FOUND => return Err(refusal),
+            _ => {}
+        }
+        self.command(&rawdoc! { "insert": collection, "documents": [{ "_id": -1_i64 }] })?;
+        let empty = rawdoc! { "delete": collection, "deletes": [{ "q": { "_id": -1_i64 }, "limit": 1 }],
+        "writeConcern": majority() };
+        self.command(&empty).map(drop)
+    }
+
+    fn deposit(&mut self, accounts: &[(u64, i64)]) -> Result<(), Refusal> {
+        let database = self.transactor.cluster.options.database.clone();
+        for part in accounts.chunks(BATCH) {
+            let writer = &mut self.transactor.admin.courier.request;
+            writer.begin(0, 0);
+            writer.string("insert", ACCOUNTS.as_bytes());
+            writer.string("$db", database.as_bytes());
+            writer.begin_document("writeConcern");
+            writer.string("w", b"majority");
+            writer.end();
+            writer.begin_sequence("documents");
+            for (account, balance) in part {
+                writer.begin_item();
+                writer.int64("_id", *account as i64);
+                writer.int64("balance", *balance);
+                writer.end();
+            }
+            writer.finish();
+            if let Some(fault) = Reply::read(self.transactor.admin.exchange()?).fault {
+                return Err(Refusal::Server(fault));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, key: u64, key_sequence: u64) -> Outcome {
+        let options = self.transactor.cluster.options.clone();
+        let writer = &mut self.transactor.admin.courier.request;
+        writer.begin(0, 0);
+        writer.string("update", LEDGER.as_bytes());
+        writer.string("$db", options.database.as_bytes());
+        // A history of writes that nobody acknowledged would prove nothing.
+        if !options.write_concern.is_unacknowledged() {
+            write_concern(writer, &options.write_concern);
+        }
+        writer.begin_sequence("updates");
+        writer.begin_item();
+        writer.begin_document("q");
+        writer.int64("_id", key as i64);
+        writer.end();
+        writer.begin_document("u");
+        writer.begin_document("$set");
+        writer.binary("value", &payload(key, key_sequence));
+        writer.end();
+        writer.end();
+        writer.boolean("upsert", true);
+        writer.end();
+        writer.finish();
+        let outcome = match self.transactor.admin.exchange() {
+            Ok(body) => Reply::read(body).outcome(OpKind::Update, 1),
+            Err(Refusal::NotSent(_)) => Outcome::Refused(Failure::Unavailable),
+            Err(_) => Outcome::Unknown(Failure::Unavailable),
+        };
+        self.follow(outcome);
+        outcome
+    }
+
+    /// After a refusal because of a change of primary the connection is to another server.
+    fn follow(&mut self, outcome: Outcome) {
+        if matches!(outcome, Outcome::Refused(Failure::Unavailable) | Outcome::Unknown(Failure::Unavailable))
+        {
+            self.transactor.admin.courier.distrust();
+        }
+    }
+
+    fn read(&mut self, key: u64) -> (Outcome, Answer) {
+        let options = self.transactor.cluster.options.clone();
+        let writer = &mut self.transactor.admin.courier.request;
+        writer.begin(0, 0);
+        writer.string("find", LEDGER.as_bytes());
+        writer.begin_document("filter");
+        writer.int64("_id", key as i64);
+        writer.end();
+        writer.int32("limit", 1);
+        writer.boolean("singleBatch", true);
+        read_options(writer, &options);
+        writer.finish();
+        let body = match self.transactor.admin.exchange() {
+            Ok(body) => body,
+            Err(_) => return (Outcome::Refused(Failure::Unavailable), Answer::Nothing),
+        };
+        if let Some(fault) = Reply::read(body).fault {
+            let outcome = fault.outcome(false);
+            self.follow(outcome);
+            return (outcome, Answer::Nothing);
+        }
+        let batch = body.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+        let first = batch.ok().and_then(|batch| batch.get_document(0).ok());
+        (Outcome::Done, Answer::Value(first.map(version)))
+    }
+
+    fn lists(&mut self, steps: &[Step]) -> (Outcome, Answer) {
+        let (outcome, answers) = self.transactor.once(|transaction| {
+            let mut answers = Vec::new();
+            for step in steps {
+                answers.push(match *step {
+                    Step::Append { key, value } => {
+                        let append = rawdoc! { "update": LISTS, "updates": [{ "q": { "_id": key as i64 },
+                        "u": { "$push": { "list": value as i64 } }, "upsert": true }] };
+                        transaction.run(&append)?;
+                        None
+                    }
+                    Step::Read { key } => {
+                        let find = rawdoc! { "find": LISTS, "filter": { "_id": key as i64 } };
+                        let found = transaction.find(&find)?;
+                        Some(found.first().map(|document| list(document)).unwrap_or_default())
+                    }
+                });
+            }
+            Ok(answers)
+        });
+        (outcome, answers.map_or(Answer::Nothing, Answer::Lists))
+    }
+
+    fn all(&mut self, collections: &[&str]) -> (Outcome, Option<Vec<Vec<RawDocumentBuf>>>) {
+        self.transactor.with_transaction(|transaction| {
+            let find =
+                |collection: &&str| rawdoc! { "find": *collection, "filter": {}, "sort": { "_id": 1 } };
+            collections.iter().map(|collection| transaction.find(&find(collection))).collect()
+        })
+    }
+}
+
+fn version(document: &RawDocument) -> Version {
+    match document.get("value") {
+        Ok(Some(RawBsonRef::Binary(binary))) => Version::found(binary.bytes),
+        _ => Version::found(&[]),
+    }
+}
+
+fn list(document: &RawDocument) -> Vec<u64> {
+    let values = document.get_array("list").ok().into_iter().flatten().flatten();
+    values
+        .filter_map(|value| value.as_i64().or(value.as_i32().map(i64::from)))
+        .map(|value| value as u64)
+        .collect()
+}
+
+fn balances(documents: &[RawDocumentBuf]) -> Vec<(u64, Option<i64>)> {
+    let row =
+        |document: &RawDocumentBuf| Some((integer(document, "_id")? as u64, integer(document, "balance")));
+    documents.iter().filter_map(row).collect()
+}
+
+impl CheckSession for Checks {
+    fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        let mut make = || {
+            for collection in [LEDGER, ACCOUNTS, TRANSFERS, LISTS] {
+                self.make(collection)?;
+            }
+            self.deposit(accounts)
+        };
+        make().map_err(|refusal| TargetError::new("preparing the ledger and the bank", refusal))
+    }
+
+    fn execute(&mut self, operation: &Operation) -> (Outcome, Answer) {
+        match operation {
+            Operation::Write { key, key_sequence, .. } => (self.write(*key, *key_sequence), Answer::Nothing),
+            Operation::Read { key } => self.read(*key),
+            Operation::Transfer { id, from, to, amount } => {
+                (self.transactor.transfer(*id, *from, *to, *amount), Answer::Nothing)
+            }
+            Operation::ReadBalances => {
+                let find = rawdoc! { "find": ACCOUNTS, "filter": {}, "sort": { "_id": 1 } };
+                let (outcome, found) = self.transactor.once(|transaction| transaction.find(&find));
+                (outcome, found.map_or(Answer::Nothing, |found| Answer::Balances(balances(&found))))
+            }
+            Operation::Transaction { steps } => self.lists(steps),
+        }
+    }
+
+    fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
+        match self.all(&[LEDGER]) {
+            (Outcome::Done, Some(found)) => {
+                let row =
+                    |document: &RawDocumentBuf| Some((integer(document, "_id")? as u64, version(document)));
+                Ok(found.iter().flatten().filter_map(row).collect())
+            }
+            (outcome, _) => Err(TargetError::new("reading the ledger", format!("{outcome:?}"))),
+        }
+    }
+
+    fn read_bank(&mut self) -> Result<BankRows, TargetError> {
+        let (outcome, found) = self.all(&[ACCOUNTS, TRANSFERS]);
+        let Some([accounts, transfers]) = found.as_deref().and_then(|found| <&[_; 2]>::try_from(found).ok())
+        else {
+            return Err(TargetError::new("reading the bank", format!("{outcome:?}")));
+        };
+        let row = |document: &RawDocumentBuf| {
+            let number = |name: &str| integer(document, name);
+            Some(TransferRow {
+                id: number("_id")? as u64,
+                from: number("from")? as u64,
+                to: number("to")? as u64,
+                amount: number("amount")?,
+            })
+        };
+        Ok((balances(accounts), transfers.iter().filter_map(row).collect()))
+    }
+}

@@ -1,0 +1,283 @@
+//! Servers that speak MongoDB's wire protocol, driven by our own OP_MSG path: the official driver refuses
+//! unacknowledged writes, and costs more processor time per operation than a measurement can afford.
+//!
+//! Read and write concerns go out with every command, and what the server makes of them is probed when the
+//! target starts ([`probe`]), because some servers accept them and do nothing.
+
+mod admin;
+mod answer;
+mod checks;
+mod cluster;
+mod courier;
+mod document;
+mod link;
+mod load;
+mod message;
+mod options;
+mod probe;
+mod scram;
+mod session;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod transaction;
+mod transfer;
+
+pub use transaction::Transactor;
+
+use admin::Admin;
+use admin::Refusal;
+use bson::{RawDocumentBuf, rawdoc};
+use checks::Checks;
+use cluster::Cluster;
+use options::{Acknowledgers, Options, WriteConcern};
+use parking_lot::Mutex;
+use probe::Capabilities;
+use session::MongoSession;
+use statistics::Statistics;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tipover_core::experiment::{Durability, Spec, TargetSpec};
+use tipover_core::metric::Metric;
+use tipover_core::op::OpKind;
+use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::workload::Dataset;
+
+/// What sessions execute; a transfer only where transactions were seen to work.
+const ACCEPTED: [OpKind; 6] =
+    [OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::InsertMany, OpKind::Scan, OpKind::Transfer];
+
+/// A server, replica set or sharded cluster at an address.
+pub struct MongoDb {
+    cluster: Arc<Cluster>,
+    admin: Mutex<Admin>,
+    durability: Durability,
+    statistics: Statistics,
+    capabilities: Capabilities,
+    shown: String,
+}
+
+/// The write concern that gives a durability; `None` leaves it to the address and the server.
+///
+/// # Errors
+/// If MongoDB has no such level.
+pub fn write_concern_of(durability: Durability) -> Result<Option<WriteConcern>, TargetError> {
+    let concern =
+        |members, journal| Ok(Some(WriteConcern { members: Some(members), journal, timeout_ms: None }));
+    match durability {
+        Durability::Configured => Ok(None),
+        Durability::Unacknowledged => concern(Acknowledgers::Members(0), None),
+        // A server may journal by itself (writeConcernMajorityJournalDefault), so that it is told not to.
+        Durability::Acknowledged => concern(Acknowledgers::Members(1), Some(false)),
+        Durability::Journalled => concern(Acknowledgers::Members(1), Some(true)),
+        Durability::ReplicatedToOne => concern(Acknowledgers::Members(2), None),
+        Durability::ReplicatedToMajority => concern(Acknowledgers::Named("majority".into()), Some(true)),
+        Durability::Written => Err(TargetError::new(
+            "setting the durability",
+            "MongoDB has no level between memory and the journal's flush; \"written\" belongs to WiredTiger and \
+             MySQL. Use \"acknowledged\" (w:1) or \"journalled\" (w:1, j:true)",
+        )),
+    }
+}
+
+fn options_of(spec: &TargetSpec) -> Result<(Options, String), TargetError> {
+    let doing = "reading the settings of the MongoDB target";
+    let address = spec.address.as_ref();
+    let address = address.ok_or_else(|| TargetError::new(doing, "target.address is missing"))?;
+    let mut options = Options::parse(address.with_secrets())?;
+    if let Some(concern) = write_concern_of(spec.durability)? {
+        let timeout_ms = options.write_concern.timeout_ms;
+        options.write_concern = WriteConcern { timeout_ms, ..concern };
+    }
+    for (key, value) in &spec.settings {
+        let set = options.set(key, value);
+        set.map_err(|reason| TargetError::new(doing, format!("target.settings: {reason}")))?;
+    }
+    options.check().map_err(|reason| TargetError::new(doing, reason))?;
+    Ok((options, address.shown().to_string()))
+}
+
+impl MongoDb {
+    /// Connects to the servers that `spec` names.
+    pub fn open(spec: &Spec) -> Result<Self, TargetError> {
+        Self::connect(&spec.target, spec.load.timeout)
+    }
+
+    /// Connects, probes what the servers can do, and reads how they are configured. An operation is given up
+    /// after `timeout`; zero is for ever.
+    ///
+    /// # Errors
+    /// If no server can be reached, the password is wrong, what answers is not MongoDB, or the servers
+    /// evidently cannot give the durability that was asked for.
+    pub fn connect(spec: &TargetSpec, timeout: Duration) -> Result<Self, TargetError> {
+        let (options, shown) = options_of(spec)?;
+        let doing = format!("connecting to {shown}");
+        for ignored in &options.ignored {
+            eprintln!("mongodb: ignored in the address: {ignored}");
+        }
+        let cluster = Arc::new(Cluster::new(options, timeout));
+        let mut admin = Admin::new(&cluster)?;
+        admin
+            .command("admin", &rawdoc! { "ping": 1 })
+            .map_err(|refusal| TargetError::new(&doing, refusal.to_string()))?;
+        let capabilities = probe::probe(&mut admin, &cluster);
+        if cluster.options.login.is_none()
+            && let Some(reason) = &capabilities.unauthorized
+        {
+            return Err(TargetError::new(&doing, format!("{reason}; write user:password@ before the host")));
+        }
+        cluster.deduplicates.store(capabilities.deduplicates == Some(true), Ordering::Relaxed);
+        let status = admin.command("admin", &rawdoc! { "serverStatus": 1 }).ok();
+        let target = MongoDb {
+            statistics: Statistics::of(status.as_deref()),
+            cluster,
+            admin: Mutex::new(admin),
+            durability: spec.durability,
+            capabilities,
+            shown,
+        };
+        target.check_durability().map_err(|reason| TargetError::new(doing, reason))?;
+        Ok(target)
+    }
+
+    /// What was found out about the server's promises.
+    #[cfg(test)]
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// A session for transactions, as the bank's transfers are.
+    ///
+    /// # Errors
+    /// If the server was seen not to keep its word on transactions.
+    pub fn transactor(&self) -> Result<Transactor, TargetError> {
+        if self.capabilities.aborts != Some(true) {
+            let seen = self.capabilities.findings.iter().find(|(name, _)| *name == "transactions");
+            let seen = seen.map_or("they were not tried", |(_, text)| text.as_str());
+            return Err(TargetError::new("opening a session for transactions", seen));
+        }
+        Transactor::new(&self.cluster)
+    }
+
+    fn check_durability(&self) -> Result<(), String> {
+        let name = serde_json::to_value(self.durability).unwrap_or_default();
+        let replicated =
+            matches!(self.durability, Durability::ReplicatedToOne | Durability::ReplicatedToMajority);
+        if replicated && self.capabilities.honours_write_concern == Some(false) {
+            return Err(format!(
+                "target.durability = {name}: this server acknowledged a write that 99 members should have \
+                 acknowledged, so it ignores write concerns and cannot promise this"
+            ));
+        }
+        let admin = self.admin.lock();
+        let alone =
+            admin.courier.link().is_some_and(|link| link.hello.set_name.is_none() && !link.hello.router);
+        if self.durability == Durability::ReplicatedToOne && alone {
+            return Err(format!("target.durability = {name}: this server is no member of a replica set"));
+        }
+        Ok(())
+    }
+
+    fn command(&self, database: &str, command: &RawDocumentBuf) -> Result<RawDocumentBuf, Refusal> {
+        self.admin.lock().command(database, command)
+    }
+
+    fn default_concerns(&self) -> String {
+        match self.command("admin", &rawdoc! { "getDefaultRWConcern": 1 }) {
+            Ok(body) => {
+                let part = |key| match body.get_document(key) {
+                    Ok(concern) => bson::Document::try_from(concern).map_or("?".into(), |d| d.to_string()),
+                    Err(_) => "none".to_string(),
+                };
+                format!("write {}, read {}", part("defaultWriteConcern"), part("defaultReadConcern"))
+            }
+            Err(refusal) => format!("not told: {refusal}"),
+        }
+    }
+}
+
+impl Target for MongoDb {
+    fn facts(&self) -> Result<Facts, TargetError> {
+        let doing = "reading the facts of MongoDB";
+        let build = self.command("admin", &rawdoc! { "buildInfo": 1 });
+        let version = build.as_ref().ok().and_then(|body| body.get_str("version").ok()).unwrap_or("unknown");
+        let status = self.command("admin", &rawdoc! { "serverStatus": 1 }).ok();
+        let engine = status.as_ref().and_then(|status| status.get_document("storageEngine").ok());
+        let engine = engine.and_then(|engine| engine.get_str("name").ok()).unwrap_or("not told");
+        let options = &self.cluster.options;
+        let mut facts = self.capabilities.facts();
+        let defaults = self.default_concerns();
+        let admin = self.admin.lock();
+        let link = admin.courier.link();
+        let link = link.ok_or_else(|| TargetError::new(doing, "the connection is gone"))?;
+        let members: Vec<String> = link.hello.members.iter().map(ToString::to_string).collect();
+        let ferret = [build.as_ref().ok(), status.as_ref()].into_iter().flatten();
+        let ferret = ferret.filter_map(|body| body.get_str("ferretdbVersion").ok()).next();
+        let system = match ferret {
+            Some(ferret) => format!("FerretDB {ferret}, which calls itself MongoDB {version}"),
+            None => format!("MongoDB's wire protocol, version {version}"),
+        };
+        let mut fact = |name: &str, value: serde_json::Value| facts.insert(name.into(), value);
+        fact("system", system.into());
+        fact("address", self.shown.clone().into());
+        fact("storage_engine", engine.into());
+        fact("wire_version", link.hello.wire.into());
+        fact("replica_set", link.hello.set_name.clone().into());
+        fact("members", members.into());
+        fact("primary", link.host.to_string().into());
+        fact("encryption", link.encryption().unwrap_or_else(|| "none".into()).into());
+        fact("durability", serde_json::to_value(self.durability).unwrap_or_default());
+        fact("write_concern_sent", options.write_concern.to_string().into());
+        fact("read_concern_sent", options.read_concern.as_deref().unwrap_or("the server's default").into());
+        fact("read_preference", options.read_preference.name().into());
+        fact("default_concerns", defaults.into());
+        let retries = options.retries_writes && self.cluster.deduplicates.load(Ordering::Relaxed);
+        fact("retries_writes", retries.into());
+        fact("statistics_missing", self.statistics.missing.clone().into());
+        fact("ignored_options", options.ignored.clone().into());
+        let errors: BTreeMap<String, u64> =
+            self.cluster.errors().into_iter().map(|(code, times)| (code.to_string(), times)).collect();
+        fact("errors_answered", serde_json::to_value(errors).unwrap_or_default());
+        Ok(facts)
+    }
+
+    fn accepts(&self, kind: OpKind) -> bool {
+        ACCEPTED.contains(&kind) && (kind != OpKind::Transfer || self.capabilities.aborts == Some(true))
+    }
+
+    fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
+        load::load(&self.cluster, dataset, records)
+    }
+
+    fn settle(&self) -> Result<(), TargetError> {
+        load::settle(&mut self.admin.lock(), &self.cluster)
+    }
+
+    fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        Ok(Box::new(MongoSession::new(&self.cluster, dataset)?))
+    }
+
+    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
+        Ok(Box::new(Checks::new(self.transactor()?)))
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.statistics.metrics()
+    }
+
+    fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+        let mut values = BTreeMap::new();
+        if !self.statistics.is_empty() {
+            let status = self.command("admin", &rawdoc! { "serverStatus": 1 });
+            let status =
+                status.map_err(|refusal| TargetError::new("reading serverStatus", refusal.to_string()))?;
+            values = self.statistics.values(Some(&status));
+        }
+        let client = statistics::client(&self.cluster.counts).into_iter();
+        values.extend(client.map(|(name, value, _)| (name.to_string(), value)));
+        Ok(values)
+    }
+}

@@ -1,0 +1,118 @@
+//! Set-up, statistics and checks: simple queries, one at a time, over the path that is measured.
+
+use super::greeting::Hello;
+use super::message::{self, Report, put, put_text};
+use crate::connection::{Channel, Flow, Refusal, Route, Wait, connect};
+use std::io;
+use std::time::Duration;
+
+/// Rows of texts.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// A connection for administration.
+pub struct Client {
+    channel: Channel,
+}
+
+impl Client {
+    /// Connects; also says which way of `route` it was.
+    pub fn connect(route: &Route, mut hello: Hello, timeout: Duration) -> Result<(Client, usize), Refusal> {
+        let (channel, way) = connect(route, &mut hello, timeout)?;
+        Ok((Client { channel }, way))
+    }
+
+    /// From now on, a single call may take so long; zero is for ever.
+    pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.channel.set_timeout(timeout)
+    }
+
+    /// Version and cipher, if the connection is encrypted.
+    pub fn encryption(&self) -> Option<String> {
+        self.channel.encryption()
+    }
+
+    /// Executes statements and returns the rows of the last one that has any.
+    pub fn query(&mut self, text: &str) -> Result<Rows, Report> {
+        put(&mut self.channel.output, b'Q', |body| put_text(body, text));
+        self.flush()?;
+        let mut rows = Rows::new();
+        let mut failure = None;
+        loop {
+            let (letter, body) = self.next()?;
+            match letter {
+                b'T' => rows.clear(),
+                b'D' => rows.push(
+                    message::columns(&body)
+                        .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+                        .collect(),
+                ),
+                b'E' => failure = Some(self.report(&body)?),
+                b'Z' => return failure.map_or(Ok(rows), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// The only value of the only row; empty if there is none.
+    pub fn value(&mut self, text: &str) -> Result<String, Report> {
+        let rows = self.query(text)?;
+        Ok(rows.into_iter().flatten().flatten().next().unwrap_or_default())
+    }
+
+    /// Executes a `COPY ... FROM STDIN`. `more` appends data and says whether there is more.
+    pub fn copy(&mut self, text: &str, mut more: impl FnMut(&mut Vec<u8>) -> bool) -> Result<(), Report> {
+        put(&mut self.channel.output, b'Q', |body| put_text(body, text));
+        self.flush()?;
+        let mut failure = None;
+        loop {
+            let (letter, body) = self.next()?;
+            match letter {
+                b'G' => {
+                    let mut go_on = true;
+                    while go_on {
+                        put(&mut self.channel.output, b'd', |data| go_on = more(data));
+                        self.flush()?;
+                    }
+                    put(&mut self.channel.output, b'c', |_| {});
+                    self.flush()?;
+                }
+                b'E' => failure = Some(self.report(&body)?),
+                b'Z' => return failure.map_or(Ok(()), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// An error after which the server goes on; one after which it does not ends the query.
+    fn report(&self, body: &[u8]) -> Result<Report, Report> {
+        let report = Report::parse(body);
+        if report.ends_connection() { Err(report) } else { Ok(report) }
+    }
+
+    fn flush(&mut self) -> Result<(), Report> {
+        self.channel.flush(Wait::Yes, &mut false).map(|_: Flow| ()).map_err(lost)
+    }
+
+    fn next(&mut self) -> Result<(u8, Vec<u8>), Report> {
+        loop {
+            if let Some((letter, range)) = message::next(&self.channel.input) {
+                let body = self.channel.input.rest()[range.clone()].to_vec();
+                self.channel.input.consume(range.end);
+                self.channel.input.forget();
+                return Ok((letter, body));
+            }
+            self.channel.fill(Wait::Yes).map_err(lost)?;
+            if !self.channel.is_flushed() {
+                self.flush()?;
+            }
+        }
+    }
+}
+
+fn lost(error: io::Error) -> Report {
+    Report::lost(match error.kind() {
+        io::ErrorKind::TimedOut => "the server did not answer in time".to_string(),
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_string(),
+        _ => format!("the connection was lost: {error}"),
+    })
+}

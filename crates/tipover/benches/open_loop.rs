@@ -1,0 +1,100 @@
+//! How exactly an open loop sends: 100,000 operations a second, due at random, on a target that does nothing;
+//! and whether memory stays flat however many operations there are.
+//! `cargo bench -p tipover --bench open_loop`
+//!
+//! Without `--bench`, or with `--test`, it runs tiny: it then checks that nothing is shed, and no time.
+
+#[allow(dead_code, unused_imports)]
+#[path = "../src/clock.rs"]
+mod clock;
+#[allow(dead_code, unused_imports)]
+#[path = "../src/drive/mod.rs"]
+mod drive;
+
+use anyhow::{Context, Result, ensure};
+use clock::Clock;
+use drive::{Plan, Tally};
+use std::time::Duration;
+use tipover_core::workload::distribution::Requests;
+use tipover_core::workload::{Dataset, Records, Ycsb};
+
+fn main() -> Result<()> {
+    let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let full = asked("--bench") && !asked("--test");
+    let (time, rounds) = if full { (Duration::from_secs(3), 7) } else { (Duration::from_millis(100), 1) };
+    println!("load average {}", std::fs::read_to_string("/proc/loadavg")?.trim());
+    for (sessions, arrivals) in
+        [(1, "poisson 100000/s"), (16, "poisson 100000/s"), (16, "constant 100000/s"), (64, "poisson 1000/s")]
+    {
+        for round in 1..=rounds {
+            let tally = offer(sessions, arrivals, time)?;
+            let offered = tally.offered.context("an open loop")?;
+            let missing = offered.unaccounted(tally.books.answered()).unsigned_abs();
+            // What ended while an interval was closed stands in its neighbour; closing one takes well under
+            // 10 ms.
+            let closing = offered.due as f64 / (tally.end.since(tally.begin).as_secs_f64()) * 0.01;
+            let tolerated = 2 * u64::from(sessions) + closing as u64;
+            ensure!(missing <= tolerated, "{missing} operations are missing: {offered:?}");
+            let lateness = offered.lateness().map_err(anyhow::Error::msg)?;
+            let us = |quantile| lateness.value_at_quantile(quantile) as f64 / 1e3;
+            println!(
+                "{sessions} sessions, {arrivals}, round {round}: late p50 {:.2} us, p99 {:.2} us, p99.9 {:.1} us, most \
+                 {:.0} us; backlog {} of {} due",
+                us(0.5),
+                us(0.99),
+                us(0.999),
+                us(1.0),
+                offered.backlog,
+                offered.due
+            );
+        }
+    }
+    memory(full)
+}
+
+fn offer(sessions: u32, arrivals: &str, time: Duration) -> Result<Tally> {
+    let dataset = Dataset::ycsb(1_000_000);
+    let (workload, records) = (Ycsb::reads(&dataset, Requests::Uniform, 1), Records::new(dataset.records));
+    let null = &tipover_targets::Null;
+    let plan = Plan::closed(null, &dataset, &workload, &records, sessions, Clock::start());
+    let arrivals = arrivals.parse().map_err(anyhow::Error::msg)?;
+    let plan = Plan { arrivals: Some((arrivals, 1)), ..plan };
+    Ok(drive::run(&plan, |sessions| {
+        std::thread::sleep(time / 4);
+        sessions.cut();
+        std::thread::sleep(time);
+        sessions.cut()
+    })?)
+}
+
+/// Resident bytes after ten times the operations, against after a tenth.
+fn memory(full: bool) -> Result<()> {
+    let resident = || -> Result<u64> {
+        let text = std::fs::read_to_string("/proc/self/statm")?;
+        let pages: u64 = text.split_whitespace().nth(1).context("statm has a second word")?.parse()?;
+        Ok(pages * rustix::param::page_size() as u64)
+    };
+    let dataset = Dataset::ycsb(1_000_000);
+    let (workload, records) = (Ycsb::reads(&dataset, Requests::Uniform, 1), Records::new(dataset.records));
+    let mut sizes = Vec::new();
+    // An hour of 100,000 a second is 360 million operations.
+    for limit in if full { [4_000_000, 40_000_000, 360_000_000] } else { [10_000, 100_000, 1_000_000] } {
+        let null = &tipover_targets::Null;
+        let plan = Plan::closed(null, &dataset, &workload, &records, 16, Clock::start());
+        let plan = Plan { limit: Some(limit), ..plan };
+        let (done, size) = drive::run(&plan, |sessions| {
+            let mut done = 0;
+            while !sessions.wait(Duration::from_millis(250)) {
+                done += sessions.cut().books.done();
+            }
+            (done + sessions.cut().books.done(), resident())
+        })?;
+        ensure!(done == limit, "{done} of {limit} operations were counted");
+        sizes.push(size?);
+        println!("{limit} operations: {:.1} MB resident", sizes[sizes.len() - 1] as f64 / 1e6);
+    }
+    let growth = sizes[2] as f64 / sizes[0] as f64;
+    println!("resident after the most / after the fewest: {growth:.2}");
+    ensure!(growth < 2.0, "memory grows with the number of operations: {sizes:?}");
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! `tipover disk`: a disk that is as slow, and as faulty, as one asks for.
+
+mod faults;
+mod mount;
+mod stats;
+mod trace;
+
+use super::{BadInput, Ending};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+use tipover_core::device;
+use tipover_disk::{Disk, DiskError, FindError};
+
+/// Mount a disk as slow, and as faulty, as you ask for
+///
+/// Any program's data can live on it. It stays mounted until `disk umount`, obeys its shape for every
+/// request, counts exactly, records what it is asked for, and fails on purpose when told to.
+#[derive(Debug, Args)]
+pub struct DiskCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Mount(mount::Mount),
+    Umount(mount::Umount),
+    /// List the shaped disks that are mounted
+    List,
+    Set(mount::Set),
+    Stats(stats::Stats),
+    Trace(trace::TraceCommand),
+    Fault(faults::FaultCommand),
+    PowerCut(faults::Cut),
+    PowerOn(faults::On),
+    /// List the disks that can be had by name
+    ///
+    /// Each with its abilities, and the source of its figures. Use one with `disk mount --profile NAME`, or
+    /// take its spec as a beginning for your own.
+    Profiles,
+}
+
+impl DiskCommand {
+    /// Carries it out.
+    pub fn execute(&self, json: bool) -> Result<Ending> {
+        match &self.verb {
+            Verb::Mount(mount) => mount.execute(json),
+            Verb::Umount(umount) => umount.execute(json),
+            Verb::List => mount::list(json),
+            Verb::Set(set) => set.execute(json),
+            Verb::Stats(stats) => stats.execute(json),
+            Verb::Trace(trace) => trace.execute(json),
+            Verb::Fault(fault) => fault.execute(json),
+            Verb::PowerCut(cut) => cut.execute(json),
+            Verb::PowerOn(on) => on.execute(json),
+            Verb::Profiles => profiles(json),
+        }
+    }
+}
+
+/// Which disk is meant: a profile, a spec, or a profile with some keys changed.
+#[derive(Debug, Args)]
+struct Shape {
+    /// A disk by name; see `tipover disk profiles`
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
+    /// A disk by its abilities, such as "iops=600,latency=7ms"; with --profile, what differs from it
+    #[arg(long, value_name = "SPEC")]
+    spec: Option<String>,
+}
+
+impl Shape {
+    fn read(&self) -> Result<device::Spec> {
+        spec(self.profile.as_deref(), self.spec.as_deref())
+    }
+}
+
+/// The spec of a profile with changes.
+fn spec(profile: Option<&str>, changes: Option<&str>) -> Result<device::Spec> {
+    let bad = |error: &dyn std::fmt::Display| BadInput(error.to_string());
+    let base = match profile {
+        Some(name) => device::profile(name).map_err(|e| bad(&e))?.spec.clone(),
+        None => device::Spec::default(),
+    };
+    match changes {
+        None => Ok(base),
+        Some(changes) => Ok(base.with(changes).map_err(|e| bad(&e))?),
+    }
+}
+
+/// The kept disk at a folder.
+fn find(path: &Path) -> Result<Disk> {
+    Disk::at(path).map_err(|error| match error {
+        FindError::Disk(error) => error.into(),
+        other => BadInput(other.to_string()).into(),
+    })
+}
+
+/// What the user asked for cannot be had; everything else is our failure.
+fn refused(error: DiskError) -> anyhow::Error {
+    match error {
+        DiskError::BeyondTransport { .. } => BadInput(error.to_string()).into(),
+        other => other.into(),
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
+}
+
+fn profiles(json: bool) -> Result<Ending> {
+    let rows: Vec<_> = device::profiles()
+        .iter()
+        .map(|p| {
+            let (spec, shape) = (p.spec.to_string(), &p.spec);
+            serde_json::json!({"name": p.name, "about": p.about, "spec": spec, "shape": shape, "source": p.source})
+        })
+        .collect();
+    if json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+        return Ok(Ending::Held);
+    }
+    for p in device::profiles() {
+        println!("{}: {}\n    {}\n    source: {}", p.name, p.about, p.spec, p.source);
+    }
+    Ok(Ending::Held)
+}

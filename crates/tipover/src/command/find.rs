@@ -1,0 +1,114 @@
+//! `tipover find`: the highest load at which a promise still holds, with an interval and what limits it.
+
+use super::plan::PlanArguments;
+use super::run::{command_line, prepare};
+use super::{BadInput, Ending};
+use crate::report::{self, Terminal};
+use crate::runner;
+use crate::store::Store;
+use crate::trial::Interrupt;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::Path;
+use tipover_core::experiment::{Experiment, Promise, SearchSpec};
+use tipover_core::search::{Scale, Verdict};
+
+/// Find the tipping point: the highest load at which a promise still holds
+///
+/// Searches every cell of an experiment with many short trials on one warmed-up target. The answer is an
+/// interval that was confirmed below and above, and what limits, tested by changing it and searching again.
+/// Running again goes on where the search was stopped. Exit codes: 0 every search gave an interval, 1 one did
+/// not, 2 the input cannot be used.
+#[derive(Debug, Args)]
+pub struct Find {
+    #[command(flatten)]
+    plan: PlanArguments,
+
+    /// A promise, such as "p99 <= 20 ms"; may be given several times, all are searched at once
+    #[arg(long, value_name = "PROMISE")]
+    promise: Vec<Promise>,
+
+    /// Search sessions of a closed loop instead of offered load
+    #[arg(long)]
+    sessions: bool,
+
+    /// The lowest load to try, in operations per second or sessions
+    #[arg(long, value_name = "LOAD")]
+    from: Option<f64>,
+
+    /// The highest load to try
+    #[arg(long, value_name = "LOAD")]
+    to: Option<f64>,
+
+    /// Do not test what limits
+    #[arg(long)]
+    no_interventions: bool,
+
+    /// Only print the page of what was found before
+    #[arg(long)]
+    show: bool,
+
+    /// Go on in a results folder of another version of the plan
+    #[arg(long)]
+    replace_plan: bool,
+}
+
+impl Find {
+    /// Carries it out.
+    pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
+        let (text, mut experiment) = self.plan.experiment()?;
+        let search = self.search(&experiment)?;
+        search.goals(experiment.seed).map_err(|e| BadInput(format!("{}: {e}", experiment.name)))?;
+        if !search.sweeps.is_empty() {
+            experiment.sweeps.retain(|sweep| search.sweeps.contains(&sweep.name));
+        }
+        if experiment.sweeps.is_empty() {
+            let known = search.sweeps.join(", ");
+            return Err(BadInput(format!("search.sweeps: the plan has none of {known}")).into());
+        }
+        let command = command_line();
+        if !self.show {
+            let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
+            let found =
+                runner::find(&experiment, &search, &prepared.store, &prepared.work, &command, interrupt);
+            let _ = std::fs::remove_dir(&prepared.work);
+            found?;
+        }
+        let store = Store::existing(results, &experiment.name).map_err(|e| BadInput(format!("{e:#}")))?;
+        let records = store.searches(&experiment)?;
+        if records.is_empty() {
+            return Err(BadInput(format!("{}: nothing was searched yet", store.folder().display())).into());
+        }
+        let page = report::of_searches(&experiment, &records, &command);
+        let path = store.folder().join("tipping-points.html");
+        std::fs::write(&path, report::html(&page)).with_context(|| format!("writing {}", path.display()))?;
+        if json {
+            println!("{}", page.to_json());
+        } else {
+            print!("{}", report::text(&page, Terminal::detect()));
+        }
+        eprintln!("report: {}", path.canonicalize().unwrap_or(path).display());
+        let answered = |record: &tipover_core::search::SearchRecord| {
+            let answer = record.planned().and_then(|search| search.answer());
+            answer.is_some_and(|answer| answer.capacities.iter().all(|c| c.verdict == Verdict::Found))
+        };
+        Ok(if records.iter().all(answered) { Ending::Held } else { Ending::NotHeld })
+    }
+
+    /// The plan's search with what the flags say.
+    fn search(&self, experiment: &Experiment) -> Result<SearchSpec> {
+        let mut search = experiment.search.clone().unwrap_or_default();
+        if !self.promise.is_empty() {
+            search.promises.clone_from(&self.promise);
+        }
+        if self.sessions && search.scale == Scale::OpsPerSecond {
+            search.scale = Scale::Sessions;
+            // What was said about operations per second means nothing for sessions.
+            (search.least, search.most) = (1.0, 1_024.0);
+        }
+        search.least = self.from.unwrap_or(search.least);
+        search.most = self.to.unwrap_or(search.most);
+        search.interventions &= !self.no_interventions;
+        Ok(search)
+    }
+}

@@ -1,0 +1,495 @@
+//! `tipover lab`: clusters on this machine that stay until told otherwise.
+//!
+//! `up` starts a keeper, a process of its own that holds the cluster and listens on a socket; the other verbs
+//! talk to it. Everything of the laboratory dies with its keeper.
+
+use super::{BadInput, Ending};
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tipover_core::units::Bytes;
+use tipover_disk::DaemonCommand;
+use tipover_lab::network::LinkCounters;
+use tipover_lab::{Cluster, ClusterOptions, ClusterRecipe, Limits, RECIPES};
+
+/// How long a keeper may take to answer; a cluster that comes up has minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Start, look at, use and end clusters of databases on this machine
+///
+/// Every node is a tree of processes with limits and, as root, a network address of its own; the network
+/// between them is one process, which counts every packet. Nothing needs a container, and `down` leaves
+/// nothing.
+#[derive(Debug, Args)]
+pub struct Lab {
+    #[command(subcommand)]
+    verb: LabVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabVerb {
+    Up(Up),
+    /// Show the nodes that are up
+    Status {
+        /// Which laboratory
+        #[arg(long, default_value = "lab")]
+        name: String,
+    },
+    Exec(Exec),
+    /// End a laboratory and all that is in it
+    Down {
+        /// Which laboratory
+        #[arg(long, default_value = "lab")]
+        name: String,
+    },
+}
+
+/// Start a cluster and leave it running
+///
+/// Without a recipe it lists the recipes.
+#[derive(Debug, Args)]
+struct Up {
+    /// What to start, such as postgres-sync
+    recipe: Option<String>,
+
+    /// What to call it
+    #[arg(long, default_value = "lab")]
+    name: String,
+
+    /// Major version of the server; the newest installed one if not said
+    #[arg(long)]
+    version: Option<u32>,
+
+    /// Memory of each node, such as "512 MiB"
+    #[arg(long)]
+    memory: Option<Bytes>,
+
+    /// Processors of each node, such as 0.5
+    #[arg(long)]
+    cpus: Option<f64>,
+
+    /// A setting in the server's own words, such as shared_buffers=64MB; can be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+
+    /// No namespaces: nodes on addresses of the loopback, as without root
+    #[arg(long)]
+    loopback: bool,
+}
+
+/// Run a command in a node's network
+///
+/// The command finds the node's address in TIPOVER_URL.
+#[derive(Debug, Args)]
+struct Exec {
+    /// The node
+    node: String,
+
+    /// Which laboratory
+    #[arg(long, default_value = "lab")]
+    name: String,
+
+    /// The command with its arguments, behind --
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// What a keeper is to make.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    name: String,
+    recipe: String,
+    version: Option<u32>,
+    limits: Limits,
+    settings: Vec<(String, String)>,
+    network: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Request {
+    Status,
+    Down,
+}
+
+/// A laboratory as its keeper sees it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Status {
+    name: String,
+    recipe: String,
+    keeper_pid: u32,
+    server: String,
+    primary: String,
+    nodes: Vec<NodeStatus>,
+    links: Vec<LinkStatus>,
+    lost: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct NodeStatus {
+    name: String,
+    address: String,
+    url: String,
+    socket: PathBuf,
+    pid: u32,
+    running: bool,
+    memory_bytes: Option<u64>,
+    /// A file of the keeper by which another process enters the node's network.
+    namespace: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct LinkStatus {
+    from: String,
+    to: String,
+    counters: LinkCounters,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer {
+    Up(Box<Status>),
+    Gone,
+    Failed(String),
+}
+
+impl Lab {
+    /// Carries it out.
+    pub fn execute(&self, json: bool) -> Result<Ending> {
+        match &self.verb {
+            LabVerb::Up(up) => up.execute(json),
+            LabVerb::Status { name } => {
+                show(&status(name)?, json)?;
+                Ok(Ending::Held)
+            }
+            LabVerb::Exec(exec) => exec.execute(),
+            LabVerb::Down { name } => {
+                match ask(name, &Request::Down)? {
+                    Answer::Gone => {}
+                    Answer::Failed(reason) => bail!("{reason}"),
+                    Answer::Up(_) => bail!("the keeper of {name} answered another question"),
+                }
+                if !json {
+                    println!("{name} is down");
+                }
+                Ok(Ending::Held)
+            }
+        }
+    }
+}
+
+impl Up {
+    fn execute(&self, json: bool) -> Result<Ending> {
+        let Some(recipe) = &self.recipe else {
+            for (name, text) in RECIPES {
+                println!("{name}\n    {}", ClusterRecipe::parse(text)?.about);
+            }
+            return Ok(Ending::Held);
+        };
+        ClusterRecipe::named(recipe).map_err(|error| BadInput(error.to_string()))?;
+        check_name(&self.name)?;
+        if UnixStream::connect(socket_of(&self.name)).is_ok() {
+            return Err(BadInput(format!(
+                "a laboratory called {:?} is up already; `tipover lab down --name {}` ends it, --name starts another",
+                self.name, self.name
+            ))
+            .into());
+        }
+        let order = Order {
+            name: self.name.clone(),
+            recipe: recipe.clone(),
+            version: self.version,
+            limits: Limits { memory: self.memory.map(|memory| memory.0), cpus: self.cpus, cpu_set: None },
+            settings: self.settings.iter().map(|text| setting(text)).collect::<Result<_>>()?,
+            network: !self.loopback && rustix::process::geteuid().is_root(),
+        };
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(crate::LAB_KEEPER_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Out of the terminal's reach: it shall outlive this command, and Ctrl-C.
+        command.stderr(Stdio::null()).process_group(0);
+        let mut keeper = command.spawn().context("starting the laboratory's keeper")?;
+        let mut input = keeper.stdin.take().context("the keeper's input was piped")?;
+        writeln!(input, "{}", serde_json::to_string(&order)?)?;
+        let mut line = String::new();
+        let output = keeper.stdout.take().context("the keeper's output was piped")?;
+        BufReader::new(output).read_line(&mut line)?;
+        if line.is_empty() {
+            bail!("the laboratory's keeper ended without a word ({})", keeper.wait()?);
+        }
+        match serde_json::from_str(&line)? {
+            Answer::Up(status) => show(&status, json)?,
+            Answer::Failed(reason) => bail!("{reason}"),
+            Answer::Gone => bail!("the keeper is gone"),
+        }
+        Ok(Ending::Held)
+    }
+}
+
+impl Exec {
+    fn execute(&self) -> Result<Ending> {
+        let status = status(&self.name)?;
+        let known: Vec<&str> = status.nodes.iter().map(|node| node.name.as_str()).collect();
+        let node = status.nodes.iter().find(|node| node.name == self.node).ok_or_else(|| {
+            BadInput(format!(
+                "there is no node {:?} in {}; there are {}",
+                self.node,
+                self.name,
+                known.join(", ")
+            ))
+        })?;
+        let (program, arguments) = self.command.split_first().context("clap requires a command")?;
+        let mut command = Command::new(program);
+        command.args(arguments).env("TIPOVER_URL", &node.url);
+        if let Some(namespace) = &node.namespace {
+            tipover_lab::network::enter(namespace).with_context(|| format!("entering {}", self.node))?;
+        }
+        // Becomes the command, so that its exit code and its signals are its own.
+        Err(command.exec()).with_context(|| format!("cannot start {program}"))
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.trim().into(), value.trim().into())),
+        _ => Err(BadInput(format!("--set takes NAME=VALUE, not {text:?}")).into()),
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-') {
+        return Err(
+            BadInput(format!("a laboratory's name is letters, digits and hyphens, not {name:?}")).into()
+        );
+    }
+    Ok(())
+}
+
+/// Where the sockets of this user's keepers are.
+fn folder() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/run/tipover/lab");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        Some(runtime) => PathBuf::from(runtime).join("tipover/lab"),
+        None => std::env::temp_dir().join(format!("tipover-lab-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+fn socket_of(name: &str) -> PathBuf {
+    folder().join(format!("{name}.sock"))
+}
+
+/// Names of the laboratories that are up; sockets of dead keepers are removed on the way.
+fn names() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder()) else { return Vec::new() };
+    let mut names = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        match UnixStream::connect(&path) {
+            Ok(_) => names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned())),
+            Err(_) => drop(std::fs::remove_file(&path)),
+        }
+    }
+    names
+}
+
+fn ask(name: &str, request: &Request) -> Result<Answer> {
+    check_name(name)?;
+    let mut stream = UnixStream::connect(socket_of(name)).map_err(|_| {
+        let up = names();
+        let others =
+            if up.is_empty() { "none is".to_string() } else { format!("there are {}", up.join(", ")) };
+        BadInput(format!(
+            "no laboratory called {name:?} is up ({others}); `tipover lab up RECIPE` starts one"
+        ))
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(stream, "{}", serde_json::to_string(request)?)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    serde_json::from_str(&line).with_context(|| format!("the keeper of {name} said {line:?}"))
+}
+
+fn status(name: &str) -> Result<Status> {
+    match ask(name, &Request::Status)? {
+        Answer::Up(status) => Ok(*status),
+        Answer::Failed(reason) => bail!("{reason}"),
+        Answer::Gone => bail!("{name} is going down"),
+    }
+}
+
+fn show(status: &Status, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(status)?);
+        return Ok(());
+    }
+    println!("{}: {} ({}), primary {}", status.name, status.recipe, status.server, status.primary);
+    for node in &status.nodes {
+        let state = if node.running { "runs" } else { "does not run" };
+        let memory = node.memory_bytes.map_or(String::new(), |bytes| format!(", {}", Bytes(bytes).rounded()));
+        println!("  {} {state}, process {}{memory}\n    {}", node.name, node.pid, node.url);
+    }
+    for link in status.links.iter().filter(|link| link.counters.touched() > 0) {
+        println!("  {} to {}: {} packets touched by rules", link.from, link.to, link.counters.touched());
+    }
+    for lost in &status.lost {
+        println!("  lost here: {lost}");
+    }
+    Ok(())
+}
+
+/// Runs a keeper; for the hidden verb. It reads its order from standard input, says on standard output how it
+/// went, and ends on `down` or on a signal.
+pub fn keep() -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    let order: Order = serde_json::from_str(&line).context("this command is started by `tipover lab up`")?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, ended.clone())?;
+    }
+    let say = |answer: &Answer| -> Result<()> {
+        let mut output = std::io::stdout();
+        writeln!(output, "{}", serde_json::to_string(answer)?)?;
+        Ok(output.flush()?)
+    };
+    let path = socket_of(&order.name);
+    let up = listen(&path).and_then(|listener| Ok((listener, start(&order)?)));
+    let (listener, mut cluster) = match up {
+        Ok(up) => up,
+        Err(error) => {
+            let _ = std::fs::remove_file(&path);
+            return say(&Answer::Failed(format!("{error:#}")));
+        }
+    };
+    let first = describe(&order, &mut cluster);
+    say(&Answer::Up(Box::new(first)))?;
+    let served = serve(&listener, &order, cluster, &ended);
+    let _ = std::fs::remove_file(&path);
+    served
+}
+
+fn listen(path: &Path) -> Result<UnixListener> {
+    let folder = path.parent().context("a socket has a folder")?;
+    // Only for us: whoever can talk to a keeper can end it.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    if UnixStream::connect(path).is_ok() {
+        bail!("a laboratory of this name is up already");
+    }
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn start(order: &Order) -> Result<Cluster> {
+    let network = DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB]);
+    Ok(Cluster::start(&ClusterOptions {
+        recipe: ClusterRecipe::named(&order.recipe)?,
+        version: order.version,
+        limits: order.limits.clone(),
+        disk: None,
+        settings: order.settings.clone(),
+        network: order.network.then_some(network),
+        seed: 1,
+    })?)
+}
+
+fn serve(listener: &UnixListener, order: &Order, mut cluster: Cluster, ended: &AtomicBool) -> Result<()> {
+    while !ended.load(Ordering::Relaxed) {
+        let Ok((mut stream, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        // One client at a time, and none may hold us up: each says one line.
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        let mut line = String::new();
+        if BufReader::new(&stream).read_line(&mut line).is_err() {
+            continue;
+        }
+        let answer = match serde_json::from_str(&line) {
+            Ok(Request::Status) => Answer::Up(Box::new(describe(order, &mut cluster))),
+            Ok(Request::Down) => {
+                drop(cluster);
+                // A client that is gone already is no reason to stay.
+                let _ = writeln!(stream, "{}", serde_json::to_string(&Answer::Gone)?);
+                return Ok(());
+            }
+            // Somebody only looked whether we live.
+            Err(_) if line.is_empty() => continue,
+            Err(error) => Answer::Failed(error.to_string()),
+        };
+        let _ = writeln!(stream, "{}", serde_json::to_string(&answer)?);
+    }
+    Ok(())
+}
+
+fn describe(order: &Order, cluster: &mut Cluster) -> Status {
+    let names: Vec<String> = cluster.nodes().iter().map(|node| node.name().to_string()).collect();
+    let mut nodes = Vec::new();
+    let keeper_pid = std::process::id();
+    for name in names {
+        let url = cluster.url(&name).unwrap_or_default();
+        let Ok(node) = cluster.node_mut(&name) else { continue };
+        let running = node.is_running();
+        let namespace = node.member().and_then(|member| member.namespace.as_ref()).map(|file| {
+            use std::os::fd::AsRawFd;
+            PathBuf::from(format!("/proc/{keeper_pid}/fd/{}", file.as_raw_fd()))
+        });
+        nodes.push(NodeStatus {
+            address: node.address().to_string(),
+            socket: node.server().map(|server| server.socket()).unwrap_or_default(),
+            pid: node.server().map_or(0, |server| server.pid()),
+            memory_bytes: node.group().and_then(|group| group.memory().ok()).map(|memory| memory.usage),
+            name,
+            url,
+            running,
+            namespace,
+        });
+    }
+    let pairs = cluster.network().ok().and_then(|network| network.pairs().ok()).unwrap_or_default();
+    let links = pairs.into_iter();
+    let links = links.map(|pair| LinkStatus { from: pair.from, to: pair.to, counters: pair.counters });
+    let server = cluster.nodes().first().and_then(|node| node.server());
+    Status {
+        name: order.name.clone(),
+        recipe: order.recipe.clone(),
+        keeper_pid,
+        server: server.map(|server| server.version().to_string()).unwrap_or_default(),
+        primary: cluster.primary().into(),
+        nodes,
+        links: links.collect(),
+        lost: cluster.lost().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_name_and_value() {
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        assert_eq!(setting("a=b=c").unwrap(), pair("a", "b=c"));
+        for wrong in ["a", "=b", ""] {
+            assert!(setting(wrong).unwrap_err().is::<BadInput>(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_folder() {
+        assert!(check_name("lab-2").is_ok());
+        for wrong in ["", "../x", "a b", "a/b"] {
+            assert!(check_name(wrong).unwrap_err().is::<BadInput>(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A session on a thread of its own.
+
+use super::offer::{Due, Role};
+use super::wait::Waiter;
+use super::{Phase, Seat, Sessions, Shelf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tipover_core::op::{Op, OpKind, Outcome, Timing};
+use tipover_core::target::Session;
+use tipover_core::units::Tick;
+
+/// Lets session `index` work until it is stopped or at the end of the plan.
+pub fn run(work: &Sessions<'_>, index: u32, session: &mut dyn Session) {
+    let mut hand = Hand {
+        work,
+        session,
+        shelf: &work.shelves[index as usize % work.shelves.len()],
+        seat: &work.seats[index as usize],
+        verifies: work.plan.verifies(),
+        index,
+        number: work.plan.first_closed() + u64::from(index),
+        waiter: Waiter::new(work.plan.clock, work.plan.spin),
+    };
+    loop {
+        match work.phase() {
+            Phase::Closed => {
+                if !hand.closed_loop() {
+                    return;
+                }
+            }
+            Phase::Open => {
+                if !hand.open_loop() {
+                    return;
+                }
+            }
+            Phase::Paused => std::thread::sleep(Duration::from_millis(1)),
+            Phase::Over => return,
+        }
+    }
+}
+
+/// A session with what it needs to work.
+struct Hand<'a> {
+    work: &'a Sessions<'a>,
+    session: &'a mut dyn Session,
+    shelf: &'a Shelf,
+    seat: &'a Seat,
+    verifies: bool,
+    index: u32,
+    /// Of its next operation in a closed loop.
+    number: u64,
+    waiter: Waiter,
+}
+
+impl Hand<'_> {
+    /// Until another phase begins; false at the end of the plan.
+    fn closed_loop(&mut self) -> bool {
+        let (step, end) = (u64::from(self.work.plan.sessions), self.work.plan.ends_at());
+        while self.number < end {
+            if self.work.phase() != Phase::Closed {
+                return true;
+            }
+            self.carry_out(self.number, None);
+            self.number += step;
+            let think = self.work.think_ns.load(Ordering::Relaxed);
+            if think > 0 {
+                self.sleep(Duration::from_nanos(think));
+            }
+        }
+        false
+    }
+
+    /// Until another phase begins; false when nothing more will be due.
+    fn open_loop(&mut self) -> bool {
+        let (work, index) = (self.work, self.index);
+        let (offer, clock) = (&work.offer, &work.plan.clock);
+        let over = || work.phase() != Phase::Open;
+        offer.release(clock.now());
+        while offer.lead(index, clock, &over) == Role::Leader {
+            loop {
+                if over() {
+                    offer.resign(index);
+                    return true;
+                }
+                let Some(due) = offer.next_due() else {
+                    if work.plan.warms_up {
+                        // A recorded trace is over; another trial may follow.
+                        std::thread::sleep(Duration::from_millis(1));
+                        continue;
+                    }
+                    // Nothing is due any more; the others learn it one after the other.
+                    offer.resign(index);
+                    return over();
+                };
+                let now = self.waiter.until(due, &over);
+                let Some(due) = offer.take(now) else { continue };
+                let handed_over = offer.hand_over();
+                // Waking the next one takes longer than a short operation, which would never be found short.
+                let begin = clock.now();
+                let ended = self.carry_out(due.number, Some(due));
+                offer.release(ended);
+                offer.served(ended.0.saturating_sub(begin.0));
+                if handed_over || !offer.leads(index) {
+                    break;
+                }
+            }
+        }
+        true
+    }
+
+    /// Sleeps in pieces, so that nobody waits for a long pause when all is to end.
+    fn sleep(&self, time: Duration) {
+        const PIECE: Duration = Duration::from_millis(20);
+        let end = Instant::now() + time;
+        while self.work.phase() != Phase::Over {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(PIECE));
+        }
+    }
+
+    /// Carries out operation `number`, which in an open loop was due. Returns when it ended.
+    #[inline]
+    fn carry_out(&mut self, number: u64, due: Option<Due>) -> Tick {
+        let op = self.work.plan.workload.op(number, self.work.plan.records);
+        let began = self.work.plan.clock.now();
+        self.seat.take(began);
+        if let Some(due) = &due {
+            self.shelf.late(began, due);
+        }
+        let due = due.map_or(began, |due| due.due);
+        if let Some((read, update)) = op.parts() {
+            return self.read_modify_write(&read, &update, due, began);
+        }
+        let (outcome, retries) = self.attempt(&op);
+        let ended = self.work.plan.clock.now();
+        self.seat.leave();
+        self.shelf.books().record(op.kind(), outcome, &Timing { due, began, ended }, retries);
+        self.work.plan.settle(&op, outcome);
+        if self.verifies && outcome == Outcome::Done {
+            return self.verify(&op, ended);
+        }
+        ended
+    }
+
+    /// Executes a single operation with all its tries.
+    #[inline]
+    fn attempt(&mut self, op: &Op) -> (Outcome, u32) {
+        let outcome = self.session.execute(op);
+        if self.work.plan.tries_again(outcome, 0) { self.try_again(op, outcome) } else { (outcome, 0) }
+    }
+
+    #[cold]
+    fn try_again(&mut self, op: &Op, mut outcome: Outcome) -> (Outcome, u32) {
+        let mut retries = 0;
+        while self.work.plan.tries_again(outcome, retries) && self.work.phase() != Phase::Over {
+            self.sleep(self.work.plan.pause_before(retries));
+            retries += 1;
+            outcome = self.session.execute(op);
+        }
+        (outcome, retries)
+    }
+
+    /// A read, and unless that failed an update: two parts and the whole.
+    fn read_modify_write(&mut self, read: &Op, update: &Op, due: Tick, began: Tick) -> Tick {
+        let clock = self.work.plan.clock;
+        let (outcome, read_retries) = self.attempt(read);
+        let ended = clock.now();
+        let timing = Timing { due, began, ended };
+        self.shelf.books().record_part(OpKind::Read, outcome, &timing, read_retries);
+        if let Outcome::Refused(failure) | Outcome::Unknown(failure) = outcome {
+            // Nothing was written.
+            self.seat.leave();
+            let outcome = Outcome::Refused(failure);
+            self.shelf.books().record(OpKind::ReadModifyWrite, outcome, &timing, read_retries);
+            return ended;
+        }
+        let update_began = if self.verifies { self.verify(read, ended) } else { ended };
+        let (outcome, retries) = self.attempt(update);
+        let ended = clock.now();
+        self.seat.leave();
+        let timing = Timing { due: update_began, began: update_began, ended };
+        let mut books = self.shelf.books();
+        books.record_part(OpKind::Update, outcome, &timing, retries);
+        let timing = Timing { due, began, ended };
+        books.record(OpKind::ReadModifyWrite, outcome, &timing, read_retries + retries);
+        ended
+    }
+
+    /// Compares what the last read brought with what should be there, from `began` on. Returns when it was
+    /// done.
+    fn verify(&mut self, op: &Op, began: Tick) -> Tick {
+        let outcome = verified(self.work, self.session, op);
+        let ended = self.work.plan.clock.now();
+        if let Some(outcome) = outcome {
+            let timing = Timing { due: began, began, ended };
+            self.shelf.books().record_part(OpKind::Verify, outcome, &timing, 0);
+        }
+        ended
+    }
+}
+
+/// What comparing the last read with the data set says; `None` for what is no read of a record.
+pub fn verified(work: &Sessions<'_>, session: &dyn Session, op: &Op) -> Option<Outcome> {
+    let Op::Read { record, fields } = *op else { return None };
+    Some(work.plan.dataset.verify(session, record, fields, 0))
+}

@@ -1,0 +1,272 @@
+//! The operations of an open loop: one schedule, from which whatever session is free takes the next.
+
+use crate::clock::Clock;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Thread;
+use tipover_core::units::Tick;
+use tipover_core::workload::{Arrivals, Schedule};
+
+/// An operation that is due.
+#[derive(Debug, Clone, Copy)]
+pub struct Due {
+    /// Its number.
+    pub number: u64,
+    /// When it should be sent.
+    pub due: Tick,
+    /// Since when it was due and a session was free: what follows is the generator's own delay.
+    pub sendable: Tick,
+}
+
+/// Shared by all threads that run sessions.
+pub struct Offer {
+    state: Mutex<State>,
+    /// When the next operation is due; `u64::MAX` when there is none. A copy, so that looking costs no lock.
+    next_due: AtomicU64,
+    /// Estimate of how long an operation keeps its thread, in nanoseconds.
+    service_ns: AtomicU64,
+    /// Whether the thread that watches the schedule goes on watching it while its operation is short.
+    keeps: AtomicBool,
+}
+
+struct State {
+    schedule: Option<Schedule>,
+    origin: Tick,
+    /// The same schedule, advanced by the clock and not by sessions: counts what is due.
+    meter: Option<Schedule>,
+    meter_next: Option<Tick>,
+    due: u64,
+    next: Option<Tick>,
+    number: u64,
+    end: u64,
+    begun: u64,
+    /// Sessions that could send something now, and since when there is one.
+    free: u32,
+    free_since: Tick,
+    watch: Watch,
+}
+
+/// Who watches the schedule among threads with a session each.
+#[derive(Default)]
+struct Watch {
+    leader: Option<u32>,
+    /// Those who wait, the last to come first to go: its caches are warm. The first is the reserve.
+    parked: Vec<(u32, Thread)>,
+}
+
+/// Counts of [`Offer`] since it began.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Operations that became due.
+    pub due: u64,
+    /// Operations that were taken.
+    pub begun: u64,
+}
+
+/// What became of waiting to be the one who watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Watch.
+    Leader,
+    /// There is no open loop any more.
+    Over,
+}
+
+/// An operation shorter than this is not worth waking another thread for.
+const SHORT_NS: u64 = 5_000;
+/// A leader that is in an operation for longer than this past the next due time is relieved.
+const RELIEF_NS: u64 = 200_000;
+
+impl Offer {
+    /// Nothing is offered yet. Operations are numbered from `first` and end before `end`.
+    pub fn new(first: u64, end: u64) -> Offer {
+        Offer {
+            state: Mutex::new(State {
+                schedule: None,
+                origin: Tick(0),
+                meter: None,
+                meter_next: None,
+                due: 0,
+                next: None,
+                number: first,
+                end,
+                begun: 0,
+                free: 0,
+                free_since: Tick(0),
+                watch: Watch::default(),
+            }),
+            next_due: AtomicU64::new(u64::MAX),
+            service_ns: AtomicU64::new(1_000_000),
+            keeps: AtomicBool::new(false),
+        }
+    }
+
+    /// Offers `arrivals` from `now` on.
+    pub fn start(&self, arrivals: &Arrivals, seed: u64, now: Tick) {
+        let mut state = self.state.lock();
+        state.origin = now;
+        state.schedule = Some(arrivals.schedule(seed));
+        state.meter = Some(arrivals.schedule(seed));
+        (state.free, state.due, state.begun) = (0, 0, 0);
+        state.advance();
+        state.meter_next = state.meter.as_mut().and_then(Iterator::next).map(|at| now + at);
+        self.publish(&state);
+    }
+
+    /// Offers nothing any more; what was due and not taken is forgotten.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        (state.schedule, state.next, state.meter, state.meter_next) = (None, None, None, None);
+        (state.due, state.begun) = (0, 0);
+        self.publish(&state);
+        state.watch.leader = None;
+        state.watch.parked.drain(..).for_each(|(_, thread)| thread.unpark());
+    }
+
+    fn publish(&self, state: &State) {
+        self.next_due.store(state.next.map_or(u64::MAX, |due| due.0), Ordering::Release);
+    }
+
+    /// When the next operation is due.
+    #[inline]
+    pub fn next_due(&self) -> Option<Tick> {
+        match self.next_due.load(Ordering::Acquire) {
+            u64::MAX => None,
+            due => Some(Tick(due)),
+        }
+    }
+
+    /// Takes the next operation if it is due; the session that takes it is no longer free.
+    pub fn take(&self, now: Tick) -> Option<Due> {
+        let mut state = self.state.lock();
+        let due = state.next.filter(|due| *due <= now)?;
+        let number = state.number;
+        state.number += 1;
+        state.begun += 1;
+        state.free = state.free.saturating_sub(1);
+        state.advance();
+        self.publish(&state);
+        Some(Due { number, due, sendable: due.max(state.free_since) })
+    }
+
+    /// A session has become free.
+    pub fn release(&self, now: Tick) {
+        let mut state = self.state.lock();
+        if state.free == 0 {
+            state.free_since = now;
+        }
+        state.free += 1;
+    }
+
+    /// What became due and was taken since the start, with the time that belongs to it. `release` and `take`
+    /// wait meanwhile.
+    pub fn counts(&self, clock: &Clock) -> (Tick, Counts) {
+        let mut state = self.state.lock();
+        let now = clock.now();
+        while let Some(due) = state.meter_next.filter(|due| *due <= now) {
+            state.due += 1;
+            let origin = state.origin;
+            let more = state.number - state.begun + state.due < state.end;
+            state.meter_next =
+                state.meter.as_mut().filter(|_| more).and_then(Iterator::next).map(|at| origin + at);
+            debug_assert!(state.meter_next.is_none_or(|next| next >= due));
+        }
+        (now, Counts { due: state.due.max(state.begun), begun: state.begun })
+    }
+
+    /// Waits until session `index` is to watch the schedule. `over` is asked whenever the thread wakes.
+    pub fn lead(&self, index: u32, clock: &Clock, over: &dyn Fn() -> bool) -> Role {
+        let mut waits = false;
+        loop {
+            let reserve = {
+                let mut state = self.state.lock();
+                if over() || state.schedule.is_none() {
+                    state.watch.parked.retain(|(parked, _)| *parked != index);
+                    return Role::Over;
+                }
+                let late = state.next.is_some_and(|due| clock.now().0 > due.0 + RELIEF_NS);
+                let watch = &mut state.watch;
+                let reserve = watch.parked.first().is_some_and(|(first, _)| *first == index);
+                // A leader that keeps the watch while in an operation may get stuck in it.
+                let relieves = reserve && late && self.keeps.load(Ordering::Relaxed);
+                if watch.leader.is_none() || relieves {
+                    watch.leader = Some(index);
+                }
+                if watch.leader == Some(index) {
+                    watch.parked.retain(|(parked, _)| *parked != index);
+                    // Who is the reserve now may sleep as one who was not.
+                    if let Some((_, next)) = watch.parked.first().filter(|_| reserve) {
+                        next.unpark();
+                    }
+                    return Role::Leader;
+                }
+                if !std::mem::replace(&mut waits, true) {
+                    watch.parked.push((index, std::thread::current()));
+                }
+                watch.parked.first().is_some_and(|(first, _)| *first == index)
+            };
+            if reserve && self.keeps.load(Ordering::Relaxed) {
+                std::thread::park_timeout(std::time::Duration::from_nanos(RELIEF_NS));
+            } else {
+                std::thread::park();
+            }
+        }
+    }
+
+    /// Whether `index` still watches; it may have been relieved.
+    pub fn leads(&self, index: u32) -> bool {
+        self.state.lock().watch.leader == Some(index)
+    }
+
+    /// Before the leader executes: lets another one watch, unless operations are so short that it will be
+    /// back sooner than anybody could be woken. Whether the watch was handed over.
+    pub fn hand_over(&self) -> bool {
+        let short = self.service_ns.load(Ordering::Relaxed) < SHORT_NS;
+        let kept = self.keeps.swap(short, Ordering::Relaxed);
+        if short {
+            if !kept && let Some((_, reserve)) = self.state.lock().watch.parked.first() {
+                // From now on it looks after the leader.
+                reserve.unpark();
+            }
+            return false;
+        }
+        let next = {
+            let mut state = self.state.lock();
+            let next = state.watch.parked.pop();
+            state.watch.leader = next.as_ref().map(|(index, _)| *index);
+            next
+        };
+        if let Some((_, thread)) = next {
+            thread.unpark();
+        }
+        true
+    }
+
+    /// Lets another one watch because this one ends.
+    pub fn resign(&self, index: u32) {
+        let mut state = self.state.lock();
+        if state.watch.leader == Some(index) {
+            let next = state.watch.parked.pop();
+            state.watch.leader = next.as_ref().map(|(index, _)| *index);
+            if let Some((_, thread)) = next {
+                thread.unpark();
+            }
+        }
+    }
+
+    /// Learns how long an operation kept its thread; shorter ones sooner, because whoever was woken takes the
+    /// processor from some of them.
+    pub fn served(&self, ns: u64) {
+        let before = self.service_ns.load(Ordering::Relaxed);
+        let weight = if ns < before { 2 } else { 8 };
+        self.service_ns.store((before * (weight - 1) + ns) / weight, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn advance(&mut self) {
+        let more = self.number < self.end;
+        let origin = self.origin;
+        self.next = self.schedule.as_mut().filter(|_| more).and_then(Iterator::next).map(|at| origin + at);
+    }
+}

@@ -1,0 +1,457 @@
+#[path = "../../benches/echo/mod.rs"]
+mod echo;
+
+use super::*;
+use echo::{Echo, Server};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use tipover_core::metric::Metric;
+use tipover_core::op::{Fields, OpKind};
+use tipover_core::target::{Facts, Session};
+use tipover_core::workload::{Ycsb, distribution::Requests};
+
+/// Counts the operations that reach it, refuses every tenth, and takes its time.
+#[derive(Default)]
+struct Counting {
+    seen: AtomicU64,
+    slow: Duration,
+    /// Every so manieth operation is refused because of a conflict; 0 for none.
+    refuses: u64,
+    refuses_to_open: bool,
+    brings: Mutex<Vec<u8>>,
+}
+
+impl Target for Counting {
+    fn facts(&self) -> Result<Facts, TargetError> {
+        Ok(Facts::new())
+    }
+    fn accepts(&self, _: OpKind) -> bool {
+        true
+    }
+    fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
+        Ok(())
+    }
+    fn settle(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+    fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        if self.refuses_to_open {
+            return Err(TargetError::new("opening a session", "there are too many"));
+        }
+        Ok(Box::new(CountingSession { target: self, brings: self.brings.lock().clone() }))
+    }
+    fn metrics(&self) -> Vec<Metric> {
+        vec![]
+    }
+    fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+        Ok(BTreeMap::new())
+    }
+}
+
+struct CountingSession<'a> {
+    target: &'a Counting,
+    brings: Vec<u8>,
+}
+
+impl Session for CountingSession<'_> {
+    fn execute(&mut self, op: &Op) -> Outcome {
+        assert!(op.parts().is_none(), "a target never sees a read-modify-write");
+        std::thread::sleep(self.target.slow);
+        let seen = self.target.seen.fetch_add(1, Ordering::SeqCst) + 1;
+        match self.target.refuses {
+            0 => Outcome::Done,
+            every if seen.is_multiple_of(every) => Outcome::Refused(Failure::Conflict),
+            _ => Outcome::Done,
+        }
+    }
+    fn fetched(&self, _: u16) -> Option<&[u8]> {
+        Some(&self.brings)
+    }
+}
+
+/// The same operation again and again.
+struct Always(Op);
+
+impl Workload for Always {
+    fn op(&self, _: u64, _: &Records) -> Op {
+        self.0
+    }
+}
+
+/// Inserts only.
+struct Inserts;
+
+impl Workload for Inserts {
+    fn op(&self, _: u64, records: &Records) -> Op {
+        Op::Insert { record: records.claim() }
+    }
+}
+
+fn reads() -> (Dataset, Ycsb) {
+    let dataset = Dataset::ycsb(1000);
+    let workload = Ycsb::reads(&dataset, Requests::Uniform, 1);
+    (dataset, workload)
+}
+
+/// Carries out `limit` operations of `workload` in a closed loop of two sessions.
+fn to_the_end(
+    target: &Counting,
+    dataset: &Dataset,
+    workload: &dyn Workload,
+    limit: u64,
+    retries: u32,
+) -> Tally {
+    let records = Records::new(dataset.records);
+    let plan = Plan::closed(target, dataset, workload, &records, 2, Clock::start());
+    let plan = Plan { limit: Some(limit), retries, retry_pause: Duration::ZERO, ..plan };
+    run(&plan, |sessions| {
+        assert!(sessions.wait(Duration::from_secs(60)), "the plan has an end");
+        sessions.cut()
+    })
+    .unwrap()
+}
+
+#[test]
+fn every_operation_is_counted_once_and_refusals_apart() {
+    let (dataset, workload) = reads();
+    let target = Counting { refuses: 10, ..Counting::default() };
+    let records = Records::new(dataset.records);
+    let plan = Plan::closed(&target, &dataset, &workload, &records, 4, Clock::start());
+    let tallies = run(&plan, |sessions| {
+        let mut tallies = vec![];
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(10));
+            tallies.push(sessions.cut());
+        }
+        assert!(sessions.drain());
+        tallies.push(sessions.cut());
+        tallies
+    })
+    .unwrap();
+    for pair in tallies.windows(2) {
+        assert_eq!(pair[0].end, pair[1].begin, "intervals leave no gap");
+    }
+    let count = |of: fn(&Books) -> u64| tallies.iter().map(|t| of(&t.books)).sum::<u64>();
+    let (done, failed, answered) = (count(Books::done), count(Books::failed), count(Books::answered));
+    assert_eq!(answered, target.seen.load(Ordering::SeqCst), "nothing is lost, also at the end");
+    assert_eq!((done + failed, failed), (answered, answered / 10));
+    assert_eq!(tallies.last().unwrap().in_flight, 0);
+}
+
+#[test]
+fn latency_is_what_the_target_took() {
+    let (dataset, workload) = reads();
+    let target = Counting { slow: Duration::from_millis(3), ..Default::default() };
+    let records = Records::new(dataset.records);
+    let plan = Plan::closed(&target, &dataset, &workload, &records, 8, Clock::start());
+    let tally = run(&plan, |sessions| {
+        std::thread::sleep(Duration::from_millis(100));
+        sessions.cut()
+    })
+    .unwrap();
+    let service = tally.books.service();
+    assert!(service.min() >= 2_990_000);
+    let seconds = tally.end.since(tally.begin).as_secs_f64();
+    let throughput = tally.books.answered() as f64 / seconds;
+    let residual = tipover_core::measure::little_residual(8.0, throughput, service.mean() / 1e9);
+    assert!(residual.abs() < 0.15, "Little's law is off by {residual}");
+    assert!(tally.in_flight <= 8);
+}
+
+#[test]
+fn a_session_that_cannot_open_ends_the_run_with_its_reason() {
+    let (dataset, workload) = reads();
+    let target = Counting { refuses_to_open: true, ..Default::default() };
+    let records = Records::new(dataset.records);
+    let plan = Plan::closed(&target, &dataset, &workload, &records, 3, Clock::start());
+    let error = run(&plan, |_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "opening a session: there are too many");
+}
+
+#[test]
+fn a_limit_is_kept_to_the_operation() {
+    let (dataset, workload) = reads();
+    for limit in [0, 1, 2, 3, 1001] {
+        let target = Counting::default();
+        let tally = to_the_end(&target, &dataset, &workload, limit, 0);
+        assert_eq!((tally.books.done(), target.seen.load(Ordering::SeqCst)), (limit, limit));
+    }
+}
+
+#[test]
+fn retries_are_one_operation_with_one_latency() {
+    let (dataset, workload) = reads();
+    let target = Counting { refuses: 3, slow: Duration::from_millis(1), ..Default::default() };
+    let tally = to_the_end(&target, &dataset, &workload, 40, 5);
+    assert_eq!((tally.books.done(), tally.books.failed()), (40, 0));
+    let tries = target.seen.load(Ordering::SeqCst);
+    assert_eq!(tally.books.retries(), tries - 40);
+    assert!(tries > 50, "every third try is refused");
+    assert!(tally.books.residence().max() >= 2_000_000, "two tries take twice as long");
+}
+
+#[test]
+fn a_read_modify_write_is_one_operation_of_two_parts() {
+    let dataset = Dataset::ycsb(1000);
+    let fields = Fields::All;
+    let workload = Always(Op::ReadModifyWrite { record: 1, read: fields, write: fields, version: 7 });
+    let target = Counting { slow: Duration::from_millis(1), ..Default::default() };
+    let books = to_the_end(&target, &dataset, &workload, 10, 0).books;
+    assert_eq!((books.done(), target.seen.load(Ordering::SeqCst)), (10, 20));
+    let of = |kind| books.of(kind).unwrap();
+    assert_eq!((of(OpKind::Read).done(), of(OpKind::Update).done()), (10, 10));
+    let whole = of(OpKind::ReadModifyWrite);
+    assert!(whole.latencies().service().min() >= 1_990_000);
+    // With every try refused, nothing is written.
+    let target = Counting { refuses: 1, ..Default::default() };
+    let books = to_the_end(&target, &dataset, &workload, 10, 0).books;
+    assert_eq!(books.of(OpKind::ReadModifyWrite).unwrap().refused()[&Failure::Conflict], 10);
+    assert!(books.of(OpKind::Update).is_none());
+}
+
+#[test]
+fn what_is_read_is_compared_when_the_data_can_be() {
+    let dataset = Dataset { fields: 1, values: Values::Integrity, ..Dataset::ycsb(1000) };
+    let workload = Always(Op::Read { record: 5, fields: Fields::All });
+    let target = Counting::default();
+    dataset.value(5, 0, 0, &mut target.brings.lock());
+    let books = to_the_end(&target, &dataset, &workload, 10, 0).books;
+    assert_eq!((books.of(OpKind::Verify).unwrap().done(), books.corrupt()), (10, 0));
+    target.brings.lock()[3] ^= 1;
+    let books = to_the_end(&target, &dataset, &workload, 10, 0).books;
+    assert_eq!(books.corrupt(), 10);
+    assert_eq!(books.done(), 10, "the read was answered; what it brought is another matter");
+}
+
+#[test]
+fn inserts_that_fail_leave_holes() {
+    let dataset = Dataset::ycsb(100);
+    let target = Counting { refuses: 4, ..Default::default() };
+    let records = Records::new(100);
+    let plan = Plan::closed(&target, &dataset, &Inserts, &records, 3, Clock::start());
+    let plan = Plan { limit: Some(40), ..plan };
+    run(&plan, |sessions| assert!(sessions.wait(Duration::from_secs(60)))).unwrap();
+    assert_eq!((records.known(), records.holes()), (140, 10));
+}
+
+/// An open loop of `rate` on `target`, begun at once; what it did for `time`, stopped and drained.
+fn offered(target: &dyn Target, sessions: u32, arrivals: &str, time: Duration) -> (Tally, Tally) {
+    let (dataset, workload) = reads();
+    let records = Records::new(dataset.records);
+    let plan = Plan::closed(target, &dataset, &workload, &records, sessions, Clock::start());
+    let plan = Plan { arrivals: Some((arrivals.parse().unwrap(), 1)), ..plan };
+    run(&plan, |sessions| {
+        std::thread::sleep(time);
+        let tally = sessions.cut();
+        assert_eq!(sessions.pause(), 0, "everything is answered in time");
+        (tally, sessions.cut())
+    })
+    .unwrap()
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due_and_accounts_for_all_of_it() {
+    for (sessions, arrivals) in [(1, "poisson 2000/s"), (16, "constant 5000/s")] {
+        let target = Counting { slow: Duration::from_micros(20), ..Default::default() };
+        let (tally, rest) = offered(&target, sessions, arrivals, Duration::from_millis(300));
+        let offered = tally.offered.unwrap();
+        let expected = arrivals.parse::<Arrivals>().unwrap().due_by(tally.end.since(tally.begin));
+        let off = (offered.due as f64 / expected - 1.0).abs();
+        assert!(off < 0.2, "{} were due, {expected} expected", offered.due);
+        assert_eq!(offered.due, offered.begun + offered.backlog, "nothing is shed");
+        // What ends while the interval is closed, which a busy machine may stretch to milliseconds.
+        let closing = 2 * u64::from(sessions) + offered.due / 20;
+        assert!(offered.unaccounted(tally.books.answered()).unsigned_abs() <= closing);
+        assert_eq!(tally.books.answered() + rest.books.answered(), target.seen.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn what_waits_for_a_session_is_in_the_residence_and_in_the_backlog() {
+    // One session that takes 10 ms is offered 1000/s: it does 100/s.
+    let target = Counting { slow: Duration::from_millis(10), ..Default::default() };
+    let (tally, _) = offered(&target, 1, "constant 1000/s", Duration::from_millis(500));
+    let offered = tally.offered.unwrap();
+    assert!(offered.backlog > 300, "{offered:?}");
+    let read = tally.books.of(OpKind::Read).unwrap();
+    let latencies = read.latencies();
+    assert!(latencies.residence().max() > 300_000_000, "the wait for the session is in it");
+    assert!(latencies.service().max() < 200_000_000 && latencies.wait().unwrap().max() > 250_000_000);
+    // The session was never free when something became due, so the generator was not late.
+    let lateness = offered.lateness().unwrap();
+    assert!(lateness.value_at_quantile(0.5) < 1_000_000, "{}", lateness.value_at_quantile(0.5));
+}
+
+#[test]
+fn one_stuck_session_does_not_stop_the_others() {
+    /// The hundredth operation takes 200 ms, all others no time.
+    struct Stuck(AtomicU64);
+    struct StuckSession<'a>(&'a Stuck);
+    impl Session for StuckSession<'_> {
+        fn execute(&mut self, _: &Op) -> Outcome {
+            if self.0.0.fetch_add(1, Ordering::SeqCst) == 100 {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            Outcome::Done
+        }
+    }
+    impl Target for Stuck {
+        fn facts(&self) -> Result<Facts, TargetError> {
+            Ok(Facts::new())
+        }
+        fn accepts(&self, _: OpKind) -> bool {
+            true
+        }
+        fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn settle(&self) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+            Ok(Box::new(StuckSession(self)))
+        }
+        fn metrics(&self) -> Vec<Metric> {
+            vec![]
+        }
+        fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+            Ok(BTreeMap::new())
+        }
+    }
+    let (tally, _) = offered(&Stuck(AtomicU64::new(0)), 4, "constant 2000/s", Duration::from_millis(300));
+    // Of the 400 operations due while one was stuck, most were sent by the others at their time.
+    let late = tally.books.residence().count_between(50_000_000, u64::MAX);
+    assert!(late < 100, "{late} operations waited for the stuck one");
+    assert!(tally.books.answered() > 400);
+}
+
+#[test]
+fn a_plan_with_an_end_ends_also_in_an_open_loop() {
+    let (dataset, workload) = reads();
+    for sessions in [1, 5] {
+        let records = Records::new(dataset.records);
+        let target = Counting::default();
+        let plan = Plan::closed(&target, &dataset, &workload, &records, sessions, Clock::start());
+        let arrivals = Some(("poisson 20000/s".parse().unwrap(), 1));
+        let plan = Plan { limit: Some(500), arrivals, ..plan };
+        let done = run(&plan, |sessions| {
+            assert!(sessions.wait(Duration::from_secs(60)));
+            sessions.cut().books.done()
+        });
+        assert_eq!((done.unwrap(), target.seen.load(Ordering::SeqCst)), (500, 500));
+    }
+}
+
+#[test]
+fn a_loop_can_be_opened_and_closed_again() {
+    let (dataset, workload) = reads();
+    let records = Records::new(dataset.records);
+    let target = Counting { slow: Duration::from_micros(50), ..Default::default() };
+    let plan = Plan::closed(&target, &dataset, &workload, &records, 3, Clock::start());
+    let arrivals = Some(("constant 1000/s".parse().unwrap(), 1));
+    let plan = Plan { arrivals, warms_up: true, think: Duration::from_micros(100), ..plan };
+    run(&plan, |sessions| {
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(50));
+            let closed = sessions.cut();
+            assert_eq!(closed.offered.unwrap().due, 0);
+            assert!(closed.books.done() > 10);
+            sessions.offer();
+            std::thread::sleep(Duration::from_millis(100));
+            assert!((50..200).contains(&sessions.cut().offered.unwrap().begun));
+            assert_eq!(sessions.pause(), 0);
+            sessions.cut();
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(sessions.cut().books.answered(), 0, "paused is paused");
+            sessions.close(Duration::ZERO);
+        }
+    })
+    .unwrap();
+}
+
+/// Half reads, half updates.
+struct Mixed;
+
+impl Workload for Mixed {
+    fn op(&self, n: u64, _: &Records) -> Op {
+        let (record, fields) = (n % 1000, Fields::All);
+        match n % 4 {
+            0 | 1 => Op::Read { record, fields },
+            2 => Op::Update { record, fields, version: n },
+            _ => Op::ReadModifyWrite { record, read: fields, write: fields, version: n },
+        }
+    }
+}
+
+/// Carries out `limit` operations of [`Mixed`] over wires.
+fn over_wires(
+    server: &Server,
+    sessions: u32,
+    limit: u64,
+    change: impl FnOnce(Plan<'_>) -> Plan<'_>,
+) -> Books {
+    let dataset = Dataset::ycsb(1000);
+    let records = Records::new(dataset.records);
+    let target = Echo { address: server.address, wires: true };
+    let plan = Plan::closed(&target, &dataset, &Mixed, &records, sessions, Clock::start());
+    let plan = change(Plan { limit: Some(limit), ..plan });
+    run(&plan, |sessions| {
+        assert!(sessions.wait(Duration::from_secs(120)), "the plan has an end");
+        sessions.cut().books
+    })
+    .unwrap()
+}
+
+#[test]
+fn sessions_with_wires_share_threads_and_do_the_same() {
+    for sessions in [1, 2, 7, 200] {
+        let server = Server::start();
+        let books = over_wires(&server, sessions, 4000, |plan| plan);
+        assert_eq!((books.done(), books.failed()), (4000, 0), "{sessions} sessions");
+        assert_eq!(server.manners.seen.load(Ordering::Relaxed), 5000, "a read-modify-write is two requests");
+        let of = |kind| books.of(kind).unwrap().done();
+        assert_eq!((of(OpKind::Read), of(OpKind::Update), of(OpKind::ReadModifyWrite)), (3000, 2000, 1000));
+    }
+}
+
+#[test]
+fn an_operation_without_an_answer_is_given_up_and_the_session_goes_on() {
+    let server = Server::start();
+    server.manners.silent_every.store(100, Ordering::Relaxed);
+    let timeout = Duration::from_millis(50);
+    let books = over_wires(&server, 20, 2000, |plan| Plan { timeout, ..plan });
+    assert_eq!(books.answered(), 2000);
+    let failures = books.failures();
+    assert_eq!(failures.keys().collect::<Vec<_>>(), [&Failure::Timeout]);
+    assert!((20..=25).contains(&books.failed()), "every hundredth request: {}", books.failed());
+    assert!(books.of(OpKind::Read).unwrap().unknown().is_empty(), "a read changes nothing");
+    assert!(books.of(OpKind::Update).unwrap().refused().is_empty(), "an update may have happened");
+    assert!(books.residence().max() >= timeout.as_nanos() as u64, "a time-out is in the distribution");
+    assert!(books.residence().max() < 10 * timeout.as_nanos() as u64);
+}
+
+#[test]
+fn a_connection_that_is_closed_is_made_anew() {
+    let server = Server::start();
+    server.manners.hangs_up_every.store(50, Ordering::Relaxed);
+    let books = over_wires(&server, 8, 2000, |plan| Plan { timeout: Duration::from_secs(30), ..plan });
+    assert_eq!((books.answered(), books.failures().len()), (2000, 1));
+    assert!(books.failed() >= 40 && books.failures().contains_key(&Failure::Unavailable));
+    let pause = Duration::from_micros(100);
+    let books =
+        over_wires(&server, 8, 2000, |plan| Plan { retries: 5, retry_pause: pause, think: pause, ..plan });
+    assert!(books.retries() > 0);
+    assert!(books.of(OpKind::Read).unwrap().failed() == 0, "what did not happen is tried again");
+}
+
+#[test]
+fn wires_are_offered_what_is_due() {
+    let server = Server::start();
+    let target = Echo { address: server.address, wires: true };
+    let (tally, rest) = offered(&target, 50, "poisson 3000/s", Duration::from_millis(400));
+    let offered = tally.offered.unwrap();
+    assert!((800..1700).contains(&offered.due), "{offered:?}");
+    assert_eq!(offered.due, offered.begun + offered.backlog);
+    assert_eq!(tally.books.done() + rest.books.done(), server.manners.seen.load(Ordering::Relaxed));
+    assert!(offered.unaccounted(tally.books.answered()).unsigned_abs() <= 100);
+}

@@ -1,0 +1,248 @@
+//! The pages of a comparison and of a history.
+
+use super::{
+    Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Fact, Number, On, Page, Point,
+    Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
+};
+use crate::study::comparison::{Compared, ComparedSides, Course, Side, change_in_words};
+use tipover_core::units::significant;
+
+/// From two sides to a page. The command is the one that makes it again.
+pub fn of_comparison(a: &Side, b: &Side, found: &ComparedSides, command: &str) -> Page {
+    let mut blocks = vec![Block::Table(table(a, b, found))];
+    if let Some(chart) = shifts(found) {
+        blocks.push(Block::Chart(chart));
+    }
+    let warning = |text: String| Block::Callout(Callout { kind: CalloutKind::Warning, text });
+    blocks.extend(found.not_compared.iter().map(|what| warning(format!("Not compared: {what}"))));
+    for side in [a, b] {
+        blocks.extend(side.left_out.iter().map(|what| warning(format!("Left out of {}: {what}", side.name))));
+    }
+    let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
+    Page {
+        title: format!("{} against {}", b.name, a.name),
+        question: "Is there a difference, how large, and which one could have been seen?".into(),
+        headline: headline(found),
+        sections: vec![
+            section("figures", "Figures", blocks),
+            section("how", "How it was judged", how(found)),
+        ],
+        made_by: made_by(command, [a, b].into_iter()),
+    }
+}
+
+fn made_by<'a>(command: &str, sides: impl Iterator<Item = &'a Side>) -> Provenance {
+    let commits = sides.map(|side| {
+        let commits: Vec<&str> = side.commits.iter().map(String::as_str).collect();
+        Fact::new(&format!("commits of {}", side.name), commits.join(", "))
+    });
+    Provenance {
+        command: command.into(),
+        commit: env!("TIPOVER_COMMIT").into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        when: "a pure function of the results".into(),
+        facts: commits.collect(),
+    }
+}
+
+fn headline(found: &ComparedSides) -> Vec<String> {
+    let worse: Vec<&Compared> = found.all.iter().filter(|c| c.is_worse()).collect();
+    let differing = found.all.iter().filter(|c| c.differs()).count();
+    let mut said = vec![match (found.all.len(), worse.len(), differing - worse.len()) {
+        (0, ..) => "The two have nothing in common that could be compared".to_string(),
+        (n, 0, 0) => format!("No difference in {n} figures"),
+        (n, worse, better) => format!("Of {n} figures {worse} are worse and {better} better"),
+    }];
+    let first = if worse.is_empty() { found.all.iter().take(3).collect() } else { worse };
+    said.extend(first.into_iter().take(3).map(sentence));
+    said
+}
+
+fn sentence(compared: &Compared) -> String {
+    format!("{}, {}: {}", compared.cell, compared.figure.name(), compared.comparison.sentence())
+}
+
+fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
+    let row = |compared: &Compared| {
+        let comparison = &compared.comparison;
+        let percent = |x: f64| 100.0 * x;
+        let shift = Number::new(percent(comparison.shift.value), "%")
+            .between(percent(comparison.shift.low), percent(comparison.shift.high));
+        let unit = compared.figure.unit();
+        let (verdict, word) = match (compared.is_worse(), compared.differs()) {
+            (true, _) => (Verdict::NotHeld, "worse"),
+            (false, true) => (Verdict::Held, "better"),
+            (false, false) if comparison.detectable.is_finite() => (Verdict::Held, "no difference"),
+            (false, false) => (Verdict::Unknown, "too few trials"),
+        };
+        let detectable = match comparison.detectable.is_finite() {
+            true => Number::new(percent(comparison.detectable), "%").digits(2).into(),
+            false => Cell::missing("too few trials to find any difference"),
+        };
+        Row::new(vec![
+            compared.cell.as_str().into(),
+            format!("{} ({unit})", compared.figure.name()).into(),
+            Number::new(comparison.medians.0, "").into(),
+            Number::new(comparison.medians.1, "").into(),
+            if shift_is_known(compared) { shift.into() } else { Cell::missing("one trial has no interval") },
+            Number::new(comparison.p, "").digits(2).into(),
+            Number::new(comparison.cliffs_delta, "").digits(2).into(),
+            detectable,
+            Cell::verdict(verdict, word),
+        ])
+    };
+    Table {
+        caption: format!("{} against {}", b.name, a.name),
+        columns: vec![
+            Column::words("Cell"),
+            Column::words("Figure"),
+            Column::numbers(&a.name, "").group("Median"),
+            Column::numbers(&b.name, "").group("Median"),
+            Column::numbers("Shift", "%"),
+            Column::numbers("p", ""),
+            Column::numbers("Cliff's δ", ""),
+            Column::numbers("Detectable", "%"),
+            Column::words("Verdict"),
+        ],
+        rows: found.all.iter().map(row).collect(),
+        how_to_read: "Shift: by how much the second lies above the first, as a share of the first's median \
+                      (Hodges and Lehmann), with a 95 % bootstrap interval. p: of the rank test, corrected for all \
+                      rows (Holm). Detectable: the smallest difference that so many trials would have found four times in \
+                      five."
+            .into(),
+    }
+}
+
+fn shift_is_known(compared: &Compared) -> bool {
+    compared.comparison.shift.low.is_finite() && compared.comparison.shift.high.is_finite()
+}
+
+fn shifts(found: &ComparedSides) -> Option<Chart> {
+    let points: Vec<Point> = found
+        .all
+        .iter()
+        .filter(|compared| shift_is_known(compared))
+        .map(|compared| {
+            let shift = &compared.comparison.shift;
+            Point {
+                x: Coordinate::Within(compared.cell.clone(), compared.figure.name()),
+                y: 100.0 * shift.value,
+                low: Some(100.0 * shift.low),
+                high: Some(100.0 * shift.high),
+                label: compared.comparison.sentence(),
+            }
+        })
+        .collect();
+    let first = points.first()?;
+    assert!(first.y.is_finite(), "shifts of finite samples are finite");
+    let threshold = found.all.first().map_or(0.0, |c| 100.0 * c.comparison.threshold);
+    let line = |label: &str, value: f64| ReferenceLine {
+        on: On::Y,
+        value,
+        label: label.into(),
+        subject: String::new(),
+    };
+    Some(Chart {
+        id: "shifts".into(),
+        title: "Shift of every figure".into(),
+        x: Axis::category("cell and figure"),
+        y: Axis::linear("shift", "%"),
+        series: vec![Series::ours(SeriesKind::Points, "shift", "shift with 95 % interval", points)],
+        lines: vec![line("smallest that is declared", threshold), line("the same downwards", -threshold)],
+        how_to_read:
+            "An interval that lies outside of the dashed lines is a difference, unless p says that chance \
+                      does as much."
+                .into(),
+        cannot_say:
+            "Higher is better for throughput and worse for latencies. One session on one machine cannot say \
+                     that another would show the same."
+                .into(),
+    })
+}
+
+fn how(found: &ComparedSides) -> Vec<Block> {
+    let rule = found.all.first().map(|c| c.comparison.rule);
+    let percent = |x: f64| format!("{} %", significant(100.0 * x, 2));
+    let floor = match found.noise_floor {
+        0.0 => "not measured: give --again, the first side measured once more".to_string(),
+        floor => format!("{}: the largest shift between the first side and itself", percent(floor)),
+    };
+    vec![Block::Facts(vec![
+        Fact::new(
+            "trials",
+            if found.paired {
+                "in pairs: both sides come from one run, block by block"
+            } else {
+                "as two groups"
+            },
+        ),
+        Fact::new("smallest difference that matters", rule.map_or_else(String::new, |r| percent(r.least))),
+        Fact::new("noise floor", floor),
+        Fact::new("largest p", rule.map_or_else(String::new, |r| significant(r.p, 2))),
+    ])]
+}
+
+/// From the courses of many results to a page.
+pub fn of_history(sides: &[Side], courses: &[Course], command: &str) -> Page {
+    let changes: Vec<String> = courses
+        .iter()
+        .flat_map(|course| course.changes.iter().map(|change| change_in_words(course, change)))
+        .collect();
+    let mut headline = vec![match changes.len() {
+        0 => format!("No change of level in {} figures over {} results", courses.len(), sides.len()),
+        n => format!("{n} changes of level in {} figures over {} results", courses.len(), sides.len()),
+    }];
+    headline.extend(changes.into_iter().take(5));
+    let sections = courses.iter().enumerate().map(|(number, course)| Section {
+        id: format!("course-{number}"),
+        title: format!("{}: {}", course.cell, course.figure.name()),
+        blocks: vec![Block::Chart(of_course(number, course))],
+    });
+    Page {
+        title: "History".into(),
+        question: "When did a figure change its level?".into(),
+        headline,
+        sections: sections.collect(),
+        made_by: made_by(command, sides.iter()),
+    }
+}
+
+fn of_course(number: usize, course: &Course) -> Chart {
+    let points = course.values.iter().enumerate().map(|(place, (name, value))| {
+        let change = course.changes.iter().find(|change| change.at == place);
+        Point {
+            x: Coordinate::Number(place as f64 + 1.0),
+            y: *value,
+            low: None,
+            high: None,
+            label: change.map_or_else(|| name.clone(), |change| change_in_words(course, change)),
+        }
+    });
+    // Each level as a line of its own, so that the eye sees what the test found.
+    let ends = course.changes.iter().map(|c| c.at).chain([course.values.len()]);
+    let mut begin = 0;
+    let mut levels = Vec::new();
+    for end in ends {
+        let values = &course.values[begin..end];
+        let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
+        for place in [begin, end.saturating_sub(1)] {
+            let x = Coordinate::Number(place as f64 + 1.0);
+            levels.push(Point { x, y: mean, low: None, high: None, label: String::new() });
+        }
+        begin = end;
+    }
+    let mut level = Series::ours(SeriesKind::Line, "level", "level", levels);
+    level.role = super::Role::Reference;
+    Chart {
+        id: format!("course-chart-{number}"),
+        title: format!("{} of {}", course.figure.name(), course.cell),
+        x: Axis::linear("trial, oldest first", ""),
+        y: Axis::linear(&course.figure.name(), course.figure.unit()),
+        series: vec![Series::ours(SeriesKind::Points, "trial", "trials", points.collect()), level],
+        lines: vec![],
+        how_to_read: "Dashed: the mean between two changes of level (E-divisive, p below 0.001).".into(),
+        cannot_say: "A change of level has a cause, and this picture does not know it: the machine may have changed as \
+                     well as the program."
+            .into(),
+    }
+}

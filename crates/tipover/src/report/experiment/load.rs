@@ -1,0 +1,232 @@
+//! What was sent and what became of it: offered load, throughput, failures by kind, latency by class, caches.
+
+use super::sections::{number, shown, shown_percentile};
+use crate::report::{Block, Cell, Column, Number, Row, Section, Table};
+use crate::study::{CellRecords, Cells};
+use tipover_core::experiment::{LoadSpec, Spec};
+use tipover_core::measure::Estimate;
+use tipover_core::metric::{name as metric, probe};
+use tipover_core::units::span;
+
+/// "closed loop, 16 sessions"; said wherever a latency is shown.
+pub fn loop_in_words(load: &LoadSpec) -> String {
+    match &load.arrivals {
+        Some(arrivals) => format!("open loop, {arrivals}, up to {} in flight", load.sessions),
+        None if load.think.is_zero() => format!("closed loop, {} sessions", load.sessions),
+        None => format!("closed loop, {} sessions, {} think time", load.sessions, span::print(load.think)),
+    }
+}
+
+fn name(c: &CellRecords<'_>) -> String {
+    let labels: Vec<&str> = c.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+    format!("{} {}", c.cell.sweep, labels.join(", ")).trim().to_string()
+}
+
+/// The sections of every experiment that no study knows.
+pub fn sections(cells: &Cells<'_>) -> Vec<Section> {
+    let mut blocks = vec![Block::Table(whole(cells)), Block::Table(by_class(cells))];
+    if cells.all.iter().any(|c| c.cell.spec.load.arrivals.is_some()) {
+        blocks.push(Block::Table(open_loops(cells)));
+    }
+    let mut sections = vec![Section { id: "cells".into(), title: "Cells".into(), blocks }];
+    let caches = caches(cells);
+    if !caches.rows.is_empty() {
+        let blocks = vec![Block::Table(caches)];
+        sections.push(Section { id: "caches".into(), title: "Caches".into(), blocks });
+    }
+    sections
+}
+
+/// Every cell in a line.
+fn whole(cells: &Cells<'_>) -> Table {
+    let row = |c: &CellRecords<'_>| {
+        let offered = match c.cell.spec.load.arrivals {
+            Some(_) => shown(c.mean(|m| m.offered_load()).as_ref(), "/s", c),
+            None => Cell::missing("closed loop: the target decides"),
+        };
+        let failed = c.mean(|m| {
+            let all = m.operations() + m.failed();
+            (all > 0).then(|| 100.0 * m.failed() as f64 / all as f64)
+        });
+        Row::new(vec![
+            name(c).as_str().into(),
+            loop_in_words(&c.cell.spec.load).as_str().into(),
+            offered,
+            shown(c.throughput().as_ref(), "/s", c),
+            shown(failed.as_ref(), "%", c),
+            shown_percentile(c, 0.5),
+            shown_percentile(c, 0.99),
+            super::sections::budget_verdict(c),
+            bound(c).as_str().into(),
+        ])
+    };
+    Table {
+        caption: "Every cell".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::words("loop"),
+            Column::numbers("offered", "/s").group("load"),
+            Column::numbers("throughput", "/s").group("load"),
+            Column::numbers("failed", "%").group("load"),
+            Column::numbers("median", "ms").group("residence"),
+            Column::numbers("p99", "ms").group("residence"),
+            Column::words("read budget"),
+            Column::words("limited by"),
+        ],
+        rows: cells.all.iter().map(row).collect(),
+        how_to_read: "Throughput counts what was done; failed is what was refused, unknown, due and never sent, or \
+                      never answered, of all there was. Residence is from when an operation was due, failed ones \
+                      included. In a closed loop an operation is due when it is sent, so its latencies are those of \
+                      sessions that wait for each other, not of open traffic."
+            .into(),
+    }
+}
+
+fn bound(c: &CellRecords<'_>) -> String {
+    let said: Vec<String> = c.records.iter().filter_map(|r| r.headroom()).map(|h| h.to_string()).collect();
+    match said.as_slice() {
+        [] => "not measured".into(),
+        [first, others @ ..] => {
+            let word = |text: &str| text.split(' ').next().unwrap_or_default().to_string();
+            let differs = others.iter().find(|other| word(other) != word(first));
+            differs.map_or_else(|| first.clone(), |other| format!("{first}; in another trial {other}"))
+        }
+    }
+}
+
+/// Counts and latencies of each class of operation.
+fn by_class(cells: &Cells<'_>) -> Table {
+    let mut rows = Vec::new();
+    for c in &cells.all {
+        for kind in c.kinds() {
+            let rate = c.mean(|m| {
+                let done = m.books().ok()?.of(kind).map_or(0, |book| book.done());
+                Some(done as f64 / m.seconds())
+            });
+            let percentile = |quantile| match c.class_ms(kind, quantile) {
+                Ok(estimate) => number(&estimate, "ms").into(),
+                Err(few) => Cell::missing(&few.to_string()),
+            };
+            rows.push(Row::new(vec![
+                name(c).as_str().into(),
+                kind.name().into(),
+                shown(rate.as_ref(), "/s", c),
+                percentile(0.5),
+                percentile(0.99),
+                c.failures_in_words(kind).as_str().into(),
+                Number::new(c.retries(kind) as f64, "").into(),
+            ]));
+        }
+    }
+    Table {
+        caption: "By class of operation".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::words("class"),
+            Column::numbers("done", "/s"),
+            Column::numbers("median", "ms").group("residence of what was done"),
+            Column::numbers("p99", "ms").group("residence of what was done"),
+            Column::words("failed, all trials"),
+            Column::numbers("retries", ""),
+        ],
+        rows,
+        how_to_read: "The read and the update of a read-modify-write are counted under READ and UPDATE too. Retries \
+                      belong to their operation: its latency has all its tries in it. Refused operations certainly \
+                      did not happen; unknown ones may have."
+            .into(),
+    }
+}
+
+/// What open loops were to send.
+fn open_loops(cells: &Cells<'_>) -> Table {
+    let open = cells.all.iter().filter(|c| c.cell.spec.load.arrivals.is_some());
+    let row = |c: &CellRecords<'_>| {
+        let total = |of: fn(&tipover_core::measure::Offered) -> u64| {
+            let measured = c.measured();
+            let counts: Vec<u64> = measured.iter().filter_map(|m| m.offered.as_ref()).map(of).collect();
+            match counts.is_empty() {
+                true => Cell::missing(&c.why_none()),
+                false => Number::new(counts.iter().sum::<u64>() as f64, "").into(),
+            }
+        };
+        let late =
+            c.mean(|m| Some(m.offered.as_ref()?.lateness().ok()?.value_at_quantile(0.99) as f64 / 1e3));
+        let words: Vec<String> = c.records.iter().filter_map(|r| r.kept_up()).collect();
+        Row::new(vec![
+            name(c).as_str().into(),
+            total(|o| o.due),
+            total(|o| o.begun),
+            total(|o| o.backlog),
+            total(|o| o.unanswered),
+            total(|o| o.backlog_most),
+            shown(late.as_ref(), "us", c),
+            words.join("; ").as_str().into(),
+        ])
+    };
+    Table {
+        caption: "Open loops: what was due and what was sent, all trials".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::numbers("due", "").group("operations"),
+            Column::numbers("sent", "").group("operations"),
+            Column::numbers("never sent", "").group("operations"),
+            Column::numbers("never answered", "").group("operations"),
+            Column::numbers("largest backlog", "").group("operations"),
+            Column::numbers("generator late, p99", "us"),
+            Column::words("in words"),
+        ],
+        rows: open.map(row).collect(),
+        how_to_read: "Nothing is shed: what is due and finds no free session waits, and its wait is in the residence. \
+                      What was never sent or never answered has no latency and counts as failed. The generator's \
+                      lateness is the delay of operations that were due while a session was free."
+            .into(),
+    }
+}
+
+/// Hits of the engine's cache, and what passed it, with who says so.
+fn caches(cells: &Cells<'_>) -> Table {
+    let mut rows = Vec::new();
+    for c in &cells.all {
+        let per_operation = |probe, name| c.per_operation(probe, name);
+        let Some(misses) = per_operation(probe::TARGET, metric::ENGINE_PAGE_READS) else { continue };
+        let requests = per_operation(probe::TARGET, metric::ENGINE_PAGE_REQUESTS);
+        let hits = c.mean(|m| {
+            let asked = m.growth(probe::TARGET, metric::ENGINE_PAGE_REQUESTS).filter(|asked| *asked > 0.0)?;
+            Some(100.0 * (1.0 - m.growth(probe::TARGET, metric::ENGINE_PAGE_READS)? / asked))
+        });
+        let cell = |value: Option<Estimate>, unit: &str, reason: &str| match value {
+            Some(value) => number(&value, unit).into(),
+            None => Cell::missing(reason),
+        };
+        let asked = per_operation(probe::PROCESS, metric::PROCESS_ASKED_READ_BYTES);
+        let device = per_operation(probe::DEVICE, metric::DEVICE_READ_BYTES);
+        let hidden = |spec: &Spec| match spec.target.kind.is_server() {
+            true => "its process and its device are not visible from here",
+            false => "not read",
+        };
+        rows.push(Row::new(vec![
+            name(c).as_str().into(),
+            cell(requests, "", "this engine does not count them"),
+            number(&misses, "").into(),
+            cell(hits, "%", "this engine does not count requests"),
+            cell(asked.map(|e| e.scaled(1e-3)), "kB", hidden(&c.cell.spec)),
+            cell(device.map(|e| e.scaled(1e-3)), "kB", hidden(&c.cell.spec)),
+        ]));
+    }
+    Table {
+        caption: "Caches, per operation".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::numbers("pages asked", "").group("the engine's own counters"),
+            Column::numbers("pages missed", "").group("the engine's own counters"),
+            Column::numbers("hits", "%").group("the engine's own counters"),
+            Column::numbers("read by the process", "kB").group("the kernel, of the process"),
+            Column::numbers("read from the device", "kB").group("the kernel, of the block device"),
+        ],
+        rows,
+        how_to_read:
+            "Each group of columns has its own witness. What the process read and the device did not give \
+                      came from the page cache."
+                .into(),
+    }
+}

@@ -1,0 +1,308 @@
+//! The page of a search: tipping points with their intervals, the trials behind them, and what limits.
+
+use super::{
+    Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Fact, Number, On, Page, Point,
+    Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
+};
+use tipover_core::experiment::Experiment;
+use tipover_core::search::limit::Limit;
+use tipover_core::search::{Capacity, FinishedTrial, Scale, SearchRecord, Searched, Verdict as Found};
+
+/// From the searches of all cells to a page. The command is the one that makes it again.
+pub fn of_searches(experiment: &Experiment, records: &[SearchRecord], command: &str) -> Page {
+    let mut sections = vec![Section {
+        id: "tipping-points".into(),
+        title: "Tipping points".into(),
+        blocks: overview(records),
+    }];
+    sections.extend(records.iter().enumerate().map(|(number, record)| of_cell(number, record)));
+    Page {
+        title: format!("{}: tipping points", experiment.title),
+        question: "What is the highest load at which the promise still holds, and what limits it?".into(),
+        headline: headline(records),
+        sections,
+        made_by: Provenance {
+            command: command.into(),
+            commit: env!("TIPOVER_COMMIT").into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            when: "a pure function of the records".into(),
+            facts: records.first().map(facts).unwrap_or_default(),
+        },
+    }
+}
+
+fn facts(record: &SearchRecord) -> Vec<Fact> {
+    let system = record.target.get("system").and_then(|s| s.as_str()).unwrap_or("unknown");
+    vec![
+        Fact::new("target", system),
+        Fact::new("searched by", record.provenance.command.as_str()),
+        Fact::new("commit of the searches", record.provenance.commit.as_str()),
+        Fact::new("requirements missed", record.missed.join("; ")),
+    ]
+}
+
+fn name(record: &SearchRecord) -> String {
+    let labels: Vec<String> =
+        record.labels.iter().map(|(axis, label)| format!("{} {label}", axis.replace('_', " "))).collect();
+    if labels.is_empty() { record.sweep.clone() } else { labels.join(", ") }
+}
+
+/// What was found in a cell, for each promise; empty while the search goes on.
+fn capacities(record: &SearchRecord) -> Vec<Capacity> {
+    record.planned().and_then(Searched::answer).map(|answer| answer.capacities).unwrap_or_default()
+}
+
+/// The sentence about the limit: what an intervention proved, or what was excluded.
+fn limit(record: &SearchRecord) -> Option<String> {
+    let limits = record.limits();
+    let proved = limits.iter().find(|(_, judgement)| judgement.limit == Limit::LimitedBy);
+    match proved {
+        Some((_, judgement)) => Some(judgement.sentence.clone()),
+        None if limits.is_empty() => None,
+        None => {
+            let excluded = limits.iter().filter(|(_, j)| j.limit == Limit::NotBy).map(|(i, _)| i.name);
+            Some(format!(
+                "the limit was not found; tested and excluded: {}",
+                excluded.collect::<Vec<_>>().join(", ")
+            ))
+        }
+    }
+}
+
+fn headline(records: &[SearchRecord]) -> Vec<String> {
+    let said = |record: &SearchRecord| {
+        let mut sentences: Vec<String> = capacities(record).iter().map(Capacity::sentence).collect();
+        if sentences.is_empty() {
+            sentences.push(record.failed.clone().unwrap_or_else(|| "the search has not ended".into()));
+        }
+        sentences.extend(limit(record));
+        format!("{}: {}", name(record), sentences.join("; "))
+    };
+    records.iter().map(said).collect()
+}
+
+fn overview(records: &[SearchRecord]) -> Vec<Block> {
+    let mut rows = Vec::new();
+    for record in records {
+        let found = capacities(record);
+        if found.is_empty() {
+            let why = record.failed.clone().unwrap_or_else(|| "the search has not ended".into());
+            let missing = || Cell::missing(&why);
+            rows.push(Row::new(vec![
+                name(record).into(),
+                "all promises".into(),
+                missing(),
+                missing(),
+                missing(),
+                Cell::verdict(Verdict::Unknown, &why),
+                missing(),
+            ]));
+        }
+        for capacity in found {
+            rows.push(row(record, &capacity));
+        }
+    }
+    let columns = vec![
+        Column::words("Cell"),
+        Column::words("Promise"),
+        Column::numbers("holds at", "").group("Tipping point"),
+        Column::numbers("fails at", "").group("Tipping point"),
+        Column::numbers("Goodput there", "ops/s"),
+        Column::words("Confirmed"),
+        Column::words("Limited by"),
+    ];
+    let unit = records.first().and_then(|r| r.planned()).map_or("ops/s", |s| unit(s.goals.scale));
+    let mut blocks = vec![Block::Table(Table {
+        caption: format!("Tipping point of each cell, in {unit}"),
+        columns,
+        rows,
+        how_to_read: "The tipping point lies between the load at which the promise held and the one at which it failed, each \
+                      confirmed by further trials. The limit was tested by changing one resource and searching again."
+            .into(),
+    })];
+    blocks.extend(surface(records).map(Block::Chart));
+    blocks
+}
+
+fn unit(scale: Scale) -> &'static str {
+    match scale {
+        Scale::OpsPerSecond => "ops/s",
+        Scale::Sessions => "sessions",
+    }
+}
+
+fn row(record: &SearchRecord, capacity: &Capacity) -> Row {
+    let load = |load: Option<f64>, why: &str| match load {
+        Some(load) => Number::new(load, "").digits(4).into(),
+        None => Cell::missing(why),
+    };
+    let verdict = match capacity.verdict {
+        Found::Found => Verdict::Held,
+        Found::Irregular | Found::NeverPassed => Verdict::NotHeld,
+        Found::AlwaysPassed | Found::GeneratorLimited | Found::OutOfTime => Verdict::Unknown,
+    };
+    let confirmed = format!(
+        "{}/{} below, {}/{} above",
+        capacity.below.agreed, capacity.below.of, capacity.above.agreed, capacity.above.of
+    );
+    let missing = "no intervention was made";
+    Row::new(vec![
+        name(record).into(),
+        capacity.slo.as_str().into(),
+        load(capacity.low, "it held nowhere"),
+        load(capacity.high, "it failed nowhere"),
+        load(capacity.good_per_s, "it held nowhere"),
+        Cell::verdict(verdict, &confirmed),
+        limit(record).map_or_else(|| Cell::missing(missing), Cell::from),
+    ])
+    .note(&capacity.notes.join(" "))
+}
+
+/// Tipping points over the first axis, a line for each value of the second.
+fn surface(records: &[SearchRecord]) -> Option<Chart> {
+    let axis = |record: &SearchRecord, place: usize| record.labels.get(place).cloned();
+    let (first, _) = axis(records.first()?, 0)?;
+    let mut lines: Vec<(String, Vec<Point>)> = Vec::new();
+    for record in records {
+        let Some((_, x)) = axis(record, 0) else { continue };
+        let line = axis(record, 1).map_or_else(|| "tipping point".to_string(), |(_, label)| label);
+        for capacity in capacities(record).iter().take(1) {
+            let (Some(low), Some(high)) = (capacity.low, capacity.high) else { continue };
+            let y = capacity.estimate.unwrap_or((low * high).sqrt());
+            let (low, high) = (Some(low.min(y)), Some(high.max(y)));
+            let point = Point { x: Coordinate::Name(x.clone()), y, low, high, label: capacity.sentence() };
+            match lines.iter_mut().find(|(name, _)| *name == line) {
+                Some((_, points)) => points.push(point),
+                None => lines.push((line.clone(), vec![point])),
+            }
+        }
+    }
+    let scale = records.first()?.planned()?.goals.scale;
+    (!lines.is_empty()).then(|| Chart {
+        id: "tipping-surface".into(),
+        title: format!("Tipping point over {}", first.replace('_', " ")),
+        x: Axis::category(&first.replace('_', " ")),
+        y: Axis::log("tipping point", unit(scale)),
+        series: lines
+            .into_iter()
+            .map(|(name, points)| Series::ours(SeriesKind::Line, &name, &name, points))
+            .collect(),
+        lines: vec![],
+        how_to_read: "Bars: the confirmed interval. Where a line falls steeply, a little less of the resource costs much \
+                      load."
+            .into(),
+        cannot_say: "Between two values nothing was measured; a cliff may stand anywhere between them.".into(),
+    })
+}
+
+fn of_cell(number: usize, record: &SearchRecord) -> Section {
+    let mut blocks = Vec::new();
+    if let Some(reason) = &record.failed {
+        let text = format!("The search ended before its time: {reason}");
+        blocks.push(Block::Callout(Callout { kind: CalloutKind::Failure, text }));
+    }
+    for (place, search) in record.searches.iter().enumerate() {
+        if !search.trials.is_empty() {
+            blocks.push(Block::Chart(trials(number, place, record, search)));
+        }
+    }
+    let limits = record.limits();
+    if !limits.is_empty() {
+        let row = |(intervention, judgement): &(
+            &tipover_core::search::limit::Intervention,
+            tipover_core::search::limit::Judgement,
+        )| {
+            let (verdict, word) = match judgement.limit {
+                Limit::LimitedBy => (Verdict::Held, "the limit"),
+                Limit::NotBy => (Verdict::NotHeld, "not the limit"),
+                Limit::Undecided => (Verdict::Unknown, "undecided"),
+            };
+            let gain = Number::new(judgement.gain.0, "").between(judgement.gain.1, judgement.gain.2);
+            Row::new(vec![
+                intervention.change.into(),
+                Number::exact(intervention.factor, "").into(),
+                gain.into(),
+                Cell::verdict(verdict, word),
+                intervention.caution.into(),
+            ])
+        };
+        blocks.push(Block::Table(Table {
+            caption: "What limits, tested by changing it".into(),
+            columns: vec![
+                Column::words("Change"),
+                Column::numbers("Factor", ""),
+                Column::numbers("Capacity, after ÷ before", ""),
+                Column::words("Verdict"),
+                Column::words("Mind"),
+            ],
+            rows: limits.iter().map(row).collect(),
+            how_to_read: "A resource is the limit if the capacity follows it at least half-way.".into(),
+        }));
+    }
+    Section { id: format!("search-{number}"), title: name(record), blocks }
+}
+
+/// Every trial of a search: load and share of bad operations.
+fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched) -> Chart {
+    let what = match search.changed {
+        None => "as planned".to_string(),
+        Some(resource) => tipover_core::search::limit::INTERVENTIONS
+            .iter()
+            .find(|i| i.resource == resource)
+            .map_or_else(|| format!("{resource:?}"), |i| format!("with {}", i.change)),
+    };
+    let answer = search.answer();
+    let mut lines = Vec::new();
+    for (slo, goal) in search.goals.slos.iter().enumerate() {
+        lines.push(ReferenceLine {
+            on: On::Y,
+            value: 100.0 * goal.bad_ratio,
+            label: format!("most that {} allows", goal.name),
+            subject: goal.name.clone(),
+        });
+        let found = answer.as_ref().and_then(|answer| answer.capacities.get(slo));
+        for (end, load) in found.map(|c| [("holds", c.low), ("fails", c.high)]).into_iter().flatten() {
+            let label = format!("{} {end}", goal.name);
+            lines.extend(load.map(|value| ReferenceLine {
+                on: On::X,
+                value,
+                label,
+                subject: goal.name.clone(),
+            }));
+        }
+    }
+    let series = search.goals.slos.iter().enumerate().map(|(slo, goal)| {
+        let points = search.trials.iter().enumerate().map(|(n, trial)| point(n, trial, slo)).collect();
+        Series::ours(SeriesKind::Points, &goal.name, &goal.name, points)
+    });
+    Chart {
+        id: format!("trials-{number}-{place}"),
+        title: format!("Trials of {}, {what}", name(record)),
+        x: Axis::linear("load", unit(search.goals.scale)),
+        y: Axis::linear("bad operations", "%"),
+        series: series.collect(),
+        lines,
+        how_to_read: "Each point is a trial: the share of operations that were late, failed, not sent or not finished. Below the \
+                      line the promise held."
+            .into(),
+        cannot_say: "A single trial near the tipping point proves nothing: both ends of the interval were tried again and again."
+            .into(),
+    }
+}
+
+fn point(number: usize, trial: &FinishedTrial, slo: usize) -> Point {
+    let late = if trial.generator_late { "; not valid: the generator was late" } else { "" };
+    Point {
+        x: Coordinate::Number(trial.load),
+        y: 100.0 * trial.bad_ratio(slo),
+        low: None,
+        high: None,
+        label: format!(
+            "trial {}, {} s: {} of {} bad{late}",
+            number + 1,
+            trial.duration.as_secs_f64(),
+            trial.late[slo] + trial.failed + trial.not_sent + trial.unfinished,
+            trial.scheduled
+        ),
+    }
+}

@@ -1,0 +1,399 @@
+//! Two results side by side: the same figures of the same cells, trial by trial, and what may be said of
+//! their difference. Results of other programs count as trials with the figures that they printed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tipover_core::audit::{Quantity, Study};
+use tipover_core::measure::{
+    ChangePoint, ChangeRule, CompareRule, Comparison, Difference, Samples, change_points, compare, correct,
+    noise_floor,
+};
+use tipover_core::record::Record;
+use tipover_core::units::significant;
+
+/// A figure that two results can have in common. The order is that of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Figure {
+    /// Operations done per second.
+    Throughput,
+    /// Mean residence in milliseconds.
+    Mean,
+    /// A percentile of residence, in thousandths of a percent, in milliseconds.
+    Percentile(u32),
+    /// Share of operations that failed.
+    Failed,
+}
+
+impl Figure {
+    /// For people.
+    pub fn name(self) -> String {
+        match self {
+            Figure::Throughput => "throughput".into(),
+            Figure::Mean => "mean residence".into(),
+            Figure::Percentile(thousandths) => format!("p{}", f64::from(thousandths) / 1_000.0),
+            Figure::Failed => "failed operations".into(),
+        }
+    }
+
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Figure::Throughput => "ops/s",
+            Figure::Mean | Figure::Percentile(_) => "ms",
+            Figure::Failed => "%",
+        }
+    }
+
+    /// Whether more of it is better.
+    pub fn more_is_better(self) -> bool {
+        self == Figure::Throughput
+    }
+}
+
+/// What one trial says about one figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// Which trial: repeat, or number of the file.
+    pub trial: u32,
+    /// When it was made, in seconds since 1970; 0 where that is not known.
+    pub at_unix_s: u64,
+    /// In the figure's unit.
+    pub value: f64,
+}
+
+/// One result: figures by cell.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Side {
+    /// What people call it.
+    pub name: String,
+    /// By cell and figure, trials in their order.
+    pub cells: BTreeMap<String, BTreeMap<Figure, Vec<Observation>>>,
+    /// Trials that were left out, as sentences.
+    pub left_out: Vec<String>,
+    /// Names of the runs that its trials belong to; two sides of one run were measured in blocks.
+    pub runs: BTreeSet<String>,
+    /// Commits of Tipover that made it.
+    pub commits: BTreeSet<String>,
+}
+
+/// A percentile is taken from a trial only with ten samples beyond it.
+const BEYOND: f64 = 10.0;
+
+impl Side {
+    /// An empty side.
+    pub fn new(name: &str) -> Self {
+        Side { name: name.into(), ..Side::default() }
+    }
+
+    /// Adds a trial of ours, found in the results folder `run`.
+    pub fn add_record(&mut self, record: &Record, run: &str) {
+        let Some(measured) = record.measured.as_ref().filter(|_| record.is_valid()) else {
+            self.left_out.push(format!("{} repeat {}: not a valid trial", record.cell, record.repeat));
+            return;
+        };
+        self.runs.insert(run.into());
+        self.commits.insert(record.provenance.commit.clone());
+        let labels: Vec<String> =
+            record.labels.iter().map(|(axis, label)| format!("{axis} {label}")).collect();
+        let cell = format!("{}: {}", record.sweep, labels.join(", "));
+        let (trial, at_unix_s) = (record.repeat, record.provenance.started_unix_s);
+        let mut put = |figure, value: f64| {
+            if value.is_finite() {
+                self.put(&cell, figure, Observation { trial, at_unix_s, value });
+            }
+        };
+        put(Figure::Throughput, measured.throughput());
+        match measured.books() {
+            Ok(books) if books.answered() > 0 => {
+                put(Figure::Failed, 100.0 * books.failed() as f64 / books.answered() as f64);
+                let residence = books.residence();
+                put(Figure::Mean, residence.mean() / 1e6);
+                for thousandths in [50_000, 99_000, 99_900] {
+                    let quantile = f64::from(thousandths) / 100_000.0;
+                    if residence.len() as f64 * (1.0 - quantile) >= BEYOND {
+                        let value = residence.value_at_quantile(quantile) as f64 / 1e6;
+                        put(Figure::Percentile(thousandths), value);
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.left_out.push(format!("{}: {error}", record.cell)),
+        }
+    }
+
+    /// Adds what another program printed, as trial number `trial`.
+    pub fn add_study(&mut self, study: &Study, trial: u32) {
+        self.left_out.extend(study.left_out.iter().map(|why| format!("{}: {why}", study.name)));
+        for table in &study.tables {
+            for row in &table.rows {
+                for (quantity, figure, factor) in [
+                    (Quantity::Throughput, Figure::Throughput, 1.0),
+                    (Quantity::Mean, Figure::Mean, 1e3),
+                    (Quantity::Percentile(50_000), Figure::Percentile(50_000), 1e3),
+                    (Quantity::Percentile(95_000), Figure::Percentile(95_000), 1e3),
+                    (Quantity::Percentile(99_000), Figure::Percentile(99_000), 1e3),
+                    (Quantity::Percentile(99_900), Figure::Percentile(99_900), 1e3),
+                ] {
+                    if let Some(span) = row.span(quantity) {
+                        let cell = format!("{}: {}", table.name, row.name);
+                        let value = span.middle() * factor;
+                        self.put(&cell, figure, Observation { trial, at_unix_s: 0, value });
+                    }
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, cell: &str, figure: Figure, observation: Observation) {
+        self.cells.entry(cell.into()).or_default().entry(figure).or_default().push(observation);
+    }
+
+    /// The only cell is called "all", so that results of two configurations with one cell each can be
+    /// compared.
+    fn with_single_cell_renamed(&self, other: &Side) -> Side {
+        let mut side = self.clone();
+        if side.cells.len() == 1
+            && other.cells.len() == 1
+            && let Some((_, figures)) = side.cells.pop_first()
+        {
+            side.cells.insert("all".into(), figures);
+        }
+        side
+    }
+}
+
+/// One figure of one cell on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// The cell.
+    pub cell: String,
+    /// The figure.
+    pub figure: Figure,
+    /// What may be said.
+    pub comparison: Comparison,
+}
+
+impl Compared {
+    /// Whether B is worse than A.
+    pub fn is_worse(&self) -> bool {
+        match self.comparison.verdict {
+            Difference::Higher => !self.figure.more_is_better(),
+            Difference::Lower => self.figure.more_is_better(),
+            Difference::None | Difference::TooFew => false,
+        }
+    }
+
+    /// Whether there is a difference at all.
+    pub fn differs(&self) -> bool {
+        matches!(self.comparison.verdict, Difference::Higher | Difference::Lower)
+    }
+}
+
+/// Both sides compared.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ComparedSides {
+    /// In the order of cells and figures; p corrected for all of them.
+    pub all: Vec<Compared>,
+    /// What could not be compared, as sentences.
+    pub not_compared: Vec<String>,
+    /// Whether trials were taken as pairs of one block.
+    pub paired: bool,
+    /// The largest shift that A compared with itself showed, as a share; 0 if that was not measured.
+    pub noise_floor: f64,
+}
+
+/// Compares B with A. `again` is A measured once more, for the noise floor.
+pub fn compare_sides(a: &Side, b: &Side, again: Option<&Side>, least: f64, p: f64) -> ComparedSides {
+    let (a, b) = (a.with_single_cell_renamed(b), b.with_single_cell_renamed(a));
+    // Blocks: both sides were measured in one run, repeat by repeat.
+    let paired = a.runs.len() == 1 && a.runs == b.runs && a.commits == b.commits;
+    let rule = CompareRule { p, least, ..CompareRule::default() };
+    let mut found = ComparedSides { paired, ..ComparedSides::default() };
+    if let Some(again) = again {
+        let again = again.with_single_cell_renamed(&a);
+        let same: Vec<Compared> = family(&a, &again, &CompareRule { paired: false, ..rule }, &mut vec![]);
+        let floor = noise_floor(&same.into_iter().map(|c| c.comparison).collect::<Vec<_>>());
+        found.noise_floor = floor;
+    }
+    let rule = CompareRule { paired, noise_floor: found.noise_floor, ..rule };
+    found.all = family(&a, &b, &rule, &mut found.not_compared);
+    let mut comparisons: Vec<Comparison> = found.all.iter().map(|c| c.comparison.clone()).collect();
+    correct(&mut comparisons);
+    for (compared, comparison) in found.all.iter_mut().zip(comparisons) {
+        compared.comparison = comparison;
+    }
+    found
+}
+
+fn family(a: &Side, b: &Side, rule: &CompareRule, not_compared: &mut Vec<String>) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for (cell, figures) in &a.cells {
+        let Some(others) = b.cells.get(cell) else {
+            not_compared.push(format!("{cell}: only in {}", a.name));
+            continue;
+        };
+        for (figure, mine) in figures {
+            let Some(theirs) = others.get(figure) else {
+                not_compared.push(format!("{cell}, {}: only in {}", figure.name(), a.name));
+                continue;
+            };
+            let (x, y) = if rule.paired { pairs(mine, theirs) } else { (values(mine), values(theirs)) };
+            // Nothing failed on either side: there is nothing to compare, and nothing amiss.
+            if x.iter().chain(&y).all(|value| *value == 0.0) {
+                continue;
+            }
+            let sample = |side: &Side, values| Samples { name: side.name.clone(), values };
+            match compare(&sample(a, x), &sample(b, y), rule) {
+                Ok(comparison) => all.push(Compared { cell: cell.clone(), figure: *figure, comparison }),
+                Err(error) => not_compared.push(format!("{cell}, {}: {error}", figure.name())),
+            }
+        }
+    }
+    not_compared.extend(
+        b.cells.keys().filter(|c| !a.cells.contains_key(*c)).map(|c| format!("{c}: only in {}", b.name)),
+    );
+    all
+}
+
+fn values(observations: &[Observation]) -> Vec<f64> {
+    observations.iter().map(|observation| observation.value).collect()
+}
+
+/// The trials that both sides have, in the same order.
+fn pairs(mine: &[Observation], theirs: &[Observation]) -> (Vec<f64>, Vec<f64>) {
+    let by_trial: BTreeMap<u32, f64> = theirs.iter().map(|o| (o.trial, o.value)).collect();
+    mine.iter().filter_map(|o| Some((o.value, *by_trial.get(&o.trial)?))).unzip()
+}
+
+/// The course of one figure of one cell over many results, and where its level changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Course {
+    /// The cell.
+    pub cell: String,
+    /// The figure.
+    pub figure: Figure,
+    /// Name of the result and value, oldest first.
+    pub values: Vec<(String, f64)>,
+    /// Where it changed.
+    pub changes: Vec<ChangePoint>,
+}
+
+/// The history of all cells and figures over `sides`, which are put into the order of their time where that
+/// is known. Courses with changes come first.
+pub fn history(sides: &[Side]) -> Vec<Course> {
+    /// Time, number of the side, value.
+    type Dated = (u64, usize, f64);
+    let mut courses: BTreeMap<(String, Figure), Vec<Dated>> = BTreeMap::new();
+    for (number, side) in sides.iter().enumerate() {
+        for (cell, figures) in &side.cells {
+            for (figure, observations) in figures {
+                let course = courses.entry((cell.clone(), *figure)).or_default();
+                course.extend(observations.iter().map(|o| (o.at_unix_s, number, o.value)));
+            }
+        }
+    }
+    let mut courses: Vec<Course> = courses
+        .into_iter()
+        .map(|((cell, figure), mut values)| {
+            values.sort_by_key(|(at, number, _)| (*at, *number));
+            let series: Vec<f64> = values.iter().map(|(.., value)| *value).collect();
+            let values = values.iter().map(|(_, number, v)| (sides[*number].name.clone(), *v)).collect();
+            Course { cell, figure, values, changes: change_points(&series, &ChangeRule::default()) }
+        })
+        .collect();
+    courses.sort_by_key(|course| course.changes.is_empty());
+    courses
+}
+
+/// "throughput of reads: 12 % lower from b on".
+pub fn change_in_words(course: &Course, change: &ChangePoint) -> String {
+    let share = change.change();
+    let by = match share {
+        share if share.is_finite() => format!("{} %", significant(100.0 * share.abs(), 2)),
+        _ => "from nothing".into(),
+    };
+    let direction = if change.after > change.before { "higher" } else { "lower" };
+    let from = course.values.get(change.at).map_or("", |(name, _)| name.as_str());
+    format!("{} of {}: {by} {direction} from {from} on", course.figure.name(), course.cell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tipover_core::workload::Random;
+
+    /// `n` trials around `level` with 3 % noise.
+    fn side(name: &str, run: &str, level: f64, n: u32) -> Side {
+        let mut side = Side::new(name);
+        side.runs.insert(run.into());
+        let mut random = Random::new(name.len() as u64, level as u64);
+        for trial in 0..n {
+            let value = level * (1.0 + 0.03 * (random.unit() + random.unit() - 1.0));
+            let observation = Observation { trial, at_unix_s: u64::from(trial), value };
+            side.put("reads: disk slow", Figure::Throughput, observation.clone());
+            let mean = Observation { value: 16.0 / observation.value * 1e3, ..observation };
+            side.put("reads: disk slow", Figure::Mean, mean);
+            side.put("reads: disk slow", Figure::Failed, Observation { trial, at_unix_s: 0, value: 0.0 });
+        }
+        side
+    }
+
+    #[test]
+    fn a_configuration_with_itself_shows_no_difference() {
+        let found =
+            compare_sides(&side("a", "1", 1000.0, 8), &side("again", "2", 1001.0, 8), None, 0.02, 0.01);
+        assert_eq!(found.all.len(), 2, "what failed on neither side is not compared: {found:?}");
+        assert!(found.all.iter().all(|c| !c.differs() && !c.is_worse()));
+        assert!(found.all[0].comparison.sentence().starts_with("no difference"));
+    }
+
+    #[test]
+    fn worse_is_lower_throughput_and_higher_latency() {
+        let (a, b) = (side("a", "1", 1000.0, 8), side("b", "2", 800.0, 8));
+        let found = compare_sides(&a, &b, None, 0.02, 0.01);
+        assert!(found.all.iter().all(Compared::is_worse), "{found:?}");
+        assert!(!compare_sides(&b, &a, None, 0.02, 0.01).all.iter().any(Compared::is_worse));
+        // A noise floor above the difference swallows it.
+        let again = side("again", "3", 1300.0, 8);
+        let floored = compare_sides(&a, &b, Some(&again), 0.02, 0.01);
+        assert!(floored.noise_floor > 0.2 && !floored.all.iter().any(Compared::differs), "{floored:?}");
+    }
+
+    #[test]
+    fn trials_of_one_run_are_compared_in_pairs_by_repeat() {
+        let (a, mut b) = (side("a", "1", 1000.0, 9), side("b", "1", 950.0, 9));
+        if let Some(trials) = b.cells.get_mut("reads: disk slow").and_then(|c| c.get_mut(&Figure::Throughput))
+        {
+            trials.remove(0);
+        }
+        let found = compare_sides(&a, &b, None, 0.02, 0.01);
+        assert!(found.paired);
+        assert_eq!(found.all[0].comparison.repeats, (8, 8));
+    }
+
+    #[test]
+    fn what_only_one_side_has_is_said() {
+        let a = side("a", "1", 1000.0, 5);
+        let mut b = side("b", "2", 1000.0, 5);
+        b.cells.insert("other".into(), b.cells["reads: disk slow"].clone());
+        let found = compare_sides(&a, &b, None, 0.02, 0.01);
+        assert_eq!(found.not_compared, ["other: only in b"]);
+    }
+
+    #[test]
+    fn a_history_names_where_the_level_changed() {
+        let sides: Vec<Side> = (0..30u32)
+            .map(|n| {
+                let mut one = side(&format!("r{n:02}"), "x", if n < 18 { 1000.0 } else { 850.0 }, 1);
+                for figures in one.cells.values_mut().flat_map(BTreeMap::values_mut) {
+                    figures.iter_mut().for_each(|o| o.at_unix_s = u64::from(n));
+                }
+                one
+            })
+            .collect();
+        let courses = history(&sides);
+        let throughput = courses.iter().find(|c| c.figure == Figure::Throughput).unwrap();
+        assert_eq!(throughput.changes.len(), 1, "{throughput:?}");
+        let words = change_in_words(throughput, &throughput.changes[0]);
+        assert!(words.contains("lower from r18 on"), "{words}");
+    }
+}

@@ -1,0 +1,111 @@
+//! A server on this machine: its process, found by the port that it listens on, and the block device under
+//! its working folder. Both are the kernel's word and not the server's; where they cannot be had, a sentence
+//! says why.
+
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use tipover_core::experiment::{Address, TargetKind};
+
+/// The process that listens at `address`.
+///
+/// # Errors
+/// A sentence, when there is none on this machine that this user can see.
+pub fn process(address: &Address, kind: TargetKind) -> Result<u32, String> {
+    let (host, port) = place(address.shown(), kind).ok_or("the address names no single host")?;
+    let here = |(host, port): (&str, u16)| -> std::io::Result<bool> {
+        // An address is of this machine if one can listen at it.
+        Ok((host, port).to_socket_addrs()?.any(|at| TcpListener::bind((at.ip(), 0)).is_ok()))
+    };
+    if !here((host.as_str(), port)).map_err(|error| format!("{host}: {error}"))? {
+        return Err(format!("{host} is another machine"));
+    }
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let sockets: Vec<String> = tables
+        .iter()
+        .flat_map(|table| listeners(table, port))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let holds = |pid: &u32| {
+        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        descriptors.flatten().any(|descriptor| {
+            std::fs::read_link(descriptor.path())
+                .is_ok_and(|link| sockets.iter().any(|socket| link == Path::new(socket)))
+        })
+    };
+    let entries = std::fs::read_dir("/proc").map_err(|error| format!("/proc: {error}"))?;
+    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // Children inherit the socket; the first one made it.
+    processes.filter(holds).min().ok_or_else(|| {
+        format!(
+            "no process that this user can see listens on port {port}: it is another user's or in a container"
+        )
+    })
+}
+
+/// The block device under the working folder of a process, where databases keep their data by habit.
+pub fn device(process: u32) -> Result<String, String> {
+    let folder = format!("/proc/{process}/cwd");
+    let about = std::fs::metadata(&folder).map_err(|error| format!("{folder}: {error}"))?;
+    let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
+    let device = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))
+        .map_err(|_| "the server's working folder is on no block device".to_string())?;
+    let name = device.file_name().and_then(|name| name.to_str());
+    name.map(ToString::to_string).ok_or_else(|| "the device has no name".into())
+}
+
+/// Host and port of a URL with one host.
+fn place(url: &str, kind: TargetKind) -> Option<(String, u16)> {
+    let rest = url.split_once("://")?.1;
+    let authority = rest.split(['/', '?']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if host.is_empty() || host.contains([',', '%']) {
+        return None;
+    }
+    let usual = match kind {
+        TargetKind::Mysql => 3306,
+        TargetKind::Mongodb => 27017,
+        _ => 5432,
+    };
+    match host.rsplit_once(':') {
+        Some((host, port)) if !host.ends_with(':') => {
+            Some((host.trim_matches(['[', ']']).into(), port.parse().ok()?))
+        }
+        _ => Some((host.trim_matches(['[', ']']).into(), usual)),
+    }
+}
+
+/// Inodes of the sockets that listen on `port`, from a table of `/proc/net`.
+fn listeners(table: &str, port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let wanted = format!(":{port:04X}");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let listening = rows.filter(|words| words.len() > 9 && words[1].ends_with(&wanted) && words[3] == LISTEN);
+    listening.map(|words| words[9].to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_are_found_in_urls() {
+        let of = |url| place(url, TargetKind::Postgres);
+        assert_eq!(of("postgres://anna@db.example:5433/bank"), Some(("db.example".into(), 5433)));
+        assert_eq!(of("postgres://anna@db.example/bank"), Some(("db.example".into(), 5432)));
+        assert_eq!(of("postgres://anna@[::1]:5433/bank?sslmode=require"), Some(("::1".into(), 5433)));
+        assert_eq!(of("mongodb://one,two/bank"), None);
+        assert_eq!(place("mongodb://one", TargetKind::Mongodb), Some(("one".into(), 27017)));
+    }
+
+    #[test]
+    fn this_process_is_found_by_the_port_that_it_listens_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = format!("postgres://127.0.0.1:{port}/x").parse().unwrap();
+        assert_eq!(process(&address, TargetKind::Postgres), Ok(std::process::id()));
+        drop(listener);
+        assert!(process(&address, TargetKind::Postgres).unwrap_err().contains("no process"));
+    }
+}

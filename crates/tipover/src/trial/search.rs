@@ -1,0 +1,257 @@
+//! The search for tipping points in one cell: many short trials at different loads on one warmed-up target.
+
+use super::{Interrupted, Log, Series, Site, Surroundings, Watch};
+use crate::agent::{Answer, Command};
+use crate::clock::Clock;
+use crate::machine;
+use anyhow::{Result, bail};
+use std::time::{Duration, Instant};
+use tipover_core::experiment::{Cell, LoadSpec, Promise, Spec, Trial};
+use tipover_core::measure::{Books, Offered};
+use tipover_core::record::FORMAT;
+use tipover_core::search::{
+    FinishedTrial, Goals, Purpose, Request, Rest, Scale, SearchRecord, Searched, Step, count,
+    generator_was_late, next,
+};
+use tipover_core::units::Rate;
+use tipover_core::workload::Arrivals;
+
+/// Goes on with a search of `cell`, from what `record` holds already, until it is done; `keep` is called
+/// after every trial. `spec` are the cell's settings, changed or not. Interrupts are errors; what fails is
+/// kept in the record.
+pub fn search(
+    site: &mut Site,
+    cell: &Cell,
+    spec: &Spec,
+    place: usize,
+    record: &mut SearchRecord,
+    context: &Surroundings<'_>,
+    mut keep: impl FnMut(&SearchRecord) -> Result<()>,
+) -> Result<()> {
+    let machine = serde_json::to_value(machine::Facts::read(context.work))?;
+    let mut series = Series { site, context, clock: Clock::start(), machine, common: Default::default() };
+    let cell = Cell { spec: spec.clone(), ..cell.clone() };
+    match series.search(&cell, place, record, &mut keep) {
+        Ok(()) => {
+            record.failed = None;
+            Ok(())
+        }
+        Err(error) if error.is::<Interrupted>() => Err(error),
+        Err(error) => {
+            record.failed = Some(series.reason(&error));
+            series.site.unmount();
+            keep(record)
+        }
+    }
+}
+
+/// A record of a search that has not begun.
+pub fn planned(cell: &Cell, promises: &[Promise], goals: Goals, context: &Surroundings<'_>) -> SearchRecord {
+    SearchRecord {
+        format: FORMAT,
+        experiment: context.experiment.into(),
+        sweep: cell.sweep.clone(),
+        cell: cell.id(),
+        labels: cell.labels.clone(),
+        spec: cell.spec.clone(),
+        promises: promises.to_vec(),
+        provenance: super::provenance(context, Duration::ZERO),
+        missed: context.missed.to_vec(),
+        target: Default::default(),
+        searches: vec![Searched { changed: None, goals, trials: vec![] }],
+        failed: None,
+    }
+}
+
+/// After a trial that failed the target gets so long to come to rest; then it is started anew.
+const REST: Duration = Duration::from_secs(20);
+
+impl Series<'_> {
+    fn search(
+        &mut self,
+        cell: &Cell,
+        place: usize,
+        record: &mut SearchRecord,
+        keep: &mut impl FnMut(&SearchRecord) -> Result<()>,
+    ) -> Result<()> {
+        let spec = &cell.spec;
+        let mut watch = self.warmed_up(cell, spec)?;
+        record.target = self.common.target.clone();
+        let quiet = self.gauges(&mut watch)?;
+        loop {
+            self.context.interrupt.check()?;
+            let search = &record.searches[place];
+            match next(&search.trials, &search.goals) {
+                Step::Done(_) => break,
+                Step::CoolDown { why } => {
+                    self.context.report.doing("cooling down");
+                    self.context.report.note(&why);
+                    let rest = self.cool_down(&mut watch, quiet)?;
+                    if rest == Rest::Restarted {
+                        self.stop(watch)?;
+                        watch = self.warmed_up(cell, spec)?;
+                    }
+                    if let Some(last) = record.searches[place].trials.last_mut() {
+                        last.rest = rest;
+                    }
+                }
+                Step::Run(request) => {
+                    self.context.report.doing(&at_load(&request, search.goals.scale));
+                    self.context.report.note(&request.why);
+                    let number = search.trials.len() as u64;
+                    let load = load_for(&spec.load, &request, search.goals.scale);
+                    let trial = self.one(&mut watch, load, &request, &record.promises, number)?;
+                    record.searches[place].trials.push(trial);
+                }
+            }
+            keep(record)?;
+        }
+        self.stop(watch)
+    }
+
+    /// The target with its data, warm, on the shaped disk, with no session at work.
+    fn warmed_up(&mut self, cell: &Cell, spec: &Spec) -> Result<Watch> {
+        let (data, _) = self.data(spec)?;
+        let seed = Trial { cell, repeat: 0 }.seed(self.context.seed);
+        let (mut watch, _, _) = self.start(spec, data, seed)?;
+        let mut log = Log::default();
+        watch.agent.ask(&Command::Run { load: None, seed: None })?;
+        self.warm_up(spec, &mut watch, false, &mut log)?;
+        watch.agent.ask(&Command::Halt)?;
+        if let Some(disk) = self.site.mounted() {
+            disk.set_spec(&spec.shape()?)?;
+        }
+        Ok(watch)
+    }
+
+    fn stop(&mut self, watch: Watch) -> Result<()> {
+        if let Some(disk) = self.site.mounted() {
+            disk.set_spec(&Default::default())?;
+        }
+        watch.agent.stop()?;
+        Ok(())
+    }
+
+    /// One trial at one load.
+    fn one(
+        &mut self,
+        watch: &mut Watch,
+        load: LoadSpec,
+        request: &Request,
+        promises: &[Promise],
+        number: u64,
+    ) -> Result<FinishedTrial> {
+        // Every trial draws operations of its own.
+        let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1) };
+        watch.agent.ask(&command)?;
+        let begin = Instant::now();
+        let mut books: Option<Books> = None;
+        let mut offered: Option<Offered> = None;
+        while begin.elapsed() < request.duration {
+            self.context.interrupt.check()?;
+            let left = request.duration.saturating_sub(begin.elapsed());
+            std::thread::sleep(left.min(Duration::from_millis(500)));
+            self.context.report.share(begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
+            let cut = watch.agent.cut()?;
+            add(&mut books, &cut.books)?;
+            match (&mut offered, cut.offered) {
+                (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
+                (all, more) => *all = more,
+            }
+        }
+        let Answer::Paused { unanswered } = watch.agent.ask(&Command::Pause)? else {
+            bail!("expected to hear of the pause");
+        };
+        // What was answered meanwhile counts with its latency.
+        add(&mut books, &watch.agent.cut()?.books)?;
+        watch.agent.ask(&Command::Halt)?;
+        let books = books.unwrap_or_else(|| Books::new(offered.is_some()));
+        let late = match &offered {
+            Some(offered) => generator_was_late(offered, promises).map_err(anyhow::Error::msg)?,
+            None => false,
+        };
+        let trial = FinishedTrial {
+            load: request.load,
+            duration: request.duration,
+            scheduled: 0,
+            late: vec![],
+            failed: 0,
+            not_sent: 0,
+            unfinished: 0,
+            generator_late: late,
+            purpose: request.purpose,
+            rest: Rest::Unknown,
+        };
+        Ok(count(&books, offered.as_ref(), u64::from(unanswered), promises, trial))
+    }
+
+    /// Waits until nothing is queued at the disk and the engine holds no more dirty bytes than before.
+    fn cool_down(&mut self, watch: &mut Watch, quiet: Gauges) -> Result<Rest> {
+        let begin = Instant::now();
+        loop {
+            self.context.interrupt.check()?;
+            std::thread::sleep(Duration::from_millis(200));
+            let now = self.gauges(watch)?;
+            if now.queue <= quiet.queue && now.dirty_bytes <= quiet.dirty_bytes.max(1e6) * 1.1 {
+                return Ok(Rest::Baseline);
+            }
+            if begin.elapsed() > REST {
+                return Ok(Rest::Restarted);
+            }
+        }
+    }
+
+    fn gauges(&mut self, watch: &mut Watch) -> Result<Gauges> {
+        let sample = watch.agent.sample()?;
+        let queue = self.site.mounted().map(|disk| disk.counters()).transpose()?;
+        Ok(Gauges {
+            queue: queue.map_or(0, |counters| counters.in_flight),
+            dirty_bytes: sample.get("engine_dirty_bytes").unwrap_or(0.0),
+        })
+    }
+}
+
+/// What must be back where it was before the next trial.
+#[derive(Debug, Clone, Copy)]
+struct Gauges {
+    queue: u64,
+    dirty_bytes: f64,
+}
+
+fn add(all: &mut Option<Books>, more: &tipover_core::measure::BooksText) -> Result<()> {
+    let more = Books::from_text(more).map_err(anyhow::Error::msg)?;
+    match all {
+        Some(all) => all.merge(&more),
+        none => *none = Some(more),
+    }
+    Ok(())
+}
+
+/// The load of a trial: arrivals at the offered load as the plan shapes them, or so many sessions.
+fn load_for(load: &LoadSpec, request: &Request, scale: Scale) -> LoadSpec {
+    match scale {
+        Scale::Sessions => LoadSpec { sessions: request.load as u32, arrivals: None, ..load.clone() },
+        Scale::OpsPerSecond => {
+            let arrivals = match load.arrivals {
+                Some(Arrivals::Constant(_)) => Arrivals::Constant(Rate(request.load)),
+                // Independent users: the default.
+                _ => Arrivals::Poisson(Rate(request.load)),
+            };
+            LoadSpec { arrivals: Some(arrivals), think: Duration::ZERO, ..load.clone() }
+        }
+    }
+}
+
+fn at_load(request: &Request, scale: Scale) -> String {
+    let load = tipover_core::units::significant(request.load, 4);
+    let purpose = match request.purpose {
+        Purpose::Narrow { .. } => "narrowing",
+        Purpose::Below { .. } => "confirming below",
+        Purpose::Above { .. } => "confirming above",
+        Purpose::Sweep { .. } => "sweeping",
+    };
+    match scale {
+        Scale::OpsPerSecond => format!("{purpose}: {load} ops/s"),
+        Scale::Sessions => format!("{purpose}: {load} sessions"),
+    }
+}

