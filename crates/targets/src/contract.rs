@@ -1,9 +1,11 @@
 //! What every target promises, checked alike on all of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
 use tipover_core::target::{CheckSession, Progress, Session, Target};
+use tipover_core::workload::bank::{Bank, BankSpec};
 use tipover_core::workload::{Dataset, Lengths};
 
 /// What a target under test can be held to.
@@ -233,11 +235,29 @@ pub fn check_ledger_and_bank(target: &dyn Target) {
         assert_eq!(balance, Some(100 + moved), "account {account}");
     }
     // The same transfers, as load.
-    let dataset = Dataset::ycsb(1);
+    let dataset = Dataset::of_bank(Arc::new(Bank::new(BankSpec::default()).unwrap()));
     let mut session = target.open(&dataset).unwrap();
     let transfer = Op::Transfer { id: 900_000, from: 0, to: 0, amount: 0 };
     assert_eq!(session.execute(&transfer), Outcome::Done);
     assert_eq!(session.execute(&transfer), Outcome::Refused(Failure::Exists), "an id is used once");
+    if session.wire().is_some() {
+        let transfer = |id, from, to, amount| Op::Transfer { id, from, to, amount };
+        for (transfer, expected) in [
+            (transfer(900_001, 1, 2, 1), Outcome::Done),
+            (transfer(900_001, 1, 2, 1), Outcome::Refused(Failure::Exists)),
+            (transfer(900_002, 1, 2, i64::from(i32::MAX)), Outcome::Refused(Failure::Overdraft)),
+            (transfer(900_003, 1, 77, 1), Outcome::Refused(Failure::NotFound)),
+            (transfer(900_004, 2, 1, 1), Outcome::Done),
+        ] {
+            assert_eq!(by_wire(session.as_mut(), &transfer), expected, "{transfer:?}");
+        }
+    }
+    let (ledger, mut checks) = (Dataset::ledger(), target.open_checks().unwrap());
+    let mut session = target.open(&ledger).unwrap();
+    assert_eq!(session.execute(&Op::Insert { record: 71 }), Outcome::Done);
+    let update = Op::Update { record: 71, fields: ALL, version: 2 };
+    assert_eq!(session.execute(&update), Outcome::Done);
+    assert_eq!(checks.execute(&Operation::Read { key: 71 }).1, Answer::Value(Some(Version::of(71, 2))));
 }
 
 fn sorted<T: Ord>(mut rows: Vec<T>) -> Vec<T> {

@@ -11,6 +11,7 @@
 
 use super::random::Random;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fmt;
 
 /// Whether the traps of old stroppy are left in.
@@ -219,6 +220,8 @@ impl Zipfian {
 pub struct Bank {
     spec: BankSpec,
     banks: Vec<String>,
+    /// Which of them has a code.
+    codes: HashMap<String, u64>,
     bans: u64,
     places: Permutation,
     zipfian: Zipfian,
@@ -251,6 +254,7 @@ impl Bank {
         };
         Ok(Bank {
             spec,
+            codes: (0..).zip(&names).map(|(bank, code)| (code.clone(), bank)).collect(),
             banks: names,
             bans,
             places: Permutation::new(banks * bans, spec.seed, PLACES),
@@ -281,17 +285,32 @@ impl Bank {
         place < self.places() && self.places.backward(place) < self.spec.accounts
     }
 
-    /// The names under which a place stands in the database. A place one past its bank's range, which only
-    /// stroppy's hot draws ask for, has a name too, and no account.
+    /// The names under which a place stands in the database. A place beyond its bank's range, for which only
+    /// stroppy's hot draws ask, has a name too, and no account.
     pub fn name(&self, place: u64) -> Name {
-        let (bank, ban) = if place < self.places() {
-            (place / self.bans, place % self.bans)
-        } else {
-            (place - self.places(), self.bans)
+        let banks = self.banks.len() as u64;
+        let (bank, ban) = match place.checked_sub(self.places()) {
+            None => (place / self.bans, place % self.bans),
+            Some(beyond) => (beyond % banks, self.bans + beyond / banks),
         };
         // The digits from the last to the first, as stroppy writes them.
         let ban = format!("{ban:014}").chars().rev().collect();
         Name { bic: self.banks[bank as usize].clone(), ban }
+    }
+
+    /// The place that has these names; `None` for names that this bank never gave.
+    pub fn place_of(&self, bic: &str, ban: &str) -> Option<u64> {
+        let bank = *self.codes.get(bic)?;
+        let number = ban.bytes().rev().try_fold(0u64, |number, digit| {
+            let digit = char::from(digit).to_digit(10)?;
+            number.checked_mul(10)?.checked_add(u64::from(digit))
+        })?;
+        let place = match number.checked_sub(self.bans) {
+            None => bank * self.bans + number,
+            Some(beyond) => self.places() + beyond * self.banks.len() as u64 + bank,
+        };
+        // Zeros in front are part of a name.
+        (self.name(place).ban == ban).then_some(place)
     }
 
     /// Transfer `n`. Without stroppy's traps both accounts exist; with them, either may not.
@@ -347,9 +366,22 @@ impl Bank {
         (self.uuid(n) == uuid).then_some(n)
     }
 
+    /// The number by which checkers know the transfer of `uuid`. One of a UUID that this bank never gave out
+    /// has a number above all others, so that it is found as one that nobody sent.
+    pub fn number_of(&self, uuid: u128) -> u64 {
+        self.transfer_of(uuid).unwrap_or(uuid as u64 | 1 << 63)
+    }
+
     /// 62 bits that mark this bank's transfers.
     fn tag(&self) -> u64 {
         Random::new(self.spec.seed, IDS << 57).bits() >> 2
+    }
+}
+
+impl PartialEq for Bank {
+    /// Everything follows from the settings.
+    fn eq(&self, other: &Bank) -> bool {
+        self.spec == other.spec
     }
 }
 
@@ -390,6 +422,16 @@ mod tests {
             let permutation = Permutation::new(n, seed, 3);
             let x = x.index(n as usize) as u64;
             prop_assert_eq!(permutation.backward(permutation.forward(x)), x);
+        }
+
+        #[test]
+        fn a_name_gives_its_place_back(place in 0..1u64 << 40, accounts in 2..1_000_000u64, ban in "[0-9]{0,16}") {
+            let bank = bank(accounts, Hotness::Uniform, Generation::Repaired);
+            let name = bank.name(place);
+            prop_assert_eq!(bank.place_of(&name.bic, &name.ban), Some(place));
+            let found = bank.place_of(&name.bic, &ban).map(|place| bank.name(place));
+            prop_assert!(found.is_none_or(|found| found.ban == ban));
+            prop_assert_eq!(bank.place_of("NOSUCHXX", &name.ban), None);
         }
 
         #[test]

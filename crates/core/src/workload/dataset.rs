@@ -1,9 +1,11 @@
 //! The records that exist: their keys and values as functions of their number.
 
+use super::bank::{Bank, BankSpec};
 use super::documents::{DocumentSink, Documents};
 use super::lengths::Lengths;
 use super::random::Random;
 use super::ycsb::{KeyHash, hash};
+use crate::check::payload::PAYLOAD_BYTES;
 use crate::op::{Failure, Fields, Outcome};
 use crate::target::Session;
 use crate::units::Ratio;
@@ -86,23 +88,47 @@ pub enum Shape {
     Fields,
     /// Documents like those of a sample, see [`Dataset::document`].
     Documents(Arc<Documents>),
+    /// The ledger of keys that a [`CheckSession`](crate::target::CheckSession) reads back: record `n` is key
+    /// `n`, and its value says which write it is.
+    Ledger,
+    /// The accounts of a bank, between which operations transfer money.
+    Bank(Arc<Bank>),
+}
+
+/// A shape as it is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Checked {
+    Ledger,
+    Bank(BankSpec),
 }
 
 impl Serialize for Shape {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
-            Shape::Fields => None,
-            Shape::Documents(documents) => Some(documents.as_ref()),
+            Shape::Fields => None::<()>.serialize(s),
+            Shape::Documents(documents) => documents.as_ref().serialize(s),
+            Shape::Ledger => Checked::Ledger.serialize(s),
+            Shape::Bank(bank) => Checked::Bank(*bank.spec()).serialize(s),
         }
-        .serialize(s)
     }
 }
 
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Checked(Checked),
+            Documents(Box<Documents>),
+        }
         Ok(match Option::deserialize(d)? {
             None => Shape::Fields,
-            Some(documents) => Shape::Documents(Arc::new(documents)),
+            Some(Either::Documents(documents)) => Shape::Documents(Arc::from(documents)),
+            Some(Either::Checked(Checked::Ledger)) => Shape::Ledger,
+            Some(Either::Checked(Checked::Bank(spec))) => {
+                Shape::Bank(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
+            }
         })
     }
 }
@@ -165,6 +191,16 @@ impl Dataset {
         }
     }
 
+    /// The ledger of keys, none of which exists.
+    pub fn ledger() -> Self {
+        Dataset { shape: Shape::Ledger, ..Dataset::ycsb(0) }
+    }
+
+    /// The accounts of `bank`.
+    pub fn of_bank(bank: Arc<Bank>) -> Self {
+        Dataset { shape: Shape::Bank(bank.clone()), ..Dataset::ycsb(bank.spec().accounts) }
+    }
+
     /// Writes the key of `record` into `key`, replacing what it held.
     #[inline]
     pub fn key(&self, record: u64, key: &mut Vec<u8>) {
@@ -198,8 +234,8 @@ impl Dataset {
     /// The documents, if records are documents.
     pub fn documents(&self) -> Option<&Documents> {
         match &self.shape {
-            Shape::Fields => None,
             Shape::Documents(documents) => Some(documents),
+            Shape::Fields | Shape::Ledger | Shape::Bank(_) => None,
         }
     }
 
@@ -208,6 +244,7 @@ impl Dataset {
         match &self.shape {
             Shape::Fields => self.fields,
             Shape::Documents(documents) => documents.paths().len() as u16,
+            Shape::Ledger | Shape::Bank(_) => 0,
         }
     }
 
@@ -294,6 +331,9 @@ impl Dataset {
         let values = match &self.shape {
             Shape::Fields => f64::from(self.fields) * self.field_length.mean(),
             Shape::Documents(documents) => documents.mean_bytes(),
+            Shape::Ledger => PAYLOAD_BYTES as f64,
+            // A balance of up to seven digits.
+            Shape::Bank(_) => 7.0,
         };
         (self.records as f64 * (values + 23.0)) as u64
     }
@@ -417,6 +457,15 @@ mod tests {
         ] {
             let error = text.parse::<Values>().unwrap_err();
             assert!(error.contains(answer), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn shapes_read_back_as_they_were_written() {
+        let bank = Bank::new(BankSpec { accounts: 77, ..BankSpec::default() }).unwrap();
+        for dataset in [Dataset::ycsb(3), Dataset::ledger(), Dataset::of_bank(Arc::new(bank))] {
+            let text = serde_json::to_string(&dataset).unwrap();
+            assert_eq!(serde_json::from_str::<Dataset>(&text).unwrap(), dataset, "{text}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod arrivals;
 pub mod bank;
+mod checked;
 mod dataset;
 pub mod distribution;
 pub mod documents;
@@ -14,6 +15,7 @@ pub mod ycsb;
 mod zipf;
 
 pub use arrivals::{Arrivals, Schedule, Trace};
+pub use checked::{NewKeys, Transfers};
 pub use dataset::{Dataset, Keys, Shape, Values};
 pub use documents::{Bson, DocumentSink, Documents, JsonText};
 pub use file::RandomReads;

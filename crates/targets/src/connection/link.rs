@@ -139,7 +139,7 @@ impl<P: Protocol> Link<P> {
             io::ErrorKind::InvalidData => Failure::Corrupt,
             _ => Failure::Unavailable,
         };
-        let open = self.sent && self.op.kind().writes();
+        let open = self.sent && self.op.kind().writes() && self.protocol.may_have_happened();
         self.drop_connection();
         if open { Outcome::Unknown(failure) } else { Outcome::Refused(failure) }
     }
@@ -156,16 +156,7 @@ impl<P: Protocol> Link<P> {
         let Some(message) = self.protocol.cancellation().filter(|_| self.state == State::Busy) else {
             return;
         };
-        let route = self.route.clone();
-        let send = move || -> io::Result<()> {
-            let mut channel = Channel::begin(&route, 0, Duration::from_secs(1))?;
-            channel.output = message;
-            channel.flush(Wait::Yes, &mut false)?;
-            // The server closes when it has passed the request on.
-            channel.fill(Wait::Yes).map(|_| ())
-        };
-        // Best effort, and whoever gave up must not wait for it: the session begins anew in any case.
-        let _ = std::thread::Builder::new().name("cancel".into()).spawn(send);
+        send_apart(&self.route, message);
     }
 
     /// A new connection, waiting for it.
@@ -313,6 +304,20 @@ impl<P: Protocol> Wire for Link<P> {
             _ => self.drop_connection(),
         }
     }
+}
+
+/// Sends `message` on a connection of its own.
+pub fn send_apart(route: &Route, message: Vec<u8>) {
+    let route = route.clone();
+    let send = move || -> io::Result<()> {
+        let mut channel = Channel::begin(&route, 0, Duration::from_secs(1))?;
+        channel.output = message;
+        channel.flush(Wait::Yes, &mut false)?;
+        // The server closes when it has passed the request on.
+        channel.fill(Wait::Yes).map(|_| ())
+    };
+    // Best effort, and whoever gave up must not wait for it: the session begins anew in any case.
+    let _ = std::thread::Builder::new().name("cancel".into()).spawn(send);
 }
 
 /// The time until the next attempt to connect: none after the first loss, then ever longer, up to a second,

@@ -2,6 +2,8 @@
 //! that either blocks its thread or never blocks.
 
 mod channel;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub mod found;
 mod link;
 mod place;
 mod row;
@@ -9,6 +11,8 @@ mod tls;
 
 pub use channel::{Channel, Flow, Input, Route, Wait};
 pub use link::Link;
+#[cfg(feature = "postgres")]
+pub use link::send_apart;
 pub use place::{Dialect, Encryption, Place};
 pub use row::Row;
 
@@ -62,6 +66,12 @@ pub trait Protocol: Greeting {
 
     /// Understands what it can of the answer; may ask for more in `output`.
     fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer;
+
+    /// Whether a write whose connection is lost now may have happened. Not so before a transaction's commit
+    /// was sent.
+    fn may_have_happened(&self) -> bool {
+        true
+    }
 
     /// The value of `field` that the last read brought, which still lies in `input`.
     fn fetched<'a>(&self, input: &'a Input, field: u16) -> Option<&'a [u8]>;

@@ -25,6 +25,7 @@ mod transfer;
 
 pub use transaction::Transactor;
 
+use crate::checked::Checked;
 use admin::Admin;
 use admin::Refusal;
 use bson::{RawDocumentBuf, rawdoc};
@@ -44,7 +45,7 @@ use tipover_core::experiment::{Durability, Spec, TargetSpec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
 use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::workload::{Dataset, Shape};
 
 /// What sessions execute; a transfer only where transactions were seen to work.
 const ACCEPTED: [OpKind; 6] =
@@ -257,7 +258,10 @@ impl Target for MongoDb {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        Ok(Box::new(MongoSession::new(&self.cluster, dataset)?))
+        match dataset.shape {
+            Shape::Ledger => Ok(Box::new(Checked(self.open_checks()?))),
+            _ => Ok(Box::new(MongoSession::new(&self.cluster, dataset)?)),
+        }
     }
 
     fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {

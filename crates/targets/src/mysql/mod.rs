@@ -1,6 +1,7 @@
 //! MariaDB and MySQL, with InnoDB or MyRocks. Set-up and statistics go over the same kind of connection as
 //! the measured operations, so that what is read back was read where it counts.
 
+mod checks;
 mod client;
 mod durability;
 mod greeting;
@@ -11,8 +12,10 @@ mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
-use crate::connection::{Dialect, Link, Place, Route};
+use crate::connection::{Dialect, Link, Place, Protocol, Route};
+use checks::Checks;
 use client::Client;
 use greeting::Hello;
 use operations::Operations;
@@ -27,8 +30,10 @@ use table::Table;
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
-use tipover_core::target::{Facts, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::workload::bank::Bank;
+use tipover_core::workload::{Dataset, Shape};
+use transfer::Vault;
 
 const DIALECT: Dialect = Dialect {
     schemes: &["mysql", "mariadb"],
@@ -94,6 +99,8 @@ pub struct Mysql {
     /// For statistics and facts; made anew when it is lost.
     client: Mutex<Option<Client>>,
     statistics: Statistics,
+    /// What the accounts and transfers of checks are called.
+    bank: Arc<Bank>,
     /// What the last session found, for the next one.
     table: Mutex<Option<(Dataset, Arc<Table>)>>,
     /// Statements that put the server's settings back.
@@ -127,6 +134,7 @@ impl Mysql {
             timeout: spec.load.timeout,
             client: Mutex::new(None),
             statistics,
+            bank: Arc::new(spec.workload.bank().map_err(|error| TargetError::new(&doing, error))?),
             table: Mutex::new(None),
             restore: Vec::new(),
         };
@@ -161,6 +169,18 @@ impl Mysql {
 
     fn hello(&self) -> Hello {
         Hello::new(&self.place, &self.settings)
+    }
+
+    /// A session on the ledger and on the accounts of `bank`.
+    fn vault(&self, bank: &Arc<Bank>) -> Result<Link<Vault>, TargetError> {
+        self.link(Vault::new(self.hello(), bank.clone()))
+    }
+
+    fn link<P: Protocol>(&self, protocol: P) -> Result<Link<P>, TargetError> {
+        let link = Link::open(protocol, &self.route, self.timeout, self.place.connect_timeout);
+        link.map_err(|refusal| {
+            TargetError::new(format!("opening a session at {}", self.place), refusal.reason)
+        })
     }
 
     /// A connection of its own, on which statements may take as long as they need.
@@ -264,6 +284,10 @@ impl Target for Mysql {
             if TELLING.contains(&name.as_str()) || self.named.contains(name) {
                 facts.insert(name.clone(), value.as_str().into());
             }
+            if matches!(name.as_str(), "tx_isolation" | "transaction_isolation") {
+                let isolation = value.to_lowercase().replace('-', " ");
+                facts.insert("transfer_isolation".into(), isolation.into());
+            }
         }
         let version = "SELECT CONCAT(@@version_comment, ' ', VERSION())";
         let version = self.ask(|client| client.value(version)).map_err(failed)?;
@@ -299,7 +323,8 @@ impl Target for Mysql {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        matches!(kind, OpKind::Read | OpKind::Update | OpKind::Insert | OpKind::InsertMany | OpKind::Scan)
+        use OpKind::{Insert, InsertMany, Read, Scan, Transfer, Update};
+        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer)
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -331,13 +356,17 @@ impl Target for Mysql {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        match &dataset.shape {
+            Shape::Ledger => return Ok(Box::new(self.vault(&self.bank)?)),
+            Shape::Bank(bank) => return Ok(Box::new(self.vault(bank)?)),
+            Shape::Fields | Shape::Documents(_) => {}
+        }
         let table = self.table(dataset)?;
-        let operations = Operations::new(self.hello(), dataset, table);
-        let link = Link::open(operations, &self.route, self.timeout, self.place.connect_timeout);
-        let link = link.map_err(|refusal| {
-            TargetError::new(format!("opening a session at {}", self.place), refusal.reason)
-        })?;
-        Ok(Box::new(link))
+        Ok(Box::new(self.link(Operations::new(self.hello(), dataset, table))?))
+    }
+
+    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
+        Ok(Box::new(Checks::open(self)?))
     }
 
     fn metrics(&self) -> Vec<Metric> {

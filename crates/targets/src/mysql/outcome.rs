@@ -10,6 +10,11 @@ pub fn outcome(report: &Report, kind: OpKind) -> Outcome {
     if open && kind.writes() { Outcome::Unknown(failure) } else { Outcome::Refused(failure) }
 }
 
+/// The outcome of an operation whose transaction nobody asked to commit: nothing stays of it.
+pub fn definite(report: &Report) -> Outcome {
+    Outcome::Refused(classify(report).0)
+}
+
 fn classify(report: &Report) -> (Failure, bool) {
     // The engine's own error number stands in the text: 28 is "no space left on device".
     let no_space = report.message.contains("error 28 ") || report.message.contains("rrcode: 28 ");

@@ -51,7 +51,7 @@ fn keeps_the_contract_over_tcp_socket_and_tls() {
     for (url, encrypted) in [(plain, false), (socket, false), (verified, true)] {
         let target = open(&url);
         query(&target, "DROP TABLE IF EXISTS usertable");
-        let expect = contract::Expect { keeps_records: true, kinds: &contract::RECORDS_IN_FULL[..5] };
+        let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
         contract::check(&target, &expect);
         let facts = target.facts().unwrap();
         assert!(facts["system"].as_str().unwrap().contains("MariaDB"), "{}", facts["system"]);
@@ -255,7 +255,7 @@ fn a_table_may_be_of_myrocks() {
     spec.target.settings.insert("default_storage_engine".into(), "ROCKSDB".into());
     spec.target.durability = Durability::Journalled;
     let target = Mysql::open(&spec).unwrap();
-    let expect = contract::Expect { keeps_records: true, kinds: &contract::RECORDS_IN_FULL[..5] };
+    let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
     contract::check(&target, &expect);
     let facts = target.facts().unwrap();
     assert_eq!(facts["table_engine"], "ROCKSDB");
@@ -301,4 +301,78 @@ fn documents_are_kept_as_they_are_and_changed_in_place() {
     let mut expected = text(7, 3);
     expected["address"]["city"] = serde_json::from_slice(&leaf.text).unwrap();
     assert_eq!(stored(7), expected, "nothing else changed");
+}
+
+#[test]
+fn keeps_a_ledger_and_a_bank_at_every_isolation() {
+    let Some(server) = start(&ServerOptions::default()) else { return };
+    for isolation in ["READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"] {
+        let mut spec = testing::spec("mysql", &server.url());
+        spec.target.settings.insert("tx_isolation".into(), isolation.into());
+        let target = Mysql::open(&spec).unwrap();
+        contract::check_ledger_and_bank(&target);
+        let expected = isolation.to_lowercase().replace('-', " ");
+        assert_eq!(target.facts().unwrap()["transfer_isolation"], expected);
+    }
+    let target = open(&server.url());
+    query(&target, "INSERT INTO tipover_transfer VALUES (x'2a', 'a', 'b', 'c', 'd', 1, 'new', NULL, NULL)");
+    query(&target, "INSERT INTO tipover_account VALUES ('NOBANK', '1', NULL)");
+    let (balances, transfers) = target.open_checks().unwrap().read_bank().unwrap();
+    assert!(balances.contains(&(u64::MAX, None)), "{balances:?}");
+    assert_eq!(transfers.iter().filter(|row| row.id >> 63 == 1 && row.from == u64::MAX).count(), 1);
+}
+
+#[test]
+fn a_transfer_that_is_cut_off_is_refused_before_its_commit_and_trying_again_moves_nothing_twice() {
+    let Some(server) = start(&ServerOptions::default()) else { return };
+    let (target, holder, observer) = (open(&server.url()), open(&server.url()), open(&server.url()));
+    target.open_checks().unwrap().prepare(&[(0, 100), (1, 100)]).unwrap();
+    let dataset = Dataset::of_bank(target.bank.clone());
+    let transfer = |id| Op::Transfer { id, from: 0, to: 1, amount: 10 };
+    let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'UPDATE tipover_account%'";
+    query(&holder, "START TRANSACTION");
+    query(&holder, "SELECT * FROM tipover_account FOR UPDATE");
+    for (id, kill, expected) in [
+        (1, "KILL CONNECTION", Outcome::Refused(Failure::Unavailable)),
+        (2, "KILL QUERY", Outcome::Refused(Failure::Timeout)),
+    ] {
+        let outcome = std::thread::scope(|scope| {
+            let payer = scope.spawn(|| target.open(&dataset).unwrap().execute(&transfer(id)));
+            let begin = Instant::now();
+            let waiter = loop {
+                if let Some(row) = query(&observer, waiting).pop() {
+                    break row[0].clone().unwrap();
+                }
+                assert!(begin.elapsed() < Duration::from_secs(20), "the transfer does not wait");
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            query(&observer, &format!("{kill} {waiter}"));
+            payer.join().unwrap()
+        });
+        assert_eq!(outcome, expected, "{kill}");
+    }
+    query(&holder, "ROLLBACK");
+    let mut session = target.open(&dataset).unwrap();
+    for id in [1, 2] {
+        assert_eq!(session.execute(&transfer(id)), Outcome::Done, "it was not done before");
+        assert_eq!(session.execute(&transfer(id)), Outcome::Refused(Failure::Exists));
+    }
+    // Two transfers in opposite directions wait for each other's end, not for each other.
+    let balances =
+        || target.open_checks().unwrap().read_bank().unwrap().0.into_iter().collect::<BTreeMap<_, _>>();
+    assert_eq!(balances(), [(0, Some(80)), (1, Some(120))].into());
+    std::thread::scope(|scope| {
+        for client in 0..4u64 {
+            let (target, dataset) = (&target, &dataset);
+            scope.spawn(move || {
+                let mut session = target.open(dataset).unwrap();
+                for n in 0..25 {
+                    let (from, to) = (client % 2, 1 - client % 2);
+                    let op = Op::Transfer { id: 100 + 100 * client + n, from, to, amount: 1 };
+                    assert_eq!(session.execute(&op), Outcome::Done);
+                }
+            });
+        }
+    });
+    assert_eq!(balances(), [(0, Some(80)), (1, Some(120))].into());
 }

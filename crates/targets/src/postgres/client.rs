@@ -2,7 +2,7 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
-use crate::connection::{Channel, Flow, Refusal, Route, Wait, connect};
+use crate::connection::{Channel, Flow, Refusal, Route, Wait, connect, send_apart};
 use std::io;
 use std::time::Duration;
 
@@ -12,13 +12,28 @@ pub type Rows = Vec<Vec<Option<String>>>;
 /// A connection for administration.
 pub struct Client {
     channel: Channel,
+    cancellation: Option<Vec<u8>>,
+    /// Whether a commit of the last query stopped waiting for its standbys.
+    unreplicated: bool,
 }
 
 impl Client {
     /// Connects; also says which way of `route` it was.
     pub fn connect(route: &Route, mut hello: Hello, timeout: Duration) -> Result<(Client, usize), Refusal> {
         let (channel, way) = connect(route, &mut hello, timeout)?;
-        Ok((Client { channel }, way))
+        Ok((Client { channel, cancellation: hello.cancellation(), unreplicated: false }, way))
+    }
+
+    /// Whether a commit of the last query is done on the server and nobody knows whether on its standbys.
+    pub fn is_unreplicated(&self) -> bool {
+        self.unreplicated
+    }
+
+    /// Ends the connection, and whatever the server still does for it.
+    pub fn abandon(self, route: &Route) {
+        if let Some(message) = self.cancellation {
+            send_apart(route, message);
+        }
     }
 
     /// From now on, a single call may take so long; zero is for ever.
@@ -35,6 +50,7 @@ impl Client {
     pub fn query(&mut self, text: &str) -> Result<Rows, Report> {
         put(&mut self.channel.output, b'Q', |body| put_text(body, text));
         self.flush()?;
+        self.unreplicated = false;
         let mut rows = Rows::new();
         let mut failure = None;
         loop {
@@ -46,6 +62,7 @@ impl Client {
                         .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
                         .collect(),
                 ),
+                b'N' => self.unreplicated |= Report::parse(&body).stopped_waiting_for_standbys(),
                 b'E' => failure = Some(self.report(&body)?),
                 b'Z' => return failure.map_or(Ok(rows), Err),
                 _ => {}

@@ -1,6 +1,7 @@
 //! PostgreSQL. Set-up and statistics go over the same kind of connection as the measured operations, so that
 //! what is read back was read where it counts.
 
+mod checks;
 mod client;
 mod greeting;
 mod message;
@@ -10,8 +11,10 @@ mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
-use crate::connection::{Dialect, Link, Place, Route, Row};
+use crate::connection::{Dialect, Link, Place, Protocol, Route, Row};
+use checks::Checks;
 use client::Client;
 use greeting::Hello;
 use message::Report;
@@ -26,8 +29,10 @@ use table::{Table, literal};
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
-use tipover_core::target::{Facts, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::workload::bank::Bank;
+use tipover_core::workload::{Dataset, Shape};
+use transfer::Vault;
 
 const DIALECT: Dialect = Dialect {
     schemes: &["postgres", "postgresql"],
@@ -87,6 +92,8 @@ pub struct Postgres {
     /// For statistics and facts; made anew when it is lost.
     client: Mutex<Option<Client>>,
     statistics: Statistics,
+    /// What the accounts and transfers of checks are called.
+    bank: Arc<Bank>,
     /// Held by whoever makes the table.
     creation: Mutex<()>,
     /// What the last session found, for the next one.
@@ -126,6 +133,7 @@ impl Postgres {
             timeout: spec.load.timeout,
             client: Mutex::new(Some(client)),
             statistics: Statistics::of(version, timed),
+            bank: Arc::new(spec.workload.bank().map_err(|error| TargetError::new(&doing, error))?),
             creation: Mutex::new(()),
             table: Mutex::new(None),
         })
@@ -133,6 +141,24 @@ impl Postgres {
 
     fn hello(&self) -> Hello {
         Hello::new(&self.place, &self.settings)
+    }
+
+    /// How well transfers and transactions of lists are kept apart: as in old stroppy, unless the plan says.
+    fn isolation(&self) -> &str {
+        self.settings.get("default_transaction_isolation").map_or("repeatable read", String::as_str)
+    }
+
+    /// A session on the ledger and on the accounts of `bank`.
+    fn vault(&self, bank: &Arc<Bank>) -> Result<Link<Vault>, TargetError> {
+        let vault = Vault::new(self.hello(), bank.clone(), self.isolation());
+        self.link(vault)
+    }
+
+    fn link<P: Protocol>(&self, protocol: P) -> Result<Link<P>, TargetError> {
+        let link = Link::open(protocol, &self.route, self.timeout, self.place.connect_timeout);
+        link.map_err(|refusal| {
+            TargetError::new(format!("opening a session at {}", self.place), refusal.reason)
+        })
     }
 
     /// A connection of its own, on which statements may take as long as they need.
@@ -351,6 +377,7 @@ impl Target for Postgres {
         let encryption = self.ask(|client| Ok(client.encryption())).map_err(failed)?;
         facts.insert("encryption".into(), encryption.unwrap_or_else(|| "none".into()).into());
         let standby = self.ask(|client| client.value("SELECT pg_is_in_recovery()")).map_err(failed)?;
+        facts.insert("transfer_isolation".into(), self.isolation().into());
         facts.insert("is_standby".into(), (standby == "t").into());
         let standbys = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
         if let Ok(Ok(count)) = self.ask(|client| client.value(standbys)).map(|count| count.parse::<u64>()) {
@@ -371,7 +398,8 @@ impl Target for Postgres {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        matches!(kind, OpKind::Read | OpKind::Update | OpKind::Insert | OpKind::InsertMany | OpKind::Scan)
+        use OpKind::{Insert, InsertMany, Read, Scan, Transfer, Update};
+        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer)
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -400,13 +428,17 @@ impl Target for Postgres {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        match &dataset.shape {
+            Shape::Ledger => return Ok(Box::new(self.vault(&self.bank)?)),
+            Shape::Bank(bank) => return Ok(Box::new(self.vault(bank)?)),
+            Shape::Fields | Shape::Documents(_) => {}
+        }
         let table = self.table(dataset)?;
-        let operations = Operations::new(self.hello(), dataset, table);
-        let link = Link::open(operations, &self.route, self.timeout, self.place.connect_timeout);
-        let link = link.map_err(|refusal| {
-            TargetError::new(format!("opening a session at {}", self.place), refusal.reason)
-        })?;
-        Ok(Box::new(link))
+        Ok(Box::new(self.link(Operations::new(self.hello(), dataset, table))?))
+    }
+
+    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
+        Ok(Box::new(Checks::open(self)?))
     }
 
     fn metrics(&self) -> Vec<Metric> {

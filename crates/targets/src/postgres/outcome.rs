@@ -16,6 +16,11 @@ pub fn outcome(report: &Report, kind: OpKind) -> Outcome {
     }
 }
 
+/// The outcome of an operation whose transaction nobody asked to commit: nothing stays of it.
+pub fn definite(report: &Report) -> Outcome {
+    Outcome::Refused(classify(&report.code).0)
+}
+
 /// The failure of an SQLSTATE, and whether it leaves open what a write did.
 fn classify(code: &str) -> (Failure, bool) {
     match code {

@@ -66,7 +66,7 @@ fn keeps_the_contract_on_every_version_over_tcp_socket_and_tls() {
         for (url, encrypted) in [(plain, false), (over_socket(&server), false), (verified, true)] {
             let target = open(&url);
             query(&target, "DROP TABLE IF EXISTS usertable");
-            let expect = contract::Expect { keeps_records: true, kinds: &contract::RECORDS_IN_FULL[..5] };
+            let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
             contract::check(&target, &expect);
             let facts = target.facts().unwrap();
             let system = facts["system"].as_str().unwrap();
@@ -391,4 +391,100 @@ fn documents_are_kept_as_they_are_and_changed_in_place() {
     let mut expected = text(7, 3);
     expected["address"]["city"] = serde_json::from_slice(&leaf.text).unwrap();
     assert_eq!(stored(7), expected, "nothing else changed");
+}
+
+#[test]
+fn keeps_a_ledger_and_a_bank_at_every_isolation() {
+    for version in recipe::Postgres::all() {
+        let server = version.start(&ServerOptions::default()).unwrap();
+        for isolation in ["read committed", "repeatable read", "serializable"] {
+            let mut spec = testing::spec("postgres", &server.url());
+            spec.target.settings.insert("default_transaction_isolation".into(), isolation.into());
+            let target = Postgres::open(&spec).unwrap();
+            contract::check_ledger_and_bank(&target);
+            assert_eq!(target.facts().unwrap()["transfer_isolation"], isolation);
+        }
+        // A bank whose rows are not ours is shown as what it is.
+        let target = open(&server.url());
+        let stranger = "00000000-0000-0000-0000-00000000002a";
+        query(&target, &format!("INSERT INTO tipover_transfer VALUES ('{stranger}', 'a', 'b', 'c', 'd', 1)"));
+        query(&target, "INSERT INTO tipover_account VALUES ('NOBANK', '1', NULL)");
+        let (balances, transfers) = target.open_checks().unwrap().read_bank().unwrap();
+        assert!(balances.contains(&(u64::MAX, None)), "{balances:?}");
+        let row = transfers.iter().find(|row| row.id == 42 | 1 << 63).unwrap();
+        assert_eq!((row.from, row.to, row.amount), (u64::MAX, u64::MAX, 1));
+    }
+}
+
+/// Breaks `server` while a transfer waits for a lock or for a standby; gives its outcome.
+fn transfer_meets(
+    target: &Postgres,
+    observer: &Postgres,
+    transfer: &Op,
+    waits: &str,
+    fault: impl FnOnce(),
+) -> Outcome {
+    let dataset = Dataset::of_bank(target.bank.clone());
+    std::thread::scope(|scope| {
+        let payer = scope.spawn(|| target.open(&dataset).unwrap().execute(transfer));
+        let waiting = format!("SELECT pid FROM pg_stat_activity WHERE {waits}");
+        let begin = Instant::now();
+        while query(observer, &waiting).is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "the transfer does not wait");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        fault();
+        payer.join().unwrap()
+    })
+}
+
+#[test]
+fn a_transfer_is_refused_before_its_commit_and_unknown_after_and_trying_again_moves_nothing_twice() {
+    let Some(server) = start(&settings(&[("synchronous_standby_names", "nobody")])) else { return };
+    let mut spec = testing::spec("postgres", &server.url());
+    spec.target.settings.insert("synchronous_commit".into(), "local".into());
+    let local = Postgres::open(&spec).unwrap();
+    spec.target.settings.insert("synchronous_commit".into(), "on".into());
+    spec.load.timeout = Duration::ZERO;
+    let target = Postgres::open(&spec).unwrap();
+    local.open_checks().unwrap().prepare(&[(0, 100), (1, 100)]).unwrap();
+    let transfer = |id| Op::Transfer { id, from: 0, to: 1, amount: 10 };
+    let kill = |how: &str, waits: &str| {
+        query(&local, &format!("SELECT {how}(pid) FROM pg_stat_activity WHERE {waits}"));
+    };
+
+    // Before the commit: somebody else holds an account, and the server process is killed. Nothing happened.
+    query(&local, "BEGIN; SELECT * FROM tipover_account FOR UPDATE");
+    let locked = "wait_event_type = 'Lock'";
+    let observer = Postgres::open(&testing::spec("postgres", &server.url())).unwrap();
+    let outcome = transfer_meets(&target, &observer, &transfer(1), locked, || {
+        query(&observer, &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {locked}"));
+    });
+    assert_eq!(outcome, Outcome::Refused(Failure::Unavailable));
+    let outcome = transfer_meets(&target, &observer, &transfer(2), locked, || {
+        query(&observer, &format!("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE {locked}"));
+    });
+    assert_eq!(outcome, Outcome::Refused(Failure::Timeout), "cancelled before its commit");
+    query(&local, "ROLLBACK");
+
+    // At the commit: it waits for a standby that does not exist.
+    let standby = "wait_event = 'SyncRep'";
+    let outcome = transfer_meets(&target, &observer, &transfer(3), standby, || {
+        kill("pg_cancel_backend", standby);
+    });
+    assert_eq!(outcome, Outcome::Unknown(Failure::Unreplicated), "the server calls it a success");
+    let outcome = transfer_meets(&target, &observer, &transfer(4), standby, || {
+        kill("pg_terminate_backend", standby);
+    });
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+
+    // Whatever is tried again moves nothing twice.
+    let dataset = Dataset::of_bank(local.bank.clone());
+    let mut session = local.open(&dataset).unwrap();
+    for id in [3, 4] {
+        assert_eq!(session.execute(&transfer(id)), Outcome::Refused(Failure::Exists), "transfer {id}");
+    }
+    let (balances, transfers) = local.open_checks().unwrap().read_bank().unwrap();
+    assert_eq!(transfers.iter().map(|row| row.id).collect::<std::collections::BTreeSet<_>>(), [3, 4].into());
+    assert_eq!(balances.into_iter().collect::<BTreeMap<_, _>>(), [(0, Some(80)), (1, Some(120))].into());
 }

@@ -11,6 +11,7 @@ mod durable;
 mod session;
 mod writer;
 
+use crate::checked::Checked;
 use checks::Checks;
 use clockwork::Clockwork;
 use document::Documents;
@@ -23,7 +24,7 @@ use tipover_core::experiment::{Compressor, Durability, Spec, Trees};
 use tipover_core::metric::{Kind, Metric};
 use tipover_core::op::OpKind;
 use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::workload::{Dataset, Shape};
 use tipover_wiredtiger::{Connection, Error, Kind as ErrorKind};
 use writer::Writer;
 
@@ -236,7 +237,10 @@ impl Target for WiredTiger {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        Ok(Box::new(WiredTigerSession::open(self, dataset)?))
+        match dataset.shape {
+            Shape::Ledger | Shape::Bank(_) => Ok(Box::new(Checked(self.open_checks()?))),
+            Shape::Fields | Shape::Documents(_) => Ok(Box::new(WiredTigerSession::open(self, dataset)?)),
+        }
     }
 
     fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {

@@ -14,8 +14,9 @@ pub use workload::{MixSpec, Sample, WorkloadKind, WorkloadSpec};
 
 use crate::device;
 use crate::units::Bytes;
-use crate::workload::{Dataset, Lengths, RandomReads, Workload, Ycsb};
+use crate::workload::{Dataset, Lengths, NewKeys, RandomReads, Transfers, Workload, Ycsb};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// All settings of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -114,9 +115,11 @@ impl Spec {
             return wrong("target.kind = \"file\" needs workload.kind = \"file_reads\"".into());
         }
         if self.target.kind == TargetKind::Wiredtiger {
-            if !matches!(self.workload.kind, WorkloadKind::YcsbReads | WorkloadKind::Ycsb) {
+            if matches!(self.workload.kind, WorkloadKind::Documents | WorkloadKind::FileReads) {
                 return wrong(
-                    "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\" or \"ycsb_reads\"".into(),
+                    "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\", \"ycsb_reads\", \"bank\" or \
+                     \"ledger\""
+                        .into(),
                 );
             }
             if self.target.wiredtiger.cache == CacheSize::Auto && self.machine.memory.is_none() {
@@ -190,6 +193,11 @@ impl Spec {
 
     /// How many records there are.
     pub fn records(&self) -> u64 {
+        match self.workload.kind {
+            WorkloadKind::Bank => return self.workload.bank.unwrap_or_default().accounts,
+            WorkloadKind::Ledger => return 0,
+            _ => {}
+        }
         match (self.workload.records, self.workload.working_set) {
             (Some(records), _) => records,
             (None, Some(share)) => {
@@ -207,6 +215,8 @@ impl Spec {
                 Bytes(self.dataset(0).logical_bytes() * 3 / 2 + JOURNAL_BYTES)
             }
             WorkloadKind::FileReads => self.workload.file_size,
+            // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
+            WorkloadKind::Bank | WorkloadKind::Ledger => Bytes(self.records() * 200 + JOURNAL_BYTES),
         }
     }
 
@@ -245,6 +255,11 @@ impl Spec {
                 };
                 (dataset, Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)))
             }
+            WorkloadKind::Bank => {
+                let bank = Arc::new(w.bank().expect("it was checked"));
+                (Dataset::of_bank(bank.clone()), Box::new(Transfers::new(bank, seed)))
+            }
+            WorkloadKind::Ledger => (Dataset::ledger(), Box::new(NewKeys)),
         }
     }
 }

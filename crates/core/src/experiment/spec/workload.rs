@@ -1,6 +1,7 @@
 //! What is asked.
 
 use crate::units::{Bytes, Ratio};
+use crate::workload::bank::{Bank, BankError, BankSpec};
 use crate::workload::distribution::Requests;
 use crate::workload::ycsb::{FieldChoice, Requested, Standard};
 use crate::workload::{Dataset, Documents, Keys, Lengths, Mix, Shape, Values};
@@ -53,6 +54,9 @@ pub struct WorkloadSpec {
     pub insert_batch: u32,
     /// For `documents`: the path of a sample, one JSON document a line.
     pub documents: Option<Sample>,
+    /// For `bank`: how many accounts, and which of them are asked for. Absent: as old stroppy's defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bank: Option<BankSpec>,
     /// For file reads: the file's size.
     #[serde(default = "file_size")]
     pub file_size: Bytes,
@@ -105,12 +109,21 @@ pub enum WorkloadKind {
     Documents,
     /// Random reads of one file, as fio's randread.
     FileReads,
+    /// Transfers between accounts, each a transaction.
+    Bank,
+    /// Writes of new keys, each of which is looked for afterwards.
+    Ledger,
 }
 
 impl WorkloadKind {
-    /// Whether it works on records of a data set.
+    /// Whether it works on records of a data set, which are loaded once and stay as they are.
     pub fn has_records(self) -> bool {
-        self != WorkloadKind::FileReads
+        matches!(self, WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents)
+    }
+
+    /// Whether what it did is checked afterwards, on tables that every trial makes anew.
+    pub fn is_checked(self) -> bool {
+        matches!(self, WorkloadKind::Bank | WorkloadKind::Ledger)
     }
 }
 
@@ -210,9 +223,24 @@ impl WorkloadSpec {
         }
     }
 
+    /// The bank, as its settings say.
+    ///
+    /// # Errors
+    /// Settings with which there is none.
+    pub fn bank(&self) -> Result<Bank, BankError> {
+        Bank::new(self.bank.unwrap_or_default())
+    }
+
     /// What no type can say.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.kind == WorkloadKind::FileReads {
+        self.bank().map_err(|error| format!("workload.bank.{error}"))?;
+        if self.bank.is_some() && self.kind != WorkloadKind::Bank {
+            return Err("workload.bank needs workload.kind = \"bank\"".into());
+        }
+        if self.kind.is_checked() && self.mix.is_some() {
+            return Err("workload.mix belongs to records; a bank transfers, and a ledger writes".into());
+        }
+        if !self.kind.has_records() {
             return Ok(());
         }
         if self.mix.is_some() && self.kind == WorkloadKind::YcsbReads {

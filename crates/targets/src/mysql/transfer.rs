@@ -1,0 +1,264 @@
+//! Transfers of the bank, and writes and reads of the ledger, as measured operations.
+//!
+//! A transfer is a transaction of statements with a round trip each, as an application sends it: its own row,
+//! whose key makes one that is tried again recognisable, then both accounts in the order of their names.
+//! MySQL cannot return what an update made of a row, so the payer's row is updated only if it can pay, and
+//! asked why where nothing was updated.
+
+use super::greeting::Hello;
+use super::outcome::{self, definite, outcome};
+use super::packet::{self, Reader, Report, put};
+use crate::connection::{Answer, Greeting, Input, Protocol, Step};
+use std::fmt::Write;
+use std::sync::Arc;
+use tipover_core::check::payload::payload;
+use tipover_core::op::{Failure, Op, Outcome};
+use tipover_core::workload::bank::{Bank, Name};
+
+/// What of an operation is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A single statement of the ledger.
+    Single,
+    Begin,
+    /// The transfer's own row.
+    Note,
+    /// The first or the second account.
+    Move(usize),
+    /// Whether the account that was not updated exists.
+    Ask,
+    Commit,
+    /// The transaction is rolled back; what became of the transfer is known.
+    Abort(Outcome),
+}
+
+/// Which part of a statement's answer comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Begin,
+    /// So many descriptions of columns.
+    Columns(u64),
+    Rows,
+}
+
+/// One session's operations on the ledger and the bank.
+pub struct Vault {
+    hello: Hello,
+    bank: Arc<Bank>,
+    op: Op,
+    stage: Stage,
+    part: Part,
+    /// Names and change of the accounts of the transfer at hand, in the order in which they are locked.
+    moves: Option<[(Name, i64); 2]>,
+    /// Rows that were found or brought.
+    rows: u64,
+    /// Where the row that was read begins and ends.
+    row: Option<(usize, usize)>,
+}
+
+/// Bytes as a literal.
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold("x'".to_string(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }) + "'"
+}
+
+impl Vault {
+    /// Transfers between accounts of `bank`.
+    pub fn new(hello: Hello, bank: Arc<Bank>) -> Self {
+        Vault {
+            hello,
+            bank,
+            op: Op::Flush { data_only: false },
+            stage: Stage::Single,
+            part: Part::Begin,
+            moves: None,
+            rows: 0,
+            row: None,
+        }
+    }
+
+    /// The statement that is due.
+    fn statement(&self) -> Option<String> {
+        let write = |key: u64, sequence: u64| {
+            let (key, value) = (key as i64, hexadecimal(&payload(key, sequence)));
+            format!(
+                "INSERT INTO tipover_ledger (ledger_key, value) VALUES ({key}, {value}) \
+                 ON DUPLICATE KEY UPDATE value = VALUES(value)"
+            )
+        };
+        let named = |which: usize| {
+            let (name, change) = &self.moves.as_ref().expect("a transfer is at hand")[which];
+            (format!("bic = '{}' AND ban = '{}'", name.bic, name.ban), *change)
+        };
+        Some(match (self.stage, self.op) {
+            (Stage::Single, Op::Insert { record }) => write(record, 1),
+            (Stage::Single, Op::Update { record, version, .. }) => write(record, version),
+            (Stage::Single, Op::Read { record, .. }) => {
+                format!("SELECT value FROM tipover_ledger WHERE ledger_key = {}", record as i64)
+            }
+            (Stage::Begin, _) => "START TRANSACTION".into(),
+            (Stage::Note, Op::Transfer { id, from, to, amount }) => {
+                let (payer, paid) = (self.bank.name(from), self.bank.name(to));
+                let uuid = hexadecimal(&self.bank.uuid(id).to_be_bytes());
+                format!(
+                    "INSERT INTO tipover_transfer (transfer_id, src_bic, src_ban, dst_bic, dst_ban, amount, state, \
+                     client_timestamp) VALUES ({uuid}, '{}', '{}', '{}', '{}', {amount}, 'complete', now())",
+                    payer.bic, payer.ban, paid.bic, paid.ban
+                )
+            }
+            (Stage::Move(which), _) => {
+                let (named, change) = named(which);
+                let can_pay = format!("balance + ({change}) >= 0");
+                format!(
+                    "UPDATE tipover_account SET balance = balance + ({change}) WHERE {named} AND {can_pay}"
+                )
+            }
+            (Stage::Ask, _) => {
+                let payer = usize::from(self.moves.as_ref().is_some_and(|moves| moves[0].1 > 0));
+                format!("SELECT 1 FROM tipover_account WHERE {}", named(payer).0)
+            }
+            (Stage::Commit, _) => "COMMIT".into(),
+            (Stage::Abort(_), _) => "ROLLBACK".into(),
+            _ => return None,
+        })
+    }
+
+    fn say(&mut self, stage: Stage, output: &mut Vec<u8>) -> bool {
+        (self.stage, self.part, self.rows, self.row) = (stage, Part::Begin, 0, None);
+        let Some(statement) = self.statement() else { return false };
+        put(output, 0, |payload| {
+            payload.push(0x03);
+            payload.extend_from_slice(statement.as_bytes());
+        });
+        true
+    }
+
+    fn go_on(&mut self, stage: Stage, output: &mut Vec<u8>) -> Answer {
+        self.say(stage, output);
+        Answer::More
+    }
+
+    /// The statement that was due is done.
+    fn done(&mut self, output: &mut Vec<u8>) -> Answer {
+        let refused = |failure| Stage::Abort(Outcome::Refused(failure));
+        match self.stage {
+            Stage::Single => Answer::Complete(match self.op {
+                Op::Read { .. } if self.rows == 0 => Outcome::Refused(Failure::NotFound),
+                _ => Outcome::Done,
+            }),
+            Stage::Begin => self.go_on(Stage::Note, output),
+            Stage::Note => self.go_on(Stage::Move(0), output),
+            Stage::Move(which) if self.rows == 0 => {
+                let pays = self.moves.as_ref().is_some_and(|moves| moves[which].1 <= 0);
+                self.go_on(if pays { Stage::Ask } else { refused(Failure::NotFound) }, output)
+            }
+            Stage::Move(0) => self.go_on(Stage::Move(1), output),
+            Stage::Move(_) => self.go_on(Stage::Commit, output),
+            Stage::Ask if self.rows == 0 => self.go_on(refused(Failure::NotFound), output),
+            Stage::Ask => self.go_on(refused(Failure::Overdraft), output),
+            Stage::Commit => Answer::Complete(Outcome::Done),
+            Stage::Abort(outcome) => Answer::Complete(outcome),
+        }
+    }
+
+    /// The server answered with an error.
+    fn failed(&mut self, report: &Report, output: &mut Vec<u8>) -> Answer {
+        let last = outcome::is_stale(report) || outcome::ends_connection(report);
+        let outcome = match self.stage {
+            Stage::Single | Stage::Commit => outcome(report, self.op.kind()),
+            Stage::Abort(outcome) => return Answer::Last(outcome),
+            // Nothing stays of a transaction that nobody committed.
+            _ => definite(report),
+        };
+        match self.stage {
+            _ if last => Answer::Last(outcome),
+            Stage::Single => Answer::Complete(outcome),
+            // A commit that failed may have left the transaction open; its locks go with the connection.
+            Stage::Commit if matches!(outcome, Outcome::Unknown(_)) => Answer::Last(outcome),
+            _ => self.go_on(Stage::Abort(outcome), output),
+        }
+    }
+
+    /// Understands one packet, whose payload is `payload` and begins at `begin` of the input.
+    fn packet(&mut self, payload: &[u8], begin: usize, output: &mut Vec<u8>) -> Answer {
+        const LEAST_ROW_OF_8_BYTES: usize = 9;
+        let first = payload.first().copied();
+        if first == Some(0xff) {
+            return self.failed(&Report::parse(payload), output);
+        }
+        match self.part {
+            Part::Begin if first == Some(0x00) => {
+                self.rows = Reader(&payload[1..]).length().unwrap_or(0);
+                return self.done(output);
+            }
+            Part::Begin => {
+                let mut reader = Reader(payload);
+                let columns = reader.length().unwrap_or(0);
+                let described = !self.hello.caches_metadata() || reader.byte() == Some(1);
+                self.part = if described && columns > 0 { Part::Columns(columns) } else { Part::Rows };
+            }
+            Part::Columns(1) => self.part = Part::Rows,
+            Part::Columns(left) => self.part = Part::Columns(left - 1),
+            Part::Rows if first == Some(0xfe) && payload.len() < LEAST_ROW_OF_8_BYTES => {
+                return self.done(output);
+            }
+            Part::Rows => {
+                self.rows += 1;
+                self.row = Some((begin, begin + payload.len()));
+            }
+        }
+        Answer::More
+    }
+}
+
+impl Greeting for Vault {
+    fn start(&mut self, may_encrypt: bool, output: &mut Vec<u8>) {
+        self.hello.start(may_encrypt, output);
+    }
+    fn greet(&mut self, input: &mut Input, output: &mut Vec<u8>, encrypted: bool) -> Step {
+        self.hello.greet(input, output, encrypted)
+    }
+}
+
+impl Protocol for Vault {
+    fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool {
+        self.op = *op;
+        let Op::Transfer { from, to, amount, .. } = *op else { return self.say(Stage::Single, output) };
+        let mut moves = [(self.bank.name(from), -amount), (self.bank.name(to), amount)];
+        // Whoever locks in the same order as all others waits for them and never with them.
+        if moves[1].0 < moves[0].0 {
+            moves.swap(0, 1);
+        }
+        self.moves = Some(moves);
+        self.say(Stage::Begin, output)
+    }
+
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer {
+        while let Some((_, range)) = packet::next(input) {
+            let begin = input.position() + range.start;
+            let before = self.stage;
+            let payload = input.rest()[range.clone()].to_vec();
+            let answer = self.packet(&payload, begin, output);
+            input.consume(range.end);
+            if answer != Answer::More || self.stage != before {
+                return answer;
+            }
+        }
+        Answer::More
+    }
+
+    fn may_have_happened(&self) -> bool {
+        matches!(self.stage, Stage::Single | Stage::Commit)
+    }
+
+    fn fetched<'b>(&self, input: &'b Input, _: u16) -> Option<&'b [u8]> {
+        let (begin, end) = self.row.filter(|_| matches!(self.op, Op::Read { .. }))?;
+        Reader(&input.from(begin)[..end - begin]).counted()
+    }
+
+    fn fetched_records(&self) -> u32 {
+        self.rows as u32
+    }
+}
