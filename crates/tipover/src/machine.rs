@@ -3,6 +3,12 @@
 //! [`Facts::read`] looks; [`check`] judges facts against needs and is pure, so that it can be tested on
 //! machines that were never built.
 
+mod database;
+mod kernel;
+
+pub use database::{Home, check as check_database};
+pub use kernel::{BlockDevice, KernelSettings};
+
 use crate::probe::steal_share;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +118,10 @@ pub struct Facts {
     pub steal: Option<Ratio>,
     /// What earlier runs of Tipover left behind, by name.
     pub leftovers: Vec<String>,
+    /// Settings of the kernel's memory management.
+    pub kernel_settings: KernelSettings,
+    /// The block device under the folder; `None` where there is none to be seen.
+    pub device: Option<BlockDevice>,
 }
 
 impl Facts {
@@ -160,6 +170,8 @@ impl Facts {
                 .into(),
             steal: steal_share(&text("/proc/stat")).map(Ratio),
             leftovers: cgroups.iter().flat_map(|c| c.leftovers()).map(|leftover| leftover.name).collect(),
+            kernel_settings: KernelSettings::read(bytes("MemTotal")),
+            device: BlockDevice::under(existing(folder).as_path()),
         }
     }
 }
@@ -207,11 +219,15 @@ fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-fn look_at(folder: &Path) -> Folder {
-    // The folder may be made later; its parent decides where it will lie.
+/// The folder, or what there is above it: it may be made later, and its parent decides where it will lie.
+fn existing(folder: &Path) -> PathBuf {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
     let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let real = existing.canonicalize().unwrap_or_else(|_| existing.to_path_buf());
+    existing.canonicalize().unwrap_or_else(|_| existing.to_path_buf())
+}
+
+fn look_at(folder: &Path) -> Folder {
+    let real = existing(folder);
     let (free, total) = match rustix::fs::statvfs(&real) {
         Ok(about) => {
             (about.f_bavail.saturating_mul(about.f_frsize), about.f_blocks.saturating_mul(about.f_frsize))
@@ -361,6 +377,16 @@ pub struct Requirement {
     pub why: String,
     /// What to do next if it is not met.
     pub next: String,
+    /// Whose advice it is; empty where it is ours.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+}
+
+impl Requirement {
+    /// One sentence after the other, for where it is missed.
+    pub fn sentences(&self) -> String {
+        format!("{}: should be {}, is {}. {} {}", self.id, self.wanted, self.found, self.why, self.next)
+    }
 }
 
 /// A load average up to this share of the cores counts as quiet.
@@ -379,6 +405,7 @@ pub fn check(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
         .chain(room(facts, needs))
         .chain(company(facts))
         .chain(settings(facts))
+        .chain(storage(facts))
         .collect();
     all.sort_by_key(|requirement| (requirement.met, requirement.severity));
     all
@@ -391,7 +418,7 @@ pub fn can_run(requirements: &[Requirement]) -> bool {
 
 fn requirement(id: &str, severity: Severity, met: bool, words: [String; 4]) -> Requirement {
     let [wanted, found, why, next] = words;
-    Requirement { id: id.into(), met, severity, wanted, found, why, next }
+    Requirement { id: id.into(), met, severity, wanted, found, why, next, source: String::new() }
 }
 
 /// What this process may do.
@@ -589,208 +616,94 @@ fn settings(facts: &Facts) -> Vec<Requirement> {
     vec![huge_pages, governor, clock, swap]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// A machine with nothing to complain about.
-    fn ideal() -> Facts {
-        Facts {
-            kernel: "6.18.44".into(),
-            architecture: "x86_64".into(),
-            cpu_model: Some("A Good One".into()),
-            cores: 16,
-            memory_total: Bytes::gib(64),
-            memory_available: Bytes::gib(60),
-            swap_total: Bytes(0),
-            swap_used: Bytes(0),
-            clock_source: Some("tsc".into()),
-            huge_pages: Some("madvise".into()),
-            governor: Some("performance".into()),
-            load_average: [0.1, 0.2, 0.3],
-            cgroup_versions: [Version::V2].into(),
-            cgroup_controllers: [("memory".to_string(), Version::V2)].into(),
-            memory_limit: Ability::Yes,
-            fuse: Ability::Yes,
-            loop_devices: Ability::Yes,
-            root: true,
-            folder: Folder {
-                path: "/results".into(),
-                filesystem: "ext4".into(),
-                free: Bytes::gib(100),
-                total: Bytes::gib(200),
-            },
-            virtualisation: None,
-            mkfs: ["ext4", "xfs"]
-                .map(|name| (name.to_string(), Some(format!("/sbin/mkfs.{name}").into())))
-                .into(),
-            steal: Some(Ratio(0.0)),
-            leftovers: vec![],
-        }
-    }
-
-    fn unmet(facts: &Facts, needs: &Needs) -> Vec<String> {
-        check(facts, needs).into_iter().filter(|r| !r.met).map(|r| r.id).collect()
-    }
-
-    #[test]
-    fn the_ideal_machine_is_acquitted_of_everything() {
-        let requirements = check(&ideal(), &Needs::default());
-        assert!(requirements.iter().all(|r| r.met), "{requirements:#?}");
-        assert!(can_run(&requirements));
-        for r in &requirements {
-            assert!(r.why.ends_with('.') && r.next.ends_with('.'), "{} is not told in sentences", r.id);
-            assert!([&r.wanted, &r.found].iter().all(|word| !word.is_empty()), "{}", r.id);
-        }
-    }
-
-    /// One thing spoiled on a machine that is otherwise ideal, the requirement that must notice, and its
-    /// severity.
-    #[test]
-    fn each_requirement_convicts_its_culprit_and_nobody_else() {
-        use Severity::{CannotRun, Degrades, Note};
-        fn no() -> Ability {
-            Ability::No { why: "because".into() }
-        }
-        type Spoil = Box<dyn Fn(&mut Facts)>;
-        let spoil: Vec<(&str, Severity, Spoil)> = vec![
-            ("fuse", Degrades, Box::new(|f| f.fuse = no())),
-            ("root", Degrades, Box::new(|f| f.root = false)),
-            ("loop", Degrades, Box::new(|f| f.loop_devices = no())),
-            ("mkfs-xfs", Degrades, Box::new(|f| drop(f.mkfs.insert("xfs".into(), None)))),
-            ("mkfs-ext4", Degrades, Box::new(|f| drop(f.mkfs.remove("ext4")))),
-            ("memory-limit", Degrades, Box::new(|f| f.memory_limit = no())),
-            ("memory", CannotRun, Box::new(|f| f.memory_available = Bytes::mib(1023))),
-            ("disk-space", CannotRun, Box::new(|f| f.folder.free = Bytes::gib(1))),
-            ("cores", Degrades, Box::new(|f| f.cores = 1)),
-            ("load", Degrades, Box::new(|f| f.load_average[0] = 8.1)),
-            ("steal", Degrades, Box::new(|f| f.steal = Some(Ratio(0.01)))),
-            ("huge-pages", Degrades, Box::new(|f| f.huge_pages = Some("always".into()))),
-            ("governor", Degrades, Box::new(|f| f.governor = Some("powersave".into()))),
-            ("clock", Degrades, Box::new(|f| f.clock_source = Some("hpet".into()))),
-            ("swap", Degrades, Box::new(|f| f.swap_used = Bytes::gib(1))),
-            ("leftovers", Degrades, Box::new(|f| f.leftovers = vec!["tipover-1-2-3".into()])),
-            ("bare-metal", Note, Box::new(|f| f.virtualisation = Some("virtual machine".into()))),
-        ];
-        for (id, severity, spoil) in &spoil {
-            let mut facts = ideal();
-            spoil(&mut facts);
-            let requirements = check(&facts, &Needs::default());
-            assert_eq!(unmet(&facts, &Needs::default()), [*id]);
-            assert_eq!(
-                (requirements[0].id.as_str(), requirements[0].severity),
-                (*id, *severity),
-                "unmet come first"
-            );
-            assert_eq!(can_run(&requirements), *severity != CannotRun, "{id}");
-        }
-        let mut known: Vec<String> = check(&ideal(), &Needs::default()).into_iter().map(|r| r.id).collect();
-        let mut tried: Vec<&str> = spoil.iter().map(|(id, ..)| *id).collect();
-        known.sort();
-        tried.sort();
-        assert_eq!(known, tried, "every requirement has its culprit");
-    }
-
-    #[test]
-    fn what_is_not_needed_is_not_asked() {
-        let mut facts = ideal();
-        let no = Ability::No { why: "because".into() };
-        (facts.fuse, facts.loop_devices, facts.memory_limit, facts.root) =
-            (no.clone(), no.clone(), no, false);
-        facts.mkfs.clear();
-        let bare = Needs { shaped_disk: None, block_mode: None, memory_limit: None, ..Needs::default() };
-        assert!(unmet(&facts, &bare).is_empty());
-        let strict = Needs { shaped_disk: Some(Severity::CannotRun), ..bare };
-        assert!(!can_run(&check(&facts, &strict)));
-    }
-
-    #[test]
-    fn what_is_not_exposed_is_not_held_against_the_machine() {
-        let mut facts = ideal();
-        (facts.governor, facts.steal, facts.clock_source, facts.huge_pages) = (None, None, None, None);
-        assert!(unmet(&facts, &Needs::default()).is_empty());
-    }
-
-    #[test]
-    fn worst_comes_first() {
-        let mut facts = ideal();
-        (facts.virtualisation, facts.root, facts.folder.free) = (Some("container".into()), false, Bytes(0));
-        assert_eq!(unmet(&facts, &Needs::default()), ["disk-space", "root", "bare-metal"]);
-    }
-
-    #[test]
-    fn facts_read_back_from_their_json() {
-        let mut facts = ideal();
-        facts.fuse = Ability::No { why: "/dev/fuse: Permission denied".into() };
-        let text = serde_json::to_string(&facts).unwrap();
-        assert_eq!(serde_json::from_str::<Facts>(&text).unwrap(), facts);
-        assert!(text.contains(r#""memory_total_bytes":68719476736"#), "{text}");
-        let requirements = check(&facts, &Needs::default());
-        let text = serde_json::to_string(&requirements).unwrap();
-        assert_eq!(serde_json::from_str::<Vec<Requirement>>(&text).unwrap(), requirements);
-    }
-
-    #[test]
-    fn this_machine_can_be_looked_at() {
-        let facts = Facts::read(Path::new("not/yet/made"));
-        assert!(facts.memory_total >= facts.memory_available && facts.memory_total > Bytes(0));
-        assert!(facts.cores >= 1 && facts.folder.total > Bytes(0) && facts.folder.filesystem != "unknown");
-        for requirement in check(&facts, &Needs::default()).iter().filter(|r| !r.met) {
-            println!(
-                "{:?} {}: wanted {}, found {}",
-                requirement.severity, requirement.id, requirement.wanted, requirement.found
-            );
-        }
-        println!("{}", serde_json::to_string_pretty(&facts).unwrap());
-    }
-
-    #[test]
-    fn the_kernels_words_are_understood() {
-        assert_eq!(chosen("always [madvise] never\n").as_deref(), Some("madvise"));
-        assert!(holds_sys_admin("Name:\tx\nCapEff:\t000001ffffffffff\n"));
-        assert!(!holds_sys_admin("CapEff:\t00000000a80425fb\n"), "a container's default");
-        assert_eq!(parse_load("4.98 3.34 1.77 3/110 5723\n"), [4.98, 3.34, 1.77]);
-        assert_eq!(
-            parse_meminfo("MemTotal:       24684092 kB\nHugePages_Total: 0\n")["MemTotal"],
-            Bytes::kib(24684092)
-        );
-        assert_eq!(
-            cpu_model("processor : 0\nmodel\t\t: 207\nmodel name\t: Intel(R) Xeon(R)\n").as_deref(),
-            Some("Intel(R) Xeon(R)")
-        );
-        let mounts =
-            "1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /data rw - xfs b rw\n3 1 8:3 / /data2 rw - tmpfs c rw\n";
-        assert_eq!(filesystem_of(mounts, Path::new("/data/results")).as_deref(), Some("xfs"));
-        assert_eq!(filesystem_of(mounts, Path::new("/home")).as_deref(), Some("ext4"));
-    }
-
-    #[test]
-    fn guests_are_told_from_iron() {
-        let guest = "processor\t: 0\nflags\t\t: fpu tsc hypervisor avx\n";
-        let iron = "processor\t: 0\nflags\t\t: fpu tsc avx\n";
-        let arm = "processor\t: 0\nFeatures\t: fp asimd\n";
-        let told = |cpu, maker, container| virtualisation(cpu, maker, container);
-        assert_eq!(told(guest, "QEMU Standard PC", false).as_deref(), Some("virtual machine (QEMU/KVM)"));
-        assert_eq!(told(guest, "", true).as_deref(), Some("container in a virtual machine"));
-        assert_eq!(told(iron, "Microsoft Surface", false), None, "also sells iron");
-        assert_eq!(told(iron, "", true).as_deref(), Some("container"));
-        assert_eq!(told(arm, "Amazon EC2 m7g.large", false).as_deref(), Some("virtual machine (Amazon EC2)"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(text in "[\\PC\n\\[\\]:]*") {
-            let _ = (parse_meminfo(&text), parse_load(&text), chosen(&text), cpu_model(&text));
-            let _ = virtualisation(&text, &text, false);
-            let _ = (filesystem_of(&text, Path::new("/")), holds_sys_admin(&text));
-        }
-        #[test]
-        fn any_machine_can_be_judged(load: f64, steal: f64, memory: u64, cores: u32) {
-            let mut facts = ideal();
-            (facts.load_average[0], facts.steal, facts.cores) = (load, Some(Ratio(steal)), cores);
-            (facts.memory_available, facts.swap_used) = (Bytes(memory), Bytes(memory));
-            let _ = check(&facts, &Needs::default());
-        }
-    }
+/// How the kernel writes back, and what lies under the folder. A shaped disk has settings of its own; these
+/// are of the machine's disk, which servers, results and disks kept in files live on.
+fn storage(facts: &Facts) -> Vec<Requirement> {
+    const DIRTY: Bytes = Bytes::gib(1);
+    let sourced =
+        |requirement: Requirement, source: &str| Requirement { source: source.into(), ..requirement };
+    let kernel = &facts.kernel_settings;
+    let background = kernel.dirty_background;
+    let dirty = plain(
+        "dirty-pages",
+        Severity::Note,
+        background.is_none_or(|bytes| bytes <= DIRTY),
+        [
+            "background write-back from at most 1 GiB of dirty pages",
+            &background.map_or(UNKNOWN.into(), |bytes| bytes.rounded().to_string()),
+            "Buffered writes pile up to that much before the kernel begins to write, and then stall those who flush.",
+            "As root: `sysctl vm.dirty_background_bytes=268435456`.",
+        ],
+    );
+    let swappiness = plain(
+        "swappiness",
+        Severity::Note,
+        facts.swap_total.0 == 0 || kernel.swappiness.is_none_or(|n| n <= 10),
+        [
+            "at most 10, or no swap",
+            &kernel.swappiness.map_or(UNKNOWN.into(), |n| n.to_string()),
+            "The kernel otherwise swaps an engine's cache out while the page cache is still large.",
+            "As root: `sysctl vm.swappiness=1`.",
+        ],
+    );
+    let zone_reclaim = plain(
+        "zone-reclaim",
+        Severity::Degrades,
+        kernel.zone_reclaim.is_none_or(|mode| mode == 0),
+        [
+            "0",
+            &kernel.zone_reclaim.map_or(UNKNOWN.into(), |mode| mode.to_string()),
+            "The page cache is then thrown away as soon as one memory node is full.",
+            "As root: `sysctl vm.zone_reclaim_mode=0`.",
+        ],
+    );
+    let device = facts.device.as_ref();
+    let scheduler = device.and_then(|device| device.scheduler.as_deref());
+    let scheduler = plain(
+        "scheduler",
+        Severity::Degrades,
+        scheduler.is_none_or(|name| ["none", "mq-deadline", "kyber", "noop", "deadline"].contains(&name)),
+        [
+            "none, mq-deadline or kyber",
+            scheduler.unwrap_or(UNKNOWN),
+            "bfq and cfq hold requests back to be fair among processes, which a database's threads are not.",
+            "As root: `echo none > /sys/block/DEVICE/queue/scheduler`.",
+        ],
+    );
+    let readahead = device.and_then(|device| device.readahead);
+    let readahead = plain(
+        "readahead",
+        Severity::Note,
+        readahead.is_none_or(|bytes| bytes <= Bytes::kib(128)),
+        [
+            "at most 128 KiB",
+            &readahead.map_or(UNKNOWN.into(), |bytes| bytes.to_string()),
+            "A random read that misses fetches that much; databases ask for pages of 4 to 16 KiB.",
+            "As root: `blockdev --setra 256 DEVICE`, for MongoDB 8 to 32.",
+        ],
+    );
+    let options = device.map(|device| device.mount_options.as_str());
+    let has = |word: &str| options.is_some_and(|options| options.split(',').any(|option| option == word));
+    let mounted = plain(
+        "mount-options",
+        Severity::Degrades,
+        !(has("nobarrier") || has("barrier=0") || has("strictatime") || has("sync")),
+        [
+            "neither nobarrier nor strictatime nor sync",
+            options.unwrap_or(UNKNOWN),
+            "Without barriers flushes are empty promises; with the others every read or write makes one more.",
+            "Mount with `noatime`, and with barriers.",
+        ],
+    );
+    vec![
+        sourced(dirty, "Linux, Documentation/admin-guide/sysctl/vm.rst: dirty_background_bytes"),
+        sourced(swappiness, "MongoDB Manual, Production Notes: Set vm.swappiness"),
+        sourced(zone_reclaim, "MongoDB Manual, Production Notes: MongoDB and NUMA Hardware"),
+        sourced(scheduler, "Red Hat Enterprise Linux, Setting the disk scheduler"),
+        sourced(readahead, "MongoDB Manual, Production Notes: Readahead"),
+        sourced(mounted, "Linux, Documentation/admin-guide/ext4.rst: barrier"),
+    ]
 }
+
+#[cfg(test)]
+mod tests;

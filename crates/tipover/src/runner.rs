@@ -146,10 +146,7 @@ pub fn run(
         .into_iter()
         .filter(|r| !r.met)
         .collect();
-    let missed: Vec<String> = unmet
-        .iter()
-        .map(|r| format!("{}: should be {}, is {}. {} {}", r.id, r.wanted, r.found, r.why, r.next))
-        .collect();
+    let missed: Vec<String> = unmet.iter().map(Requirement::sentences).collect();
     let progress = Progress::new(planned, tally.present);
     for requirement in &unmet {
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
@@ -289,7 +286,7 @@ fn missed_requirements(experiment: &Experiment, work: &Path) -> Vec<String> {
     machine::check(&machine::Facts::read(work), &needs(experiment))
         .iter()
         .filter(|r| !r.met)
-        .map(|r| format!("{}: should be {}, is {}. {} {}", r.id, r.wanted, r.found, r.why, r.next))
+        .map(Requirement::sentences)
         .collect()
 }
 

@@ -1,14 +1,18 @@
 //! `tipover doctor`: what this machine can and cannot measure.
 
-use super::Ending;
+use super::{BadInput, Ending};
 use crate::machine::{self, Needs, Severity};
-use anyhow::Result;
+use crate::trial;
+use anyhow::{Context, Result};
 use clap::Args;
 use std::path::Path;
+use tipover_core::experiment::{Address, Experiment};
 
 /// Say what this machine can and cannot measure
 ///
 /// Checks privileges, kernel facilities, room and quiet, and says what to do about what is missing. With
+/// --target it asks a server for its settings too, and holds them against its vendor's notes for production.
+/// With
 /// --clean it first removes what killed runs of tipover left behind: mounts, loop devices, memory groups. It
 /// touches nothing that tipover did not make.
 #[derive(Debug, Args)]
@@ -16,6 +20,10 @@ pub struct Doctor {
     /// Remove what killed runs left behind
     #[arg(long)]
     clean: bool,
+
+    /// A server to be judged too, such as postgres://me@host/shop
+    #[arg(long, value_name = "ADDRESS")]
+    target: Option<Address>,
 }
 
 impl Doctor {
@@ -56,7 +64,11 @@ impl Doctor {
                 found: leftover.to_string(),
                 why: "It holds memory, a mount or a loop device.".into(),
                 next: "tipover doctor --clean".into(),
+                source: String::new(),
             });
+        }
+        if let Some(address) = &self.target {
+            requirements.extend(of_server(address, &facts)?);
         }
         let held = machine::can_run(&requirements);
         if json {
@@ -87,9 +99,27 @@ impl Doctor {
                 println!("{sign} {}: {}", r.id, r.found);
                 if !r.met {
                     println!("        wanted: {}. {}\n        {}", r.wanted, r.why, r.next);
+                    if !r.source.is_empty() {
+                        println!("        ({})", r.source);
+                    }
                 }
             }
         }
         Ok(if held { Ending::Held } else { Ending::NotHeld })
     }
+}
+
+/// What the vendor of the server at `address` asks of it, judged by what it tells.
+fn of_server(address: &Address, facts: &machine::Facts) -> Result<Vec<machine::Requirement>> {
+    let plan = super::plan::text("capacity")?;
+    let experiment = Experiment::parse_for(&plan, "tiny", &[], Some(address))
+        .map_err(|error| BadInput(format!("--target: {error}")))?;
+    let cell = experiment.sweeps.iter().find_map(|sweep| sweep.cells.first());
+    let spec = &cell.context("the plan has no cell")?.spec;
+    let told = trial::ask_server(spec).map_err(|error| BadInput(format!("--target {address}: {error:#}")))?;
+    let home = trial::home(address, spec.target.kind);
+    if let Err(reason) = &home {
+        eprintln!("what is under the server cannot be judged from here: {reason}");
+    }
+    Ok(machine::check_database(spec.target.kind, &told, home.as_ref().ok().map(|home| (facts, home))))
 }

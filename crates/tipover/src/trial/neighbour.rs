@@ -2,9 +2,10 @@
 //! its working folder. Both are the kernel's word and not the server's; where they cannot be had, a sentence
 //! says why.
 
+use crate::machine::{BlockDevice, Home};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tipover_core::experiment::{Address, TargetKind};
 
 /// The process that listens at `address`.
@@ -42,6 +43,22 @@ pub fn process(address: &Address, kind: TargetKind) -> Result<u32, String> {
             "no process that this user can see listens on port {port}: it is another user's or in a container"
         )
     })
+}
+
+/// Where the server at `address` keeps its data and its log.
+///
+/// # Errors
+/// A sentence, when it does not run on this machine or cannot be seen.
+pub fn home(address: &Address, kind: TargetKind) -> Result<Home, String> {
+    let folder = PathBuf::from(format!("/proc/{}/cwd", process(address, kind)?));
+    let device_of = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
+    let wal_apart = match kind {
+        TargetKind::Postgres => {
+            device_of(&folder.join("pg_wal")).zip(device_of(&folder)).map(|(wal, data)| wal != data)
+        }
+        _ => None,
+    };
+    Ok(Home { device: BlockDevice::under(&folder), wal_apart })
 }
 
 /// The block device under the working folder of a process, where databases keep their data by habit.
