@@ -2,7 +2,7 @@
 
 use crate::device;
 use crate::experiment::Spec;
-use crate::measure::{Books, BooksText, Generator, Headroom, Histogram, Offered, Witnesses};
+use crate::measure::{Books, BooksText, Canary, Generator, Headroom, Histogram, Offered, Within, Witnesses};
 use crate::metric::{Sample, name as metric, probe};
 use crate::op::Failure;
 use crate::target::Facts;
@@ -70,6 +70,9 @@ pub struct Record {
     pub phases: Vec<Phase>,
     /// What was measured; absent when the trial failed before.
     pub measured: Option<Measured>,
+    /// The machine's canary before and after the trial.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canaries: Vec<Canary>,
 }
 
 /// Who made a record.
@@ -137,6 +140,9 @@ pub struct Measured {
     pub disk: Option<(device::Counters, device::Counters)>,
     /// Where the processor time went.
     pub cpu: Cpu,
+    /// What its intervals say about its figures; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
 }
 
 /// Processor time of the measured phase, in nanoseconds.

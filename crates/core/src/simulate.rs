@@ -8,7 +8,7 @@
 
 use crate::device::{Kind, Model};
 use crate::experiment::{Spec, Trial};
-use crate::measure::Books;
+use crate::measure::{Books, Within};
 use crate::metric::{Sample, name, probe};
 use crate::op::{Op, OpKind, Outcome, Timing};
 use crate::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
@@ -382,6 +382,9 @@ impl<'a> World<'a> {
         let operations = self.counts.operations - before.operations;
         let cpu_ns = self.counts.cpu_ns - before.cpu_ns;
         let path_ns = spec.target.request_path_cpu.as_nanos() as u64 * operations;
+        let intervals: Vec<&Interval> =
+            series.iter().filter(|interval| interval.phase == "measure").collect();
+        let within = Within::of(&intervals).expect("books that were just written");
         let measured = Measured {
             begin,
             end: self.now,
@@ -397,6 +400,7 @@ impl<'a> World<'a> {
                 request_path_ns: path_ns.min(cpu_ns),
                 disk_ns: 0,
             },
+            within: Some(within),
         };
         (measured, series)
     }
@@ -445,6 +449,7 @@ pub fn trial(
             phase("measure", settled, measured.end, "as the plan says, in virtual time"),
         ],
         measured: Some(measured),
+        canaries: vec![],
     };
     (record, series)
 }

@@ -160,8 +160,8 @@ impl Examined {
             return Ok(self.there > 0);
         };
         Err(format!(
-            "{table} holds something else than the plan says: {found}. Nothing was changed; empty or drop it, or \
-             name another database in target.address"
+            "{table} holds something else than the plan says: {found}. Nothing was changed; say how many records \
+             there are with --records, empty or drop it, or name another database in the address"
         ))
     }
 }

@@ -6,6 +6,7 @@
 //! an old result.
 
 mod search;
+mod server;
 mod spec;
 
 pub use search::{Promise, SearchSpec, interventions};
@@ -177,6 +178,18 @@ impl Experiment {
     /// Reads a plan. `scale` names one of its `[scale.*]` tables; `overrides` are `setting=value` pairs that
     /// beat the scale, as given on a command line.
     pub fn parse(text: &str, scale: &str, overrides: &[(String, String)]) -> Result<Experiment, PlanError> {
+        Experiment::parse_for(text, scale, overrides, None)
+    }
+
+    /// The same on a server that runs already instead of the plan's target. What the plan says about disk,
+    /// memory and engine is the server's own affair then: these settings are left out, and so are the axes
+    /// over them. Durability is as the server is configured.
+    pub fn parse_for(
+        text: &str,
+        scale: &str,
+        overrides: &[(String, String)],
+        server: Option<&Address>,
+    ) -> Result<Experiment, PlanError> {
         let mut table: Table = text.parse().map_err(|e: toml::de::Error| PlanError(e.to_string()))?;
         let scales = match table.remove("scale") {
             Some(Value::Table(scales)) => scales,
@@ -190,6 +203,9 @@ impl Experiment {
                 let names: Vec<&str> = scales.keys().map(String::as_str).collect();
                 return wrong(unknown("scale", scale, &names));
             }
+        }
+        if let Some(address) = server {
+            server::put(&mut table, address)?;
         }
         for (path, value) in overrides {
             // "128 MiB" is not TOML, but it is what one types: then the text itself is the value.

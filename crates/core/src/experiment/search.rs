@@ -77,6 +77,9 @@ pub struct SearchSpec {
     pub least: f64,
     /// Highest load that is tried. The generator's own ceiling ends the search anyway.
     pub most: f64,
+    /// Where to begin; from the lowest load upwards without it. Trials at low loads last longest, so a guess
+    /// saves minutes.
+    pub guess: Option<f64>,
     /// Relative width of the interval before its confirmation.
     pub width: Ratio,
     /// Length of the coarse trials.
@@ -93,6 +96,9 @@ pub struct SearchSpec {
     pub confirmation: Duration,
     /// Confirming trials on each side.
     pub confirmations: u32,
+    /// So many operations would be bad in a deciding trial right at the limit; a trial lasts until it has
+    /// room for them.
+    pub bad_samples: u32,
     /// Whether to sweep up and down in search of hysteresis.
     pub hysteresis: bool,
     /// Trial time per cell after which the search ends with what it has; 0 for none.
@@ -110,12 +116,14 @@ impl Default for SearchSpec {
             scale: Scale::OpsPerSecond,
             least: 1.0,
             most: 1e6,
+            guess: None,
             width: Ratio(0.05),
             short: Duration::from_secs(2),
             long: Duration::from_secs(5),
             duration_sum: Duration::from_secs(25),
             confirmation: Duration::from_secs(5),
             confirmations: 5,
+            bad_samples: 200,
             hysteresis: false,
             budget: Duration::from_secs(600),
             interventions: true,
@@ -141,9 +149,12 @@ impl SearchSpec {
             duration_sum: self.duration_sum,
             confirmation: self.confirmation,
             confirmations: self.confirmations,
+            bad_samples: self.bad_samples,
             sweeps: self.hysteresis,
             budget: (!self.budget.is_zero()).then_some(self.budget),
             seed,
+            // A range that was narrowed down on the command line may leave the plan's guess outside.
+            guess: self.guess.map(|guess| guess.clamp(self.least, self.most)),
             ..Goals::new(self.scale, slos, self.least, self.most)
         };
         match goals.check() {

@@ -2,6 +2,7 @@
 
 mod book;
 mod budget;
+mod canary;
 mod change;
 mod compare;
 mod estimate;
@@ -14,9 +15,11 @@ mod repeats;
 mod series;
 mod steadiness;
 mod steady;
+mod within;
 
 pub use book::{Book, BookText, Books, BooksText};
 pub use budget::{Budget, Witnesses};
+pub use canary::{Canary, judge_session};
 pub use change::{ChangePoint, ChangeRule, change_points};
 pub use compare::{
     CannotCompare, CompareRule, Comparison, Difference, Samples, agreed, compare, correct, noise_floor,
@@ -37,6 +40,7 @@ pub use steadiness::{
     Steadiness, SteadyJudgement, SteadyRule, gauge_is_flat, least_warm_up, slope, steadiness, truncation,
 };
 pub use steady::{CachePoint, WarmUp, WarmUpRule};
+pub use within::{Within, WithinPercentile};
 
 /// Little's law as a residual: how far sessions = throughput × residence is from holding, as a share of
 /// `sessions`. Holds in any closed system without think time, whatever its distributions, so a large residual

@@ -4,7 +4,7 @@
 use super::change::{ChangeRule, change_points};
 use super::probability::student_quantile;
 use super::series::effective_length;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Shortest warm-up that a model allows: a cache under random access is within 1 % of its equilibrium after
@@ -72,7 +72,7 @@ impl Default for SteadyRule {
 }
 
 /// What a series is.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Steadiness {
     /// At rest from this value on.
@@ -97,12 +97,25 @@ pub enum Steadiness {
 }
 
 /// The verdict with its evidence in words.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SteadyJudgement {
     /// The verdict.
     pub verdict: Steadiness,
     /// What was seen.
     pub evidence: String,
+}
+
+impl Steadiness {
+    /// In two or three words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Steadiness::Steady { .. } => "steady",
+            Steadiness::SlowingDown { .. } => "slowing down",
+            Steadiness::StillRising { .. } => "still rising",
+            Steadiness::NeverSteady => "never steady",
+            Steadiness::TooShort => "too short to say",
+        }
+    }
 }
 
 /// Judges a series of interval means, one per second say, of something that is to be constant, such as

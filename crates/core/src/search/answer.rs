@@ -17,6 +17,8 @@ pub enum Verdict {
     AlwaysPassed,
     /// It held as far as the generator could go: the capacity of the target is not known.
     GeneratorLimited,
+    /// The generator was late again and again even at the least load: this machine cannot say anything.
+    GeneratorLate,
     /// Repetitions contradict each other, however far the ends are moved apart.
     Irregular,
     /// The trial time was used up; what is given is not confirmed.
@@ -117,6 +119,11 @@ impl Capacity {
                 load(Some(self.tried.1)),
                 self.below.agreed,
                 self.below.of
+            ),
+            Verdict::GeneratorLate => format!(
+                "the generator was late in every trial at {} {unit}, the least load: this machine is too busy or too \
+                 small to say anything about {slo}; see `tipover doctor`, or begin lower with --from",
+                load(Some(self.tried.0))
             ),
             Verdict::Irregular => format!(
                 "irregular: between {low} and {high} {unit} {slo} now holds and now fails ({counts}); the target \

@@ -190,6 +190,11 @@ fn never_always_and_no_further_are_answers() {
     assert_eq!(verdict, Verdict::AlwaysPassed, "{words}");
     assert!(words.contains("up to 100000 ops/s") && words.contains("5/5"), "{words}");
 
+    let (answer, trials) = search(&mut WeakGenerator { most: 50.0 }, &goals(1));
+    let found = &answer.capacities[0];
+    assert_eq!((found.verdict, trials.len()), (Verdict::GeneratorLate, 8), "{}", found.sentence());
+    assert!(found.sentence().contains("--from"), "{}", found.sentence());
+
     let (verdict, words) = verdict_of(&mut WeakGenerator { most: 20_000.0 }, &goals(1));
     assert_eq!(verdict, Verdict::GeneratorLimited, "{words}");
     assert!(words.contains("the capacity is not known"), "{words}");
@@ -301,6 +306,47 @@ fn goals_that_cannot_be_used_are_refused_in_words() {
         assert!(bad.check().unwrap_err().contains(words));
     }
     assert!(good.check().is_ok());
+}
+
+/// A trial that was broken off has the verdict that it would have had, and weighs as much.
+#[test]
+fn overloads_are_broken_off_and_nothing_else_changes() {
+    struct Impatient<T>(T);
+    impl<T: VirtualTarget> VirtualTarget for Impatient<T> {
+        fn run(&mut self, request: &Request, goals: &Goals) -> FinishedTrial {
+            let whole = self.0.run(request, goals);
+            let share = 0.25;
+            let part = |count: u64| (count as f64 * share) as u64;
+            let bad: Vec<u64> = whole.late.iter().map(|late| part(*late)).collect();
+            if !is_lost(&bad, request.load, request.duration, goals) {
+                return whole;
+            }
+            let lost_after = Some(request.duration.mul_f64(share));
+            FinishedTrial { late: bad, scheduled: part(whole.scheduled), lost_after, ..whole }
+        }
+        fn cool_down(&mut self) {
+            self.0.cool_down();
+        }
+    }
+    let law = || Law(|load: f64| vec![if load > 9_000.0 { 0.3 } else { 0.0 }]);
+    let (whole, trials) = search(&mut law(), &goals(1));
+    let (early, broken_off) = search(&mut Impatient(law()), &goals(1));
+    assert_eq!(whole.capacities, early.capacities);
+    assert_eq!(trials.len(), broken_off.len());
+    assert!(
+        early.trial_time < whole.trial_time.mul_f64(0.8),
+        "{:?} {:?}",
+        early.trial_time,
+        whole.trial_time
+    );
+    for trial in &broken_off {
+        assert_eq!(trial.lost_after.is_some(), trial.bad_ratio(0) > 0.01, "{trial:?}");
+    }
+    // What the whole trial may still have bad is not lost, and sessions have no schedule to be judged by.
+    let goals = goals(1);
+    let ten_s = Duration::from_secs(10);
+    assert!(!is_lost(&[100], 1000.0, ten_s, &goals) && is_lost(&[105], 1000.0, ten_s, &goals));
+    assert!(!is_lost(&[9_000], 1000.0, ten_s, &Goals { scale: Scale::Sessions, ..goals }));
 }
 
 #[test]

@@ -221,6 +221,7 @@ fn settle(known: &Known<'_>, region: &Region, below: &End, above: &End) -> Capac
     let hysteresis = hysteresis(known);
     let stopped = region.upper.is_none() && known.reach.unreachable.is_some();
     let verdict = match (below.state, above.state) {
+        _ if known.reach.hopeless => Verdict::GeneratorLate,
         _ if !region.complete => Verdict::OutOfTime,
         (State::Absent, State::Absent) => Verdict::OutOfTime,
         (State::Refuted, _) | (_, State::Refuted) => Verdict::Irregular,
@@ -257,8 +258,9 @@ fn settle(known: &Known<'_>, region: &Region, below: &End, above: &End) -> Capac
 fn good_at(known: &Known<'_>, load: f64) -> Option<f64> {
     let (mut good, mut seconds) = (0.0, 0.0);
     for trial in known.trials.iter().filter(|trial| !trial.generator_late && same(trial.load, load)) {
-        good += trial.good_per_s(known.slo) * trial.duration.as_secs_f64();
-        seconds += trial.duration.as_secs_f64();
+        let offered_s = trial.offered_for().as_secs_f64();
+        good += trial.good_per_s(known.slo) * offered_s;
+        seconds += offered_s;
     }
     (seconds > 0.0).then(|| good / seconds)
 }

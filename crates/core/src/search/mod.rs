@@ -25,6 +25,8 @@ mod targets;
 pub use answer::{Answer, Capacity, Hysteresis, Tries, Verdict};
 pub use record::{SearchRecord, Searched, count, generator_was_late};
 
+use crate::measure::Canary;
+use crate::units::Ratio;
 use crate::workload::Random;
 use narrow::Narrowed;
 use serde::{Deserialize, Serialize};
@@ -100,8 +102,17 @@ pub struct Goals {
     pub sweeps: bool,
     /// Trial time after which the search ends with what it has.
     pub budget: Option<Duration>,
+    /// So many operations would be bad in a deciding trial right at the limit: 200 place the bad ratio within
+    /// 14 %, 50 within 28 %. A trial lasts until it has room for them, so this sets the time that slow
+    /// targets take.
+    #[serde(default = "two_hundred")]
+    pub bad_samples: u32,
     /// Seed of the order among equals.
     pub seed: u64,
+}
+
+fn two_hundred() -> u32 {
+    200
 }
 
 impl Goals {
@@ -124,6 +135,7 @@ impl Goals {
             confirmations: 5,
             sweeps: true,
             budget: None,
+            bad_samples: two_hundred(),
             seed: 1,
         }
     }
@@ -157,6 +169,9 @@ impl Goals {
         }
         if self.short.is_zero() || self.short > self.long || self.long > self.duration_sum {
             return Err("trial durations must rise: 0 < short ≤ long ≤ duration_sum".into());
+        }
+        if self.bad_samples == 0 {
+            return Err("bad_samples of 0: a trial without a bad operation decides nothing".into());
         }
         if self.confirmations == 0 {
             return Err("confirmations of 0: an interval that nothing confirms is a guess".into());
@@ -222,8 +237,12 @@ pub enum Rest {
 pub struct FinishedTrial {
     /// Load that was offered: operations per second or sessions.
     pub load: f64,
-    /// How long it was offered.
+    /// How long it was to be offered. A trial weighs by this.
     pub duration: Duration,
+    /// When it was broken off, because nothing that was still due could have saved it; `None` for a trial
+    /// that ran to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_after: Option<Duration>,
     /// Operations that were due.
     pub scheduled: u64,
     /// Operations done, but later than the SLO allows; one number per SLO, in the order of the goals.
@@ -240,6 +259,21 @@ pub struct FinishedTrial {
     pub purpose: Purpose,
     /// Whether the target came to rest afterwards.
     pub rest: Rest,
+    /// What the shaped disk did meanwhile; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceUse>,
+    /// The machine's canary before and after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canaries: Vec<Canary>,
+}
+
+/// What a shaped disk did in a trial: the witness for "limited by the disk".
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DeviceUse {
+    /// Reads and writes completed per second.
+    pub requests_per_s: f64,
+    /// Share of the time in which at least one request was in flight.
+    pub utilization: Ratio,
 }
 
 impl FinishedTrial {
@@ -254,8 +288,25 @@ impl FinishedTrial {
     }
 
     fn good_per_s(&self, slo: usize) -> f64 {
-        self.scheduled as f64 * (1.0 - self.bad_ratio(slo)) / self.duration.as_secs_f64()
+        self.scheduled as f64 * (1.0 - self.bad_ratio(slo)) / self.offered_for().as_secs_f64()
     }
+
+    /// How long the load was offered.
+    pub fn offered_for(&self) -> Duration {
+        self.lost_after.unwrap_or(self.duration)
+    }
+}
+
+/// Whether a trial of an open loop is lost for every SLO whatever is still to come: more operations are bad
+/// already, `bad` for each SLO, than the whole trial may have (curtailed sampling). It ends early with the
+/// verdict that it would have had at its end, so overloads cost seconds and leave short queues.
+///
+/// Arrivals may be random: four standard deviations more of them than are expected are allowed for.
+pub fn is_lost(bad: &[u64], load: f64, duration: Duration, goals: &Goals) -> bool {
+    let due = load * duration.as_secs_f64();
+    let most = due + 4.0 * due.sqrt();
+    goals.scale == Scale::OpsPerSecond
+        && bad.iter().zip(&goals.slos).all(|(&bad, slo)| bad as f64 > slo.bad_ratio * most)
 }
 
 /// A trial to be run.
@@ -288,6 +339,8 @@ pub enum Step {
 
 /// So many trials in a row that the generator could not keep up with make a load unreachable.
 const INVALID_IN_A_ROW: usize = 3;
+/// A machine may be busy for a moment; so many in a row at the least load are more than that.
+const HOPELESS_IN_A_ROW: usize = 8;
 /// Whatever the noise, the search ends after so many trials per SLO.
 const MOST_TRIALS_PER_SLO: usize = 250;
 
@@ -302,8 +355,9 @@ pub fn next(trials: &[FinishedTrial], goals: &Goals) -> Step {
         return Step::CoolDown { why };
     }
     let reach = Reach::of(trials, goals);
-    let spent: Duration = trials.iter().map(|trial| trial.duration).sum();
+    let spent: Duration = trials.iter().map(FinishedTrial::offered_for).sum();
     let over = goals.budget.is_some_and(|budget| spent >= budget)
+        || reach.hopeless
         || trials.len() >= MOST_TRIALS_PER_SLO * goals.slos.len();
     let mut capacities = Vec::new();
     // All are narrowed down before any is confirmed, so that the confirmations stand close together.
@@ -349,19 +403,24 @@ struct Reach {
     most: f64,
     /// The load that it could not offer.
     unreachable: Option<f64>,
+    /// It was late again and again even at the least load, so nothing can be found out here.
+    hopeless: bool,
 }
 
 impl Reach {
     fn of(trials: &[FinishedTrial], goals: &Goals) -> Reach {
-        let hopeless = |load: f64| {
+        let late_in_a_row = |load: f64, times: usize| {
             let mut here = trials.iter().filter(|trial| same(trial.load, load)).rev();
-            here.by_ref().take(INVALID_IN_A_ROW).filter(|trial| trial.generator_late).count()
-                == INVALID_IN_A_ROW
+            here.by_ref().take(times).filter(|trial| trial.generator_late).count() == times
         };
-        let unreachable =
-            trials.iter().map(|trial| trial.load).filter(|&load| hopeless(load)).min_by(f64::total_cmp);
+        let unreachable = trials
+            .iter()
+            .map(|trial| trial.load)
+            .filter(|&load| late_in_a_row(load, INVALID_IN_A_ROW))
+            .min_by(f64::total_cmp);
         let most = unreachable.map_or(goals.most, |load| load / (1.0 + goals.width)).max(goals.least);
-        Reach { most: goals.scale.offerable(most), unreachable }
+        let hopeless = late_in_a_row(goals.scale.offerable(goals.least), HOPELESS_IN_A_ROW);
+        Reach { most: goals.scale.offerable(most), unreachable, hopeless }
     }
 }
 
@@ -402,11 +461,12 @@ fn run(
     })
 }
 
-/// Long enough for 200 operations to be bad at the limit of the strictest SLO (METHODS C1: 200 ÷ (bad ratio ×
-/// load)); for 20 in a short trial, which decides nothing. With sessions the rate is that of the nearest
-/// finished trial.
+/// Long enough for so many operations to be bad at the limit of the strictest SLO as the goals say: bad
+/// samples ÷
+/// (bad ratio × load); a tenth of that in a short trial, which decides nothing. With sessions the rate is
+/// that of the nearest finished trial.
 fn least_duration(trials: &[FinishedTrial], goals: &Goals, load: f64, asked: Duration) -> Duration {
-    let bad = if asked < goals.long { 20.0 } else { 200.0 };
+    let bad = f64::from(goals.bad_samples) * if asked < goals.long { 0.1 } else { 1.0 };
     let strictest = goals.slos.iter().map(|slo| slo.bad_ratio).fold(f64::INFINITY, f64::min);
     let rate = match goals.scale {
         Scale::OpsPerSecond => Some(load),

@@ -136,6 +136,7 @@ mod tests {
         FinishedTrial {
             load: 100.0,
             duration: Duration::from_secs(1),
+            lost_after: None,
             scheduled: 0,
             late: vec![],
             failed: 0,
@@ -144,6 +145,8 @@ mod tests {
             generator_late: false,
             purpose: Purpose::Narrow { slo: 0 },
             rest: Rest::Unknown,
+            device: None,
+            canaries: vec![],
         }
     }
 

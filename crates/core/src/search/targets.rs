@@ -67,6 +67,7 @@ pub fn trial(request: &Request, scheduled: u64, bad: &[f64]) -> FinishedTrial {
     FinishedTrial {
         load: request.load,
         duration: request.duration,
+        lost_after: None,
         scheduled,
         late: bad.iter().map(|bad| (bad * scheduled as f64).round() as u64).collect(),
         failed: 0,
@@ -75,6 +76,8 @@ pub fn trial(request: &Request, scheduled: u64, bad: &[f64]) -> FinishedTrial {
         generator_late: false,
         purpose: request.purpose,
         rest: Rest::Unknown,
+        device: None,
+        canaries: vec![],
     }
 }
 

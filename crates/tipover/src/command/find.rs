@@ -104,7 +104,7 @@ impl Find {
         if self.sessions && search.scale == Scale::OpsPerSecond {
             search.scale = Scale::Sessions;
             // What was said about operations per second means nothing for sessions.
-            (search.least, search.most) = (1.0, 1_024.0);
+            (search.least, search.most, search.guess) = (1.0, 1_024.0, None);
         }
         search.least = self.from.unwrap_or(search.least);
         search.most = self.to.unwrap_or(search.most);

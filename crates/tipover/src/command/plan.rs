@@ -5,7 +5,7 @@ use crate::store::Store;
 use anyhow::Result;
 use clap::Args;
 use std::path::Path;
-use tipover_core::experiment::{Experiment, unknown};
+use tipover_core::experiment::{Address, Experiment, unknown};
 
 /// The plans that come with the program.
 pub const PLANS: [(&str, &str); 2] = [
@@ -37,6 +37,18 @@ pub struct PlanArguments {
     /// other cells: results of the unchanged ones are neither used nor lost.
     #[arg(long, value_name = "SETTING=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
+
+    /// Measure the server at this address instead of the plan's target, such as postgres://me@host/shop
+    ///
+    /// Also mysql://, mongodb://. What the plan says about disk, memory and engine is the server's own affair
+    /// then, and axes over them are left out. Its records are used if they are there (say how many with
+    /// --records), and written into an empty place.
+    #[arg(long, value_name = "ADDRESS")]
+    pub target: Option<Address>,
+
+    /// How many records there are, or are to be
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
 
     /// Measure each cell so many times instead of what the plan says
     #[arg(long)]
@@ -102,8 +114,12 @@ impl PlanArguments {
         if let Some(repeats) = self.repeats {
             overrides.push(("repeats".into(), repeats.to_string()));
         }
+        if let Some(records) = self.records {
+            overrides.push(("workload.records".into(), records.to_string()));
+        }
         let wrong = |e: tipover_core::experiment::PlanError| BadInput(format!("{}: {e}", self.plan));
-        let mut experiment = Experiment::parse(text, scale, &overrides).map_err(wrong)?;
+        let mut experiment =
+            Experiment::parse_for(text, scale, &overrides, self.target.as_ref()).map_err(wrong)?;
         experiment.only(&self.only).map_err(wrong)?;
         let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         for cell in experiment.sweeps.iter_mut().flat_map(|sweep| &mut sweep.cells) {

@@ -2,12 +2,14 @@
 //!
 //! A source that this machine lacks is a [`NotAvailable`] with its reason, never a silent hole in the record.
 
+mod canary;
 mod cgroup;
 mod device;
 mod pressure;
 mod process;
 mod system;
 
+pub use canary::canary;
 pub use cgroup::GroupUse;
 pub use device::Device;
 pub use pressure::Pressure;

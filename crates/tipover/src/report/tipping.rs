@@ -139,7 +139,9 @@ fn row(record: &SearchRecord, capacity: &Capacity) -> Row {
     let verdict = match capacity.verdict {
         Found::Found => Verdict::Held,
         Found::Irregular | Found::NeverPassed => Verdict::NotHeld,
-        Found::AlwaysPassed | Found::GeneratorLimited | Found::OutOfTime => Verdict::Unknown,
+        Found::AlwaysPassed | Found::GeneratorLimited | Found::GeneratorLate | Found::OutOfTime => {
+            Verdict::Unknown
+        }
     };
     let confirmed = format!(
         "{}/{} below, {}/{} above",

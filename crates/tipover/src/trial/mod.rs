@@ -6,6 +6,7 @@ mod search;
 mod site;
 mod verdict;
 
+pub use neighbour::home;
 pub use search::{planned, search};
 pub use site::{Site, data_key};
 
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::device::{Counters, Spec as DeviceSpec};
 use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, redact};
-use tipover_core::measure::{Books, CachePoint, KeptUp, Offered, WarmUp, WarmUpRule};
+use tipover_core::measure::{Books, CachePoint, Canary, KeptUp, Offered, WarmUp, WarmUpRule, Within};
 use tipover_core::metric::{Sample, name as metric, probe as probes};
 use tipover_core::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
 use tipover_core::target::Facts;
@@ -138,6 +139,19 @@ fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
     }
 }
 
+/// What the server at the address of `spec` tells about itself.
+///
+/// # Errors
+/// It cannot be reached, or does not let us in.
+pub fn ask_server(spec: &Spec) -> Result<Facts> {
+    let mut agent = AgentProcess::start(None)?;
+    let Answer::Started { facts, .. } = agent.begin(spec, PathBuf::new(), 0, Clock::start())? else {
+        bail!("expected to hear of the start");
+    };
+    agent.stop()?;
+    Ok(facts)
+}
+
 /// Trials that share a warm-up.
 struct Series<'a> {
     site: &'a mut Site,
@@ -207,6 +221,7 @@ impl Series<'_> {
         }
         let Some(seed) = left.front().map(|trial| trial.seed(self.context.seed)) else { return Ok(()) };
         let (mut watch, generator_cost_ns, limited) = self.start(spec, data, seed)?;
+        let mut canary = self.canary();
         watch.agent.ask(&Command::Run { load: None, seed: None })?;
         let mut first_of_all = true;
         while let Some(trial) = left.front() {
@@ -226,6 +241,9 @@ impl Series<'_> {
             }
             let first = self.settle(spec, &mut watch, &mut log)?;
             let measured = self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?;
+            // The canary is of the machine, so no session runs beside it; the next warm-up starts them again.
+            watch.agent.ask(&Command::Pause)?;
+            let before = std::mem::replace(&mut canary, self.canary());
             // Unshaped again, so that nothing waits for a slow disk that is not measured.
             if let Some(disk) = self.site.mounted() {
                 disk.set_spec(&DeviceSpec::default())?;
@@ -236,6 +254,7 @@ impl Series<'_> {
             record.phases.append(&mut log.phases);
             record.verdict = verdict::judge(spec, &measured, &warm_up, limited);
             record.measured = Some(measured);
+            record.canaries = vec![before, canary];
             let mut series = self.common.series.clone();
             series.append(&mut log.series);
             keep(trial, record, series).map_err(NotKept)?;
@@ -274,6 +293,7 @@ impl Series<'_> {
         let Answer::Started { facts, generator_cost_ns, .. } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
+        self.judge_server(spec, &facts);
         self.common.target = facts;
         if inside {
             agent.load(2, |_| self.context.interrupt.check())?;
@@ -282,6 +302,19 @@ impl Series<'_> {
         self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
         let watch = Watch { probes: self.probes(spec, &agent, group.as_ref()), agent };
         Ok((watch, generator_cost_ns, group.is_some()))
+    }
+
+    /// What a server tells of itself, and the machine under it if it is ours, against its vendor's advice.
+    fn judge_server(&mut self, spec: &Spec, facts: &Facts) {
+        let home = spec.target.address.as_ref().and_then(|at| neighbour::home(at, spec.target.kind).ok());
+        let machine = serde_json::from_value::<machine::Facts>(self.machine.clone()).ok();
+        let here = machine.as_ref().zip(home.as_ref());
+        let all = machine::check_database(spec.target.kind, facts, here);
+        for sentence in all.iter().filter(|r| !r.met).map(machine::Requirement::sentences) {
+            if !self.common.missed.contains(&sentence) {
+                self.common.missed.push(sentence);
+            }
+        }
     }
 
     /// Calibrates the disk for all shapes while it is idle; a trial whose shape this disk cannot take has
@@ -334,7 +367,13 @@ impl Series<'_> {
             disk: self.common.disk.clone(),
             phases: self.common.phases.clone(),
             measured: None,
+            canaries: vec![],
         }
+    }
+
+    /// The machine's canary, while nothing is measured.
+    fn canary(&self) -> Canary {
+        probe::canary(self.context.work)
     }
 
     fn disk(&self) -> Result<&tipover_disk::Disk> {
@@ -657,6 +696,8 @@ impl Series<'_> {
         if let Some(offered) = &offered {
             evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
         }
+        let intervals: Vec<&Interval> = log.series.iter().filter(|i| i.phase == "measure").collect();
+        let within = Within::of(&intervals).map_err(anyhow::Error::msg)?;
         self.phase(log, "measure", begin, evidence);
         let path = spec.target.request_path_cpu.as_nanos() as u64;
         Ok(Measured {
@@ -674,6 +715,7 @@ impl Series<'_> {
             first: first.samples,
             last: last.samples,
             disk: first.disk.zip(last.disk),
+            within: Some(within),
         })
     }
 }

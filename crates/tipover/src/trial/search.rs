@@ -10,8 +10,8 @@ use tipover_core::experiment::{Cell, LoadSpec, Promise, Spec, Trial};
 use tipover_core::measure::{Books, Offered};
 use tipover_core::record::FORMAT;
 use tipover_core::search::{
-    FinishedTrial, Goals, Purpose, Request, Rest, Scale, SearchRecord, Searched, Step, count,
-    generator_was_late, next,
+    DeviceUse, FinishedTrial, Goals, Purpose, Request, Rest, Scale, SearchRecord, Searched, Step, count,
+    generator_was_late, is_lost, next,
 };
 use tipover_core::units::Rate;
 use tipover_core::workload::Arrivals;
@@ -77,6 +77,11 @@ impl Series<'_> {
         let spec = &cell.spec;
         let mut watch = self.warmed_up(cell, spec)?;
         record.target = self.common.target.clone();
+        for sentence in &self.common.missed {
+            if !record.missed.contains(sentence) {
+                record.missed.push(sentence.clone());
+            }
+        }
         let quiet = self.gauges(&mut watch)?;
         loop {
             self.context.interrupt.check()?;
@@ -100,7 +105,10 @@ impl Series<'_> {
                     self.context.report.note(&request.why);
                     let number = search.trials.len() as u64;
                     let load = load_for(&spec.load, &request, search.goals.scale);
-                    let trial = self.one(&mut watch, load, &request, &record.promises, number)?;
+                    let goals = search.goals.clone();
+                    let canary = self.canary();
+                    let mut trial = self.one(&mut watch, load, &request, &goals, &record.promises, number)?;
+                    trial.canaries = vec![canary, self.canary()];
                     record.searches[place].trials.push(trial);
                 }
             }
@@ -138,13 +146,16 @@ impl Series<'_> {
         watch: &mut Watch,
         load: LoadSpec,
         request: &Request,
+        goals: &Goals,
         promises: &[Promise],
         number: u64,
     ) -> Result<FinishedTrial> {
         // Every trial draws operations of its own.
         let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1) };
+        let before = self.disk_counters()?;
         watch.agent.ask(&command)?;
         let begin = Instant::now();
+        let mut lost_after = None;
         let mut books: Option<Books> = None;
         let mut offered: Option<Offered> = None;
         while begin.elapsed() < request.duration {
@@ -158,7 +169,13 @@ impl Series<'_> {
                 (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
                 (all, more) => *all = more,
             }
+            let bad = bad_so_far(books.as_ref(), promises);
+            if begin.elapsed() < request.duration && is_lost(&bad, request.load, request.duration, goals) {
+                lost_after = Some(begin.elapsed());
+                break;
+            }
         }
+        let device = self.disk_counters()?.zip(before).and_then(|(after, before)| after.rates_since(&before));
         let Answer::Paused { unanswered } = watch.agent.ask(&Command::Pause)? else {
             bail!("expected to hear of the pause");
         };
@@ -173,6 +190,7 @@ impl Series<'_> {
         let trial = FinishedTrial {
             load: request.load,
             duration: request.duration,
+            lost_after,
             scheduled: 0,
             late: vec![],
             failed: 0,
@@ -181,6 +199,11 @@ impl Series<'_> {
             generator_late: late,
             purpose: request.purpose,
             rest: Rest::Unknown,
+            device: device.map(|rates| DeviceUse {
+                requests_per_s: rates.reads.0 + rates.writes.0,
+                utilization: rates.utilization,
+            }),
+            canaries: vec![],
         };
         Ok(count(&books, offered.as_ref(), u64::from(unanswered), promises, trial))
     }
@@ -216,6 +239,15 @@ impl Series<'_> {
 struct Gauges {
     queue: u64,
     dirty_bytes: f64,
+}
+
+/// Operations that are bad already, for each promise.
+fn bad_so_far(books: Option<&Books>, promises: &[Promise]) -> Vec<u64> {
+    let bad = |promise: &Promise| {
+        books
+            .map_or(0, |books| books.failed() + books.done().saturating_sub(books.done_within(promise.limit)))
+    };
+    promises.iter().map(bad).collect()
 }
 
 fn add(all: &mut Option<Books>, more: &tipover_core::measure::BooksText) -> Result<()> {

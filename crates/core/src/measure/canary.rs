@@ -1,0 +1,79 @@
+//! The machine's canary: a small fixed load that knows nothing of the target. What changes in it between
+//! trials is the machine, or its neighbours.
+
+use super::repeats::{CanaryVerdict, judge_canaries};
+use serde::{Deserialize, Serialize};
+
+/// What the fixed load took, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Canary {
+    /// A fixed piece of arithmetic: grows with stolen time, neighbours and a lower clock.
+    pub spin_ns: f64,
+    /// How much later than asked a short sleep ended: grows with a busy scheduler.
+    pub wake_ns: f64,
+    /// Writing 4 KiB to the folder of the results and flushing it; `None` where that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_ns: Option<f64>,
+}
+
+/// The parts of a canary by which it is judged. Waking is stored and not judged: within one quiet session it
+/// varies by more than a factor of two.
+const PARTS: [(&str, Part); 2] =
+    [("processor", |canary| Some(canary.spin_ns)), ("flush", |canary| canary.sync_ns)];
+
+type Part = fn(&Canary) -> Option<f64>;
+
+/// What the canaries before and after each trial say of it, judged against all of the session. One element
+/// per trial, in the same order; a trial without its pair of canaries is unknown.
+pub fn judge_session(trials: &[&[Canary]]) -> Vec<CanaryVerdict> {
+    trials.iter().map(|own| verdict(trials, own)).collect()
+}
+
+fn verdict(session: &[&[Canary]], own: &[Canary]) -> CanaryVerdict {
+    let [before, after] = own else { return CanaryVerdict::Unknown };
+    let mut known = false;
+    for (name, part) in PARTS {
+        let all: Vec<f64> = session.iter().copied().flatten().filter_map(part).collect();
+        let (Some(before), Some(after)) = (part(before), part(after)) else { continue };
+        match judge_canaries(&all, before, after) {
+            CanaryVerdict::Disturbed { why } => {
+                return CanaryVerdict::Disturbed { why: format!("{name}: {why}") };
+            }
+            CanaryVerdict::Quiet => known = true,
+            CanaryVerdict::Unknown => {}
+        }
+    }
+    if known { CanaryVerdict::Quiet } else { CanaryVerdict::Unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canary(spin_ns: f64) -> Canary {
+        Canary { spin_ns, wake_ns: 60e3, sync_ns: None }
+    }
+
+    #[test]
+    fn the_disturbed_trial_is_named_and_the_quiet_ones_are_not() {
+        let mut trials: Vec<[Canary; 2]> =
+            (0..8).map(|n| [canary(1e6 + f64::from(n)), canary(1e6 - f64::from(n))]).collect();
+        trials[3][1] = canary(1.5e6);
+        let views: Vec<&[Canary]> = trials.iter().map(<[Canary; 2]>::as_slice).collect();
+        let verdicts = judge_session(&views);
+        for (n, verdict) in verdicts.iter().enumerate() {
+            match verdict {
+                CanaryVerdict::Disturbed { why } => {
+                    assert!(n == 3 && why.starts_with("processor: the canary after is +50"), "{n}: {why}");
+                }
+                other => assert!(n != 3 && *other == CanaryVerdict::Quiet, "{n}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_session_and_a_missing_canary_are_unknown() {
+        let pair = [canary(1e6), canary(2e6)];
+        assert_eq!(judge_session(&[&pair, &[]]), [CanaryVerdict::Unknown, CanaryVerdict::Unknown]);
+    }
+}
