@@ -50,6 +50,9 @@ pub struct Record {
     pub labels: Vec<(String, String)>,
     /// Which repetition, counted from 0.
     pub repeat: u32,
+    /// The cell once more in the same block, for the noise floor; in no figure of the cell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub twin: bool,
     /// Seed of the operations.
     pub seed: u64,
     /// The complete settings.

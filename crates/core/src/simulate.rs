@@ -431,6 +431,7 @@ pub fn trial(
         cell: trial.cell.id(),
         labels: trial.cell.labels.clone(),
         repeat: trial.repeat,
+        twin: trial.twin,
         seed,
         spec: trial.cell.spec.clone(),
         provenance: Provenance {
@@ -465,7 +466,9 @@ mod tests {
     fn matrix() -> Vec<(Record, Vec<Interval>)> {
         let experiment = Experiment::parse(PLAN, "quick", &[]).unwrap();
         let cells = experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells);
-        cells.map(|cell| trial("t", &Trial { cell, repeat: 0 }, 1, &Machine::default())).collect()
+        cells
+            .map(|cell| trial("t", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default()))
+            .collect()
     }
 
     #[test]
@@ -523,7 +526,7 @@ mod tests {
     fn the_same_seed_gives_the_same_trial() {
         let experiment = Experiment::parse(PLAN, "tiny", &[]).unwrap();
         let cell = experiment.sweeps.last().unwrap().cells.last().unwrap();
-        let run = |repeat| trial("t", &Trial { cell, repeat }, 1, &Machine::default());
+        let run = |repeat| trial("t", &Trial { cell, repeat, twin: false }, 1, &Machine::default());
         assert_eq!(run(0), run(0));
         assert_ne!(run(0).0.measured, run(1).0.measured);
     }

@@ -206,7 +206,7 @@ pub fn find(
     let goals = search.goals(experiment.seed)?;
     let mut site = Site::new(work);
     for cell in cells {
-        let trial = Trial { cell, repeat: 0 };
+        let trial = Trial { cell, repeat: 0, twin: false };
         progress.begin(std::slice::from_ref(&trial));
         let known = store.search(cell)?;
         // Other promises or another range make another search.
@@ -292,7 +292,8 @@ fn missed_requirements(experiment: &Experiment, work: &Path) -> Vec<String> {
 
 fn describe(trial: &Trial<'_>) -> String {
     let labels: Vec<&str> = trial.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
-    format!("{} {} #{}", trial.cell.sweep, labels.join(", "), trial.repeat + 1)
+    let again = if trial.twin { " again" } else { "" };
+    format!("{} {} #{}{again}", trial.cell.sweep, labels.join(", "), trial.repeat + 1)
 }
 
 /// The progress of a run on stderr: a bar for people, lines for logs.

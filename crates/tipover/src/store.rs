@@ -135,7 +135,7 @@ impl Store {
     }
 
     fn trial_folder(&self, trial: &Trial<'_>) -> PathBuf {
-        self.folder.join(trial.cell.id()).join(trial.repeat.to_string())
+        self.folder.join(trial.cell.id()).join(trial.folder())
     }
 
     /// The record of a trial, if it was carried out.
@@ -151,12 +151,15 @@ impl Store {
         Ok(Some(record))
     }
 
-    /// The records of all trials of `experiment` that were carried out, in the order of its cells.
+    /// The records of all trials of `experiment` that were carried out, in the order of its cells, twins
+    /// beside their trials.
     pub fn records(&self, experiment: &Experiment) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
             for repeat in 0..experiment.repeats {
-                records.extend(self.record(&Trial { cell, repeat })?);
+                for twin in [false, true] {
+                    records.extend(self.record(&Trial { cell, repeat, twin })?);
+                }
             }
         }
         Ok(records)
@@ -183,7 +186,7 @@ impl Store {
         let folder = self.trial_folder(trial);
         let cell = folder.parent().expect("a trial's folder is in its cell's");
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
-        let staged_path = cell.join(format!(".staged-{}", trial.repeat));
+        let staged_path = cell.join(format!(".staged-{}", trial.folder()));
         let _ = fs::remove_dir_all(&staged_path);
         fs::create_dir(&staged_path).with_context(|| format!("creating {}", staged_path.display()))?;
         let mut staged = Staged(Some(staged_path.clone()));

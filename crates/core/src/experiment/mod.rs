@@ -42,6 +42,8 @@ pub struct Experiment {
     pub published: Option<String>,
     /// How often each cell is measured.
     pub repeats: u32,
+    /// Whether the first cell of every sweep is measured once more in each block, for the noise floor.
+    pub again: bool,
     /// Seed of the order of trials and of the workload.
     pub seed: u64,
     /// The scale that was chosen, with its sentence.
@@ -126,12 +128,20 @@ pub struct Trial<'a> {
     pub cell: &'a Cell,
     /// Which repetition.
     pub repeat: u32,
+    /// The same once more in the same block, for the noise floor: what differs between the two is nobody's
+    /// doing (an A/A test).
+    pub twin: bool,
 }
 
 impl Trial<'_> {
     /// Seed of this trial's operations: repeats of a cell draw different operations, reruns the same ones.
     pub fn seed(&self, experiment_seed: u64) -> u64 {
-        Random::new(experiment_seed, u64::from(self.repeat)).bits()
+        Random::new(experiment_seed, u64::from(self.repeat) | u64::from(self.twin) << 32).bits()
+    }
+
+    /// Its folder in the cell's: "2", or "2-again" for a twin.
+    pub fn folder(&self) -> String {
+        if self.twin { format!("{}-again", self.repeat) } else { self.repeat.to_string() }
     }
 }
 
@@ -145,6 +155,8 @@ struct Header {
     how_to_read: String,
     published: Option<String>,
     repeats: u32,
+    #[serde(default)]
+    again: bool,
     #[serde(default = "one")]
     seed: u64,
     search: Option<SearchSpec>,
@@ -238,6 +250,7 @@ impl Experiment {
             how_to_read: header.how_to_read,
             published: header.published,
             repeats: header.repeats,
+            again: header.again,
             seed: header.seed,
             scale: scale.to_string(),
             search: header.search,
@@ -278,13 +291,15 @@ impl Experiment {
 
     /// All trials in the order in which they should run: sweep after sweep, within a sweep randomised
     /// complete blocks: every cell once per block, in an order of its own, so that a drift of the machine
-    /// hits all alike.
+    /// hits all alike. If the plan asks for it, the first cell has a twin in each block.
     pub fn trials(&self) -> Vec<Trial<'_>> {
         let mut trials = Vec::new();
         for (index, sweep) in self.sweeps.iter().enumerate() {
             for repeat in 0..self.repeats {
                 let mut block: Vec<Trial<'_>> =
-                    sweep.cells.iter().map(|cell| Trial { cell, repeat }).collect();
+                    sweep.cells.iter().map(|cell| Trial { cell, repeat, twin: false }).collect();
+                let first = sweep.cells.first().filter(|_| self.again);
+                block.extend(first.map(|cell| Trial { cell, repeat, twin: true }));
                 Random::new(self.seed, ((index as u64) << 32) | u64::from(repeat)).shuffle(&mut block);
                 trials.extend(block);
             }

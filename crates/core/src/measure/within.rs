@@ -2,7 +2,7 @@
 //! although one operation resembles the next. The only interval that a single trial can have.
 
 use super::book::Books;
-use super::estimate::Estimate;
+use super::estimate::{Estimate, TooFew};
 use super::series::{Blocks, block_bootstrap, effective_samples, percentile_of_correlated};
 use super::steadiness::{SteadyJudgement, SteadyRule, steadiness};
 use crate::record::Interval;
@@ -73,10 +73,13 @@ impl Within {
         Ok(Within { steadiness: judged, throughput, percentiles: percentiles(&books) })
     }
 
-    /// The percentile, if it was asked for and there is enough to tell it.
-    pub fn percentile(&self, quantile: f64) -> Option<&Estimate> {
+    /// The percentile in nanoseconds, or how many independent samples there are and would have to be; `None`
+    /// where the trial has too few intervals to say, or was not asked for it.
+    pub fn of_quantile(&self, quantile: f64) -> Option<Result<Estimate, TooFew>> {
         let found = self.percentiles.iter().find(|p| (p.quantile - quantile).abs() < 1e-9)?;
-        found.estimate.as_ref()
+        let effective = found.effective?;
+        let need = (10.0 / (1.0 - quantile) - 1e-9).ceil() as u64;
+        Some(found.estimate.clone().ok_or(TooFew { have: effective as u64, need }))
     }
 }
 
@@ -153,7 +156,7 @@ mod tests {
         assert!(throughput.high - throughput.low < 50.0, "{throughput:?}");
         assert!(matches!(it.steadiness.verdict, Steadiness::Steady { .. }), "{:?}", it.steadiness);
         // The p99 of an exponential is its mean times ln 100.
-        let p99 = it.percentile(0.99).unwrap();
+        let p99 = it.of_quantile(0.99).unwrap().unwrap();
         assert!(p99.low < 2e6 * 100f64.ln() && 2e6 * 100f64.ln() < p99.high, "{p99:?}");
         let rare = it.percentiles.iter().find(|p| p.quantile == 0.999).unwrap();
         assert!(rare.estimate.is_some() || rare.refused.as_ref().unwrap().contains("independent"));
@@ -170,7 +173,7 @@ mod tests {
         assert!(slowing.steadiness.evidence.contains("values of 100 ms"), "{}", slowing.steadiness.evidence);
         let short = within([5u64; 4].into_iter());
         assert_eq!(short.steadiness.verdict, Steadiness::TooShort);
-        assert!(short.throughput.is_none() && short.percentile(0.5).is_none());
+        assert!(short.throughput.is_none() && short.of_quantile(0.5).is_none());
         assert!(short.percentiles[0].refused.as_ref().unwrap().contains("4 intervals"));
         assert!(within(std::iter::empty()).percentiles.is_empty());
     }

@@ -115,6 +115,24 @@ fn fresh_seeds_agree() {
 }
 
 #[test]
+fn the_share_of_bad_operations_has_wilsons_interval() {
+    let request = Request {
+        load: 10.0,
+        duration: Duration::from_secs(1),
+        purpose: Purpose::Narrow { slo: 0 },
+        why: String::new(),
+    };
+    let of = |bad: f64| targets::trial(&request, 10, &[bad]).bad_ratio_interval(0);
+    // Newcombe 1998, table I: 0 of 10 and 1 of 10 by the score method.
+    let near =
+        |(low, high): (f64, f64), (a, b): (f64, f64)| (low - a).abs() < 5e-4 && (high - b).abs() < 5e-4;
+    assert!(near(of(0.0), (0.0, 0.2775)), "{:?}", of(0.0));
+    assert!(near(of(0.1), (0.0179, 0.4042)), "{:?}", of(0.1));
+    assert!(near(of(1.0), (0.7225, 1.0)), "{:?}", of(1.0));
+    assert_eq!(targets::trial(&request, 0, &[0.0]).bad_ratio_interval(0), (0.0, 1.0));
+}
+
+#[test]
 fn a_guess_saves_trials() {
     let trials = |guess| -> usize {
         let one = |seed| {

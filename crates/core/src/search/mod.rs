@@ -283,11 +283,26 @@ impl FinishedTrial {
         if self.scheduled == 0 { 1.0 } else { bad as f64 / self.scheduled as f64 }
     }
 
+    /// The 95 % interval of [`FinishedTrial::bad_ratio`] by Wilson's score (1927), as if operations were
+    /// independent of each other. They are not: late ones come together, so the truth may lie further off.
+    pub fn bad_ratio_interval(&self, slo: usize) -> (f64, f64) {
+        const Z: f64 = 1.96;
+        let n = self.scheduled as f64;
+        if n == 0.0 {
+            return (0.0, 1.0);
+        }
+        let share = self.bad_ratio(slo).min(1.0);
+        let middle = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+        let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        ((middle - half).clamp(0.0, share), (middle + half).clamp(share, 1.0))
+    }
+
     fn holds(&self, slo: usize, goals: &Goals) -> bool {
         self.bad_ratio(slo) <= goals.slos[slo].bad_ratio
     }
 
-    fn good_per_s(&self, slo: usize) -> f64 {
+    /// Operations that were good for the SLO at this place, per second.
+    pub fn good_per_s(&self, slo: usize) -> f64 {
         self.scheduled as f64 * (1.0 - self.bad_ratio(slo)) / self.offered_for().as_secs_f64()
     }
 

@@ -84,7 +84,10 @@ impl Compare {
 }
 
 /// Everything at `path`: trials of ours, or of others.
-fn side(path: &Path) -> Result<Side> {
+///
+/// # Errors
+/// There is no result.
+pub fn side(path: &Path) -> Result<Side> {
     let mut side = Side::new(&path.display().to_string());
     let mut refused = Vec::new();
     for (number, file) in files(path)?.into_iter().enumerate() {

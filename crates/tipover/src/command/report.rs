@@ -1,5 +1,6 @@
 //! `tipover report` and `tipover show`: from records to a page.
 
+use super::compare::side;
 use super::plan::PlanArguments;
 use super::run::command_line;
 use super::{BadInput, Ending};
@@ -21,13 +22,26 @@ pub struct Report {
     /// Where to write it; default: report.html in the results folder
     #[arg(long, short)]
     output: Option<PathBuf>,
+
+    /// Show what another program printed beside ours; may be given several times
+    ///
+    /// A file or folder that YCSB, go-ycsb, sysbench, fio, pgbench or iostat wrote, or a table with a
+    /// NAME.mapping.toml beside it.
+    #[arg(long, value_name = "RESULT")]
+    beside: Vec<PathBuf>,
 }
 
 impl Report {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let (store, experiment) = self.plan.experiment_of(results)?;
-        let page = page(&store, &experiment, &command_line())?;
+        let mut page = page(&store, &experiment, &command_line())?;
+        if !self.beside.is_empty() {
+            let others = self.beside.iter().map(|path| side(path)).collect::<Result<Vec<_>>>()?;
+            // After the answer, before the evidence.
+            let place = page.sections.len().min(1);
+            page.sections.insert(place, report::beside(&experiment, &store.records(&experiment)?, &others));
+        }
         if json {
             println!("{}", page.to_json());
             return Ok(Ending::Held);

@@ -4,7 +4,8 @@ use super::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Fact, Number, On, Page, Point,
     Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
 };
-use crate::study::comparison::{Compared, ComparedSides, Course, Side, change_in_words};
+use crate::study::comparison::{Compared, ComparedSides, Course, NoiseFrom, Side, change_in_words};
+use tipover_core::measure::median_of_trials;
 use tipover_core::units::significant;
 
 /// From two sides to a page. The command is the one that makes it again.
@@ -82,8 +83,8 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
         Row::new(vec![
             compared.cell.as_str().into(),
             format!("{} ({unit})", compared.figure.name()).into(),
-            Number::new(comparison.medians.0, "").into(),
-            Number::new(comparison.medians.1, "").into(),
+            middle(comparison.medians.0, a, compared),
+            middle(comparison.medians.1, b, compared),
             if shift_is_known(compared) { shift.into() } else { Cell::missing("one trial has no interval") },
             Number::new(comparison.p, "").digits(2).into(),
             Number::new(comparison.cliffs_delta, "").digits(2).into(),
@@ -105,12 +106,28 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
             Column::words("Verdict"),
         ],
         rows: found.all.iter().map(row).collect(),
-        how_to_read: "Shift: by how much the second lies above the first, as a share of the first's median \
+        how_to_read: "Medians: in brackets their 95 % interval by order statistics, below six trials the range of \
+                      the trials. Shift: by how much the second lies above the first, as a share of the first's median \
                       (Hodges and Lehmann), with a 95 % bootstrap interval. p: of the rank test, corrected for all \
                       rows (Holm). Detectable: the smallest difference that so many trials would have found four times in \
                       five."
             .into(),
     }
+}
+
+/// A median with its interval: by order statistics from six trials on, else the range of the trials.
+fn middle(median: f64, side: &Side, compared: &Compared) -> Cell {
+    let values = side.values(compared);
+    let number = Number::new(median, "");
+    match (values.as_slice(), median_of_trials(&values)) {
+        (_, Ok(estimate)) => number.between(estimate.low.min(median), estimate.high.max(median)),
+        ([_] | [], _) => number.of_one_trial(),
+        (values, Err(_)) => {
+            let least = values.iter().copied().fold(median, f64::min);
+            number.between(least, values.iter().copied().fold(median, f64::max))
+        }
+    }
+    .into()
 }
 
 fn shift_is_known(compared: &Compared) -> bool {
@@ -163,9 +180,19 @@ fn shifts(found: &ComparedSides) -> Option<Chart> {
 fn how(found: &ComparedSides) -> Vec<Block> {
     let rule = found.all.first().map(|c| c.comparison.rule);
     let percent = |x: f64| format!("{} %", significant(100.0 * x, 2));
-    let floor = match found.noise_floor {
-        0.0 => "not measured: give --again, the first side measured once more".to_string(),
-        floor => format!("{}: the largest shift between the first side and itself", percent(floor)),
+    let floors =
+        found.noise_floors.iter().map(|(figure, floor)| format!("{} {}", figure.name(), percent(*floor)));
+    let floors = floors.collect::<Vec<_>>().join(", ");
+    let floor = match found.noise_from {
+        NoiseFrom::Nothing => {
+            "not measured: put `again = true` into the plan, or give --again, the first side measured \
+                               once more"
+                .to_string()
+        }
+        NoiseFrom::AnotherRun => format!("{floors}: the largest shift between the first side and itself"),
+        NoiseFrom::Twins => {
+            format!("{floors}: the largest shift between trials and their twins in the same blocks")
+        }
     };
     vec![Block::Facts(vec![
         Fact::new(

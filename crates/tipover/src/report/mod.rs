@@ -4,6 +4,7 @@
 //! [`Terminal::detect`] looks at the outside world.
 
 mod audit;
+mod beside;
 mod comparison;
 mod experiment;
 mod html;
@@ -15,6 +16,7 @@ mod text;
 mod tipping;
 
 pub use audit::of_audit;
+pub use beside::beside;
 pub use comparison::{of_comparison, of_history};
 pub use experiment::of_experiment;
 pub use html::html;

@@ -21,13 +21,16 @@ pub struct Number {
     /// one or two digits, never as "± 0" and never with digits that it makes meaningless. 0: every digit it
     /// has.
     pub digits: u8,
+    /// It comes from one trial, without anything that could give it an interval; printed with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub single: bool,
 }
 
 impl Number {
     /// A number without interval, three significant digits.
     pub fn new(value: f64, unit: &str) -> Self {
         assert!(value.is_finite(), "a printed number is finite, {value} {unit} is not: use Cell::missing");
-        Number { value: Some(value), low: None, high: None, unit: unit.into(), digits: 3 }
+        Number { value: Some(value), low: None, high: None, unit: unit.into(), digits: 3, single: false }
     }
 
     /// With every digit it has: what was configured, or printed by others.
@@ -44,6 +47,12 @@ impl Number {
     pub fn between(mut self, low: f64, high: f64) -> Self {
         assert!(low.is_finite() && high.is_finite() && low <= high, "{low}..{high} is not an interval");
         (self.low, self.high) = (Some(low), Some(high));
+        self
+    }
+
+    /// From one trial, so that there is no interval.
+    pub fn of_one_trial(mut self) -> Self {
+        self.single = true;
         self
     }
 
@@ -70,6 +79,7 @@ impl Number {
             }
             (Some(value), Some(low), None) => (print(value), format!("(at least {})", print(low))),
             (Some(value), None, Some(high)) => (print(value), format!("(at most {})", print(high))),
+            (Some(value), None, None) if self.single => (print(value), "(one trial: no interval)".into()),
             (Some(value), None, None) => (print(value), String::new()),
             (None, Some(low), Some(high)) => (format!("{} to {}", print(low), print(high)), String::new()),
             (None, Some(low), None) => (format!("at least {}", print(low)), String::new()),
@@ -151,6 +161,10 @@ mod tests {
             "1,750,000 ± 40,000 ops/s"
         );
         assert_eq!(Number::new(36_912.4, "ops/s").to_string(), "36,900 ops/s");
+        assert_eq!(
+            Number::new(36_912.4, "ops/s").of_one_trial().to_string(),
+            "36,900 (one trial: no interval) ops/s"
+        );
         assert_eq!(Number::exact(69_579.5, "ops/s").to_string(), "69,579.5 ops/s");
         assert_eq!(Number::new(21.4, "ms").between(20.9, 23.8).to_string(), "21.4 [20.9, 23.8] ms");
         assert_eq!(Number::exact(76_113.0, "ops/s").to_string(), "76,113 ops/s");
@@ -168,7 +182,8 @@ mod tests {
     #[test]
     fn bounds_and_ranges_say_that_they_are() {
         assert_eq!(Number::range(0.4, 0.44, "ms").digits(2).to_string(), "0.40 to 0.44 ms");
-        let at_least = Number { value: None, low: Some(30.0), high: None, unit: "s".into(), digits: 2 };
+        let at_least =
+            Number { value: None, low: Some(30.0), high: None, unit: "s".into(), digits: 2, single: false };
         assert_eq!(at_least.to_string(), "at least 30 s");
     }
 

@@ -101,8 +101,12 @@ pub(super) fn of_chart(chart: &Chart, limit: usize) -> Table {
     let mut rows = Vec::<(&Coordinate, Vec<Option<&Point>>)>::new();
     let mut index = HashMap::new();
     for (i, series) in chart.series.iter().enumerate() {
+        let mut seen = HashMap::<String, usize>::new();
         for point in &series.points {
-            let at = *index.entry(format!("{:?}", point.x)).or_insert_with(|| {
+            // Several points of a series at the same place have a row each.
+            let x = format!("{:?}", point.x);
+            let which = *seen.entry(x.clone()).and_modify(|n| *n += 1).or_default();
+            let at = *index.entry((x, which)).or_insert_with(|| {
                 rows.push((&point.x, vec![None; chart.series.len()]));
                 rows.len() - 1
             });

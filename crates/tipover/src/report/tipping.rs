@@ -1,12 +1,16 @@
 //! The page of a search: tipping points with their intervals, the trials behind them, and what limits.
 
+use super::experiment::number;
 use super::{
-    Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Fact, Number, On, Page, Point,
-    Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
+    Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Emphasis, Fact, Number, On, Page,
+    Point, Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
 };
 use tipover_core::experiment::Experiment;
-use tipover_core::search::limit::Limit;
-use tipover_core::search::{Capacity, FinishedTrial, Scale, SearchRecord, Searched, Verdict as Found};
+use tipover_core::measure::{Canary, CanaryVerdict, judge_session, mean_of_trials};
+use tipover_core::search::limit::{INTERVENTIONS, Limit};
+use tipover_core::search::{
+    Capacity, FinishedTrial, Purpose, Rest, Scale, SearchRecord, Searched, Verdict as Found,
+};
 
 /// From the searches of all cells to a page. The command is the one that makes it again.
 pub fn of_searches(experiment: &Experiment, records: &[SearchRecord], command: &str) -> Page {
@@ -153,11 +157,25 @@ fn row(record: &SearchRecord, capacity: &Capacity) -> Row {
         capacity.slo.as_str().into(),
         load(capacity.low, "it held nowhere"),
         load(capacity.high, "it failed nowhere"),
-        load(capacity.good_per_s, "it held nowhere"),
+        goodput(record, capacity),
         Cell::verdict(verdict, &confirmed),
         limit(record).map_or_else(|| Cell::missing(missing), Cell::from),
     ])
     .note(&capacity.notes.join(" "))
+}
+
+/// Good operations per second at the lower end: the mean of the trials there, with their interval.
+fn goodput(record: &SearchRecord, capacity: &Capacity) -> Cell {
+    let Some((planned, low)) = record.planned().zip(capacity.low) else {
+        return Cell::missing("it held nowhere");
+    };
+    let slo = planned.goals.slos.iter().position(|slo| slo.name == capacity.slo).unwrap_or(0);
+    let there = planned.trials.iter().filter(|trial| trial.load == low && !trial.generator_late);
+    let values: Vec<f64> = there.map(|trial| trial.good_per_s(slo)).collect();
+    match mean_of_trials(&values) {
+        Some(estimate) => number(&estimate, "").into(),
+        None => Cell::missing("no valid trial ran there"),
+    }
 }
 
 /// Tipping points over the first axis, a line for each value of the second.
@@ -206,6 +224,7 @@ fn of_cell(number: usize, record: &SearchRecord) -> Section {
     for (place, search) in record.searches.iter().enumerate() {
         if !search.trials.is_empty() {
             blocks.push(Block::Chart(trials(number, place, record, search)));
+            blocks.push(Block::Table(every_trial(record, search)));
         }
     }
     let limits = record.limits();
@@ -244,15 +263,82 @@ fn of_cell(number: usize, record: &SearchRecord) -> Section {
     Section { id: format!("search-{number}"), title: name(record), blocks }
 }
 
+/// What was changed for a search, in words.
+fn variant(search: &Searched) -> String {
+    let Some(resource) = search.changed else { return "as planned".into() };
+    let intervention = INTERVENTIONS.iter().find(|i| i.resource == resource);
+    intervention.map_or_else(|| format!("{resource:?}"), |i| format!("with {}", i.change))
+}
+
+/// All trials of a search in the order in which they ran, with what the disk and the machine did meanwhile.
+fn every_trial(record: &SearchRecord, search: &Searched) -> Table {
+    let session: Vec<&[Canary]> = search.trials.iter().map(|trial| trial.canaries.as_slice()).collect();
+    let canaries = judge_session(&session);
+    let row = |((n, trial), canary): ((usize, &FinishedTrial), CanaryVerdict)| {
+        let goal = |slo: usize| search.goals.slos.get(slo).map_or("", |goal| goal.name.as_str());
+        let purpose = match trial.purpose {
+            Purpose::Narrow { slo } => format!("narrow down {}", goal(slo)),
+            Purpose::Below { slo } => format!("does {} hold below", goal(slo)),
+            Purpose::Above { slo } => format!("does {} fail above", goal(slo)),
+            Purpose::Sweep { slo, .. } => format!("sweep for {}", goal(slo)),
+        };
+        let mut said = Vec::new();
+        said.extend(trial.lost_after.map(|_| "broken off: nothing could save it any more".to_string()));
+        said.extend(trial.generator_late.then(|| "not valid: the generator was late".to_string()));
+        said.extend((trial.rest == Rest::Restarted).then(|| "the target was restarted after it".to_string()));
+        if let CanaryVerdict::Disturbed { why } = canary {
+            said.push(format!("disturbed: {why}"));
+        }
+        let device = |value: Option<f64>, unit: &str| match value {
+            Some(value) => Number::new(value, unit).into(),
+            None => Cell::missing("the target does not live on a disk of ours"),
+        };
+        let mut cells: Vec<Cell> = vec![
+            format!("{}", n + 1).into(),
+            purpose.into(),
+            Number::new(trial.load, "").digits(4).into(),
+            Number::new(trial.offered_for().as_secs_f64(), "s").into(),
+        ];
+        cells.extend((0..search.goals.slos.len()).map(|slo| bad_share(trial, slo).into()));
+        cells.push(device(trial.device.map(|device| device.requests_per_s), "/s"));
+        cells.push(device(trial.device.map(|device| 100.0 * device.utilization.0), "%"));
+        cells.push(said.join("; ").into());
+        let emphasis = if trial.generator_late { Emphasis::Faint } else { Emphasis::Plain };
+        Row::new(cells).emphasis(emphasis)
+    };
+    let mut columns = vec![
+        Column::words("trial"),
+        Column::words("why"),
+        Column::numbers("load", unit(search.goals.scale)),
+        Column::numbers("offered for", "s"),
+    ];
+    columns.extend(
+        search.goals.slos.iter().map(|goal| Column::numbers(&goal.name, "%").group("bad operations")),
+    );
+    columns.extend([
+        Column::numbers("requests", "/s").group("the disk"),
+        Column::numbers("busy", "%").group("the disk"),
+        Column::words("mind"),
+    ]);
+    Table {
+        caption: format!("Every trial of {}, {}", name(record), variant(search)),
+        columns,
+        rows: search.trials.iter().enumerate().zip(canaries).map(row).collect(),
+        how_to_read: "Intervals of bad operations are Wilson's, as if operations were independent; late ones come together, so \
+                      they are too narrow. Requests and busy time are the disk's own counts over the one trial, exact and \
+                      without an interval. A canary is a fixed piece of work beside the trial; one that differs tells of \
+                      neighbours."
+            .into(),
+    }
+}
+
+fn bad_share(trial: &FinishedTrial, slo: usize) -> Number {
+    let (low, high) = trial.bad_ratio_interval(slo);
+    Number::new(100.0 * trial.bad_ratio(slo), "%").between(100.0 * low, 100.0 * high)
+}
+
 /// Every trial of a search: load and share of bad operations.
 fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched) -> Chart {
-    let what = match search.changed {
-        None => "as planned".to_string(),
-        Some(resource) => tipover_core::search::limit::INTERVENTIONS
-            .iter()
-            .find(|i| i.resource == resource)
-            .map_or_else(|| format!("{resource:?}"), |i| format!("with {}", i.change)),
-    };
     let answer = search.answer();
     let mut lines = Vec::new();
     for (slo, goal) in search.goals.slos.iter().enumerate() {
@@ -279,7 +365,7 @@ fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched)
     });
     Chart {
         id: format!("trials-{number}-{place}"),
-        title: format!("Trials of {}, {what}", name(record)),
+        title: format!("Trials of {}, {}", name(record), variant(search)),
         x: Axis::linear("load", unit(search.goals.scale)),
         y: Axis::linear("bad operations", "%"),
         series: series.collect(),
@@ -293,12 +379,13 @@ fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched)
 }
 
 fn point(number: usize, trial: &FinishedTrial, slo: usize) -> Point {
+    let (low, high) = trial.bad_ratio_interval(slo);
     let late = if trial.generator_late { "; not valid: the generator was late" } else { "" };
     Point {
         x: Coordinate::Number(trial.load),
         y: 100.0 * trial.bad_ratio(slo),
-        low: None,
-        high: None,
+        low: Some(100.0 * low),
+        high: Some(100.0 * high),
         label: format!(
             "trial {}, {} s: {} of {} bad{late}",
             number + 1,

@@ -67,6 +67,8 @@ pub struct Side {
     pub name: String,
     /// By cell and figure, trials in their order.
     pub cells: BTreeMap<String, BTreeMap<Figure, Vec<Observation>>>,
+    /// The twins of trials, measured once more in the same blocks: the noise floor of this side.
+    pub twins: BTreeMap<String, BTreeMap<Figure, Vec<Observation>>>,
     /// Trials that were left out, as sentences.
     pub left_out: Vec<String>,
     /// Names of the runs that its trials belong to; two sides of one run were measured in blocks.
@@ -96,22 +98,23 @@ impl Side {
             record.labels.iter().map(|(axis, label)| format!("{axis} {label}")).collect();
         let cell = format!("{}: {}", record.sweep, labels.join(", "));
         let (trial, at_unix_s) = (record.repeat, record.provenance.started_unix_s);
-        let mut put = |figure, value: f64| {
+        let mut add = |figure, value: f64| {
             if value.is_finite() {
-                self.put(&cell, figure, Observation { trial, at_unix_s, value });
+                let cells = if record.twin { &mut self.twins } else { &mut self.cells };
+                put(cells, &cell, figure, Observation { trial, at_unix_s, value });
             }
         };
-        put(Figure::Throughput, measured.throughput());
+        add(Figure::Throughput, measured.throughput());
         match measured.books() {
             Ok(books) if books.answered() > 0 => {
-                put(Figure::Failed, 100.0 * books.failed() as f64 / books.answered() as f64);
+                add(Figure::Failed, 100.0 * books.failed() as f64 / books.answered() as f64);
                 let residence = books.residence();
-                put(Figure::Mean, residence.mean() / 1e6);
+                add(Figure::Mean, residence.mean() / 1e6);
                 for thousandths in [50_000, 99_000, 99_900] {
                     let quantile = f64::from(thousandths) / 100_000.0;
                     if residence.len() as f64 * (1.0 - quantile) >= BEYOND {
                         let value = residence.value_at_quantile(quantile) as f64 / 1e6;
-                        put(Figure::Percentile(thousandths), value);
+                        add(Figure::Percentile(thousandths), value);
                     }
                 }
             }
@@ -136,15 +139,11 @@ impl Side {
                     if let Some(span) = row.span(quantity) {
                         let cell = format!("{}: {}", table.name, row.name);
                         let value = span.middle() * factor;
-                        self.put(&cell, figure, Observation { trial, at_unix_s: 0, value });
+                        put(&mut self.cells, &cell, figure, Observation { trial, at_unix_s: 0, value });
                     }
                 }
             }
         }
-    }
-
-    fn put(&mut self, cell: &str, figure: Figure, observation: Observation) {
-        self.cells.entry(cell.into()).or_default().entry(figure).or_default().push(observation);
     }
 
     /// The only cell is called "all", so that results of two configurations with one cell each can be
@@ -156,9 +155,41 @@ impl Side {
             && let Some((_, figures)) = side.cells.pop_first()
         {
             side.cells.insert("all".into(), figures);
+            side.twins = side.twins.into_values().map(|figures| ("all".to_string(), figures)).collect();
         }
         side
     }
+
+    /// The values of a figure that was compared, one per trial.
+    pub fn values(&self, compared: &Compared) -> Vec<f64> {
+        // Sides of one cell each are compared under another name.
+        let only = self.cells.values().next().filter(|_| self.cells.len() == 1);
+        let figures = self.cells.get(&compared.cell).or(only);
+        figures.and_then(|figures| figures.get(&compared.figure)).map(|all| values(all)).unwrap_or_default()
+    }
+
+    /// Every cell that has twins, compared with them: an A/A test, in pairs of one block. What it shows is
+    /// noise.
+    pub fn with_its_twins(&self) -> Vec<Compared> {
+        let twins = Side { name: "again".into(), cells: self.twins.clone(), ..Side::default() };
+        let cells = self.cells.iter().filter(|(cell, _)| self.twins.contains_key(*cell));
+        let same = Side {
+            name: self.name.clone(),
+            cells: cells.map(|(cell, figures)| (cell.clone(), figures.clone())).collect(),
+            ..Side::default()
+        };
+        let rule = CompareRule { paired: true, ..CompareRule::default() };
+        family(&same, &twins, |_| rule, &mut vec![])
+    }
+}
+
+fn put(
+    cells: &mut BTreeMap<String, BTreeMap<Figure, Vec<Observation>>>,
+    cell: &str,
+    figure: Figure,
+    observation: Observation,
+) {
+    cells.entry(cell.into()).or_default().entry(figure).or_default().push(observation);
 }
 
 /// One figure of one cell on both sides.
@@ -197,8 +228,23 @@ pub struct ComparedSides {
     pub not_compared: Vec<String>,
     /// Whether trials were taken as pairs of one block.
     pub paired: bool,
-    /// The largest shift that A compared with itself showed, as a share; 0 if that was not measured.
-    pub noise_floor: f64,
+    /// By figure, the largest shift that a side compared with itself showed, as a share; empty if that was
+    /// not measured. A p99 is noisier than a throughput and must not hide its changes.
+    pub noise_floors: BTreeMap<Figure, f64>,
+    /// Where the noise floor comes from.
+    pub noise_from: NoiseFrom,
+}
+
+/// Who measured the noise floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NoiseFrom {
+    /// Nobody.
+    #[default]
+    Nothing,
+    /// The first side measured once more, as another run.
+    AnotherRun,
+    /// Twins of trials in the runs themselves.
+    Twins,
 }
 
 /// Compares B with A. `again` is A measured once more, for the noise floor.
@@ -208,14 +254,26 @@ pub fn compare_sides(a: &Side, b: &Side, again: Option<&Side>, least: f64, p: f6
     let paired = a.runs.len() == 1 && a.runs == b.runs && a.commits == b.commits;
     let rule = CompareRule { p, least, ..CompareRule::default() };
     let mut found = ComparedSides { paired, ..ComparedSides::default() };
-    if let Some(again) = again {
-        let again = again.with_single_cell_renamed(&a);
-        let same: Vec<Compared> = family(&a, &again, &CompareRule { paired: false, ..rule }, &mut vec![]);
-        let floor = noise_floor(&same.into_iter().map(|c| c.comparison).collect::<Vec<_>>());
-        found.noise_floor = floor;
+    let same = match again {
+        Some(again) => {
+            found.noise_from = NoiseFrom::AnotherRun;
+            let again = again.with_single_cell_renamed(&a);
+            family(&a, &again, |_| CompareRule { paired: false, ..rule }, &mut vec![])
+        }
+        None => a.with_its_twins().into_iter().chain(b.with_its_twins()).collect(),
+    };
+    if again.is_none() && !same.is_empty() {
+        found.noise_from = NoiseFrom::Twins;
     }
-    let rule = CompareRule { paired, noise_floor: found.noise_floor, ..rule };
-    found.all = family(&a, &b, &rule, &mut found.not_compared);
+    let mut by_figure: BTreeMap<Figure, Vec<Comparison>> = BTreeMap::new();
+    for compared in same {
+        by_figure.entry(compared.figure).or_default().push(compared.comparison);
+    }
+    found.noise_floors = by_figure.iter().map(|(figure, all)| (*figure, noise_floor(all))).collect();
+    let floors = found.noise_floors.clone();
+    let rule =
+        |figure| CompareRule { paired, noise_floor: floors.get(&figure).copied().unwrap_or(0.0), ..rule };
+    found.all = family(&a, &b, rule, &mut found.not_compared);
     let mut comparisons: Vec<Comparison> = found.all.iter().map(|c| c.comparison.clone()).collect();
     correct(&mut comparisons);
     for (compared, comparison) in found.all.iter_mut().zip(comparisons) {
@@ -224,7 +282,12 @@ pub fn compare_sides(a: &Side, b: &Side, again: Option<&Side>, least: f64, p: f6
     found
 }
 
-fn family(a: &Side, b: &Side, rule: &CompareRule, not_compared: &mut Vec<String>) -> Vec<Compared> {
+fn family(
+    a: &Side,
+    b: &Side,
+    rule: impl Fn(Figure) -> CompareRule,
+    not_compared: &mut Vec<String>,
+) -> Vec<Compared> {
     let mut all = Vec::new();
     for (cell, figures) in &a.cells {
         let Some(others) = b.cells.get(cell) else {
@@ -236,13 +299,14 @@ fn family(a: &Side, b: &Side, rule: &CompareRule, not_compared: &mut Vec<String>
                 not_compared.push(format!("{cell}, {}: only in {}", figure.name(), a.name));
                 continue;
             };
+            let rule = rule(*figure);
             let (x, y) = if rule.paired { pairs(mine, theirs) } else { (values(mine), values(theirs)) };
             // Nothing failed on either side: there is nothing to compare, and nothing amiss.
             if x.iter().chain(&y).all(|value| *value == 0.0) {
                 continue;
             }
             let sample = |side: &Side, values| Samples { name: side.name.clone(), values };
-            match compare(&sample(a, x), &sample(b, y), rule) {
+            match compare(&sample(a, x), &sample(b, y), &rule) {
                 Ok(comparison) => all.push(Compared { cell: cell.clone(), figure: *figure, comparison }),
                 Err(error) => not_compared.push(format!("{cell}, {}: {error}", figure.name())),
             }
@@ -329,10 +393,11 @@ mod tests {
         for trial in 0..n {
             let value = level * (1.0 + 0.03 * (random.unit() + random.unit() - 1.0));
             let observation = Observation { trial, at_unix_s: u64::from(trial), value };
-            side.put("reads: disk slow", Figure::Throughput, observation.clone());
+            put(&mut side.cells, "reads: disk slow", Figure::Throughput, observation.clone());
             let mean = Observation { value: 16.0 / observation.value * 1e3, ..observation };
-            side.put("reads: disk slow", Figure::Mean, mean);
-            side.put("reads: disk slow", Figure::Failed, Observation { trial, at_unix_s: 0, value: 0.0 });
+            put(&mut side.cells, "reads: disk slow", Figure::Mean, mean);
+            let nothing = Observation { trial, at_unix_s: 0, value: 0.0 };
+            put(&mut side.cells, "reads: disk slow", Figure::Failed, nothing);
         }
         side
     }
@@ -353,9 +418,26 @@ mod tests {
         assert!(found.all.iter().all(Compared::is_worse), "{found:?}");
         assert!(!compare_sides(&b, &a, None, 0.02, 0.01).all.iter().any(Compared::is_worse));
         // A noise floor above the difference swallows it.
-        let again = side("again", "3", 1300.0, 8);
+        let again = side("again", "3", 1400.0, 8);
         let floored = compare_sides(&a, &b, Some(&again), 0.02, 0.01);
-        assert!(floored.noise_floor > 0.2 && !floored.all.iter().any(Compared::differs), "{floored:?}");
+        assert!(
+            floored.noise_floors[&Figure::Throughput] > 0.2 && !floored.all.iter().any(Compared::differs),
+            "{floored:?}"
+        );
+    }
+
+    #[test]
+    fn twins_of_trials_are_the_noise_floor_of_their_figure_and_of_no_other() {
+        let (mut a, b) = (side("a", "1", 1000.0, 8), side("b", "2", 800.0, 8));
+        assert_eq!(compare_sides(&a, &b, None, 0.02, 0.01).noise_from, NoiseFrom::Nothing);
+        // The throughput of the same cell, once more in the same blocks, was 30 % higher.
+        let again = side("again", "1", 1300.0, 8).cells["reads: disk slow"][&Figure::Throughput].clone();
+        a.twins =
+            BTreeMap::from([("reads: disk slow".to_string(), BTreeMap::from([(Figure::Throughput, again)]))]);
+        let found = compare_sides(&a, &b, None, 0.02, 0.01);
+        assert_eq!(found.noise_from, NoiseFrom::Twins);
+        let differs = |figure| found.all.iter().find(|c| c.figure == figure).unwrap().differs();
+        assert!(!differs(Figure::Throughput) && differs(Figure::Mean), "{found:?}");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use super::block_layer::{self, DeviceRates};
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::device::Rates;
 use tipover_core::experiment::{Cell, Experiment};
-use tipover_core::measure::{Budget, Estimate, Histogram, TooFew, mean_of_trials, percentile_of_trials};
+use tipover_core::measure::{
+    Budget, Estimate, Histogram, TooFew, Within, mean_of_trials, percentile_of_trials,
+};
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::record::{Measured, Record};
@@ -34,7 +36,7 @@ impl<'a> Cells<'a> {
             .flat_map(|sweep| &sweep.cells)
             .map(|cell| {
                 let id = cell.id();
-                CellRecords { cell, records: records.iter().filter(|r| r.cell == id).collect() }
+                CellRecords { cell, records: records.iter().filter(|r| r.cell == id && !r.twin).collect() }
             })
             .collect();
         Cells { all, repeats: experiment.repeats }
@@ -74,14 +76,33 @@ impl<'a> CellRecords<'a> {
         mean_of_trials(&values?)
     }
 
-    /// Operations per second.
+    /// Operations per second. A single trial has the interval that its own intervals give it.
     pub fn throughput(&self) -> Option<Estimate> {
-        self.mean(|m| Some(m.throughput()))
+        let across = self.mean(|m| Some(m.throughput()))?;
+        let alone = self.alone().and_then(|within| within.throughput.clone());
+        // The value stays that of the whole phase; the bootstrap gives its interval.
+        Some(alone.map_or(across.clone(), |within| Estimate {
+            value: across.value,
+            low: within.low.min(across.value),
+            high: within.high.max(across.value),
+            basis: within.basis,
+        }))
+    }
+
+    /// What the only believable trial says about itself; `None` if there are more, or none.
+    fn alone(&self) -> Option<&'a Within> {
+        match self.measured().as_slice() {
+            [only] => only.within.as_ref(),
+            _ => None,
+        }
     }
 
     /// A percentile of the residence in milliseconds, of all operations that ended, failed ones included, and
-    /// of all trials merged.
+    /// of all trials merged. A single trial is asked how many independent samples its own are worth.
     pub fn residence_ms(&self, quantile: f64) -> Result<Estimate, TooFew> {
+        if let Some(within) = self.alone().and_then(|within| within.of_quantile(quantile)) {
+            return within.map(|e| e.scaled(1e-6));
+        }
         let trials: Vec<Histogram> = self.measured().iter().filter_map(|m| m.residence().ok()).collect();
         percentile_of_trials(&trials, quantile).map(|e| e.scaled(1e-6))
     }

@@ -87,7 +87,7 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
         spec.disk.shape = String::new();
         spec
     };
-    a.repeat == b.repeat && unshaped(a) == unshaped(b)
+    (a.repeat, a.twin) == (b.repeat, b.twin) && unshaped(a) == unshaped(b)
 }
 
 /// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each
@@ -357,6 +357,7 @@ impl Series<'_> {
             cell: trial.cell.id(),
             labels: trial.cell.labels.clone(),
             repeat: trial.repeat,
+            twin: trial.twin,
             seed: trial.seed(self.context.seed),
             spec: trial.cell.spec.clone(),
             provenance: provenance(self.context, self.clock.now().since(Tick(0))),

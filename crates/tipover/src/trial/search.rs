@@ -91,7 +91,7 @@ impl Series<'_> {
                 Step::CoolDown { why } => {
                     self.context.report.doing("cooling down");
                     self.context.report.note(&why);
-                    let rest = self.cool_down(&mut watch, quiet)?;
+                    let rest = self.cool_down(&mut watch, quiet.or_idle(spec))?;
                     if rest == Rest::Restarted {
                         self.stop(watch)?;
                         watch = self.warmed_up(cell, spec)?;
@@ -120,7 +120,7 @@ impl Series<'_> {
     /// The target with its data, warm, on the shaped disk, with no session at work.
     fn warmed_up(&mut self, cell: &Cell, spec: &Spec) -> Result<Watch> {
         let (data, _) = self.data(spec)?;
-        let seed = Trial { cell, repeat: 0 }.seed(self.context.seed);
+        let seed = Trial { cell, repeat: 0, twin: false }.seed(self.context.seed);
         let (mut watch, _, _) = self.start(spec, data, seed)?;
         let mut log = Log::default();
         watch.agent.ask(&Command::Run { load: None, seed: None })?;
@@ -208,14 +208,15 @@ impl Series<'_> {
         Ok(count(&books, offered.as_ref(), u64::from(unanswered), promises, trial))
     }
 
-    /// Waits until nothing is queued at the disk and the engine holds no more dirty bytes than before.
+    /// Waits until nothing is queued at the disk and the engine holds no more dirty bytes than when it is
+    /// idle.
     fn cool_down(&mut self, watch: &mut Watch, quiet: Gauges) -> Result<Rest> {
         let begin = Instant::now();
         loop {
             self.context.interrupt.check()?;
             std::thread::sleep(Duration::from_millis(200));
             let now = self.gauges(watch)?;
-            if now.queue <= quiet.queue && now.dirty_bytes <= quiet.dirty_bytes.max(1e6) * 1.1 {
+            if now.queue <= quiet.queue && now.dirty_bytes <= quiet.dirty_bytes * 1.1 {
                 return Ok(Rest::Baseline);
             }
             if begin.elapsed() > REST {
@@ -239,6 +240,18 @@ impl Series<'_> {
 struct Gauges {
     queue: u64,
     dirty_bytes: f64,
+}
+
+impl Gauges {
+    /// WiredTiger cleans up until 5 % of its cache are dirty and leaves the rest to the next checkpoint, so
+    /// that much is no burden of a trial.
+    const DIRTY_TARGET: f64 = 0.05;
+
+    /// At least what an engine holds that has nothing to do.
+    fn or_idle(self, spec: &Spec) -> Gauges {
+        let idle = Self::DIRTY_TARGET * spec.cache_bytes().0 as f64;
+        Gauges { dirty_bytes: self.dirty_bytes.max(idle), ..self }
+    }
 }
 
 /// Operations that are bad already, for each promise.

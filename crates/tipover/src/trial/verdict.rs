@@ -131,7 +131,8 @@ mod tests {
     fn slowest() -> (Spec, Measured) {
         let experiment = Experiment::parse(PLAN, "quick", &[]).unwrap();
         let cell = experiment.sweeps.last().unwrap().cells.last().unwrap();
-        let (record, _) = simulate::trial("t", &Trial { cell, repeat: 0 }, 1, &Machine::default());
+        let (record, _) =
+            simulate::trial("t", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default());
         (record.spec, record.measured.unwrap())
     }
 

@@ -4,6 +4,8 @@ mod load;
 mod sections;
 mod working_set;
 
+pub use sections::{number, shown_percentile};
+
 use super::{Page, Provenance, Section};
 use crate::study::Cells;
 use anyhow::Result;
@@ -27,6 +29,7 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
     }
     headline.extend(sections::shortcomings(&cells));
     sections.push(sections::trials(&cells));
+    sections.push(sections::noise(records));
     sections.push(sections::reading(experiment));
     sections.push(sections::environment(&cells));
     Ok(Page {

@@ -4,10 +4,11 @@ use super::one_line;
 use crate::report::{
     Block, Callout, CalloutKind, Cell, Column, Emphasis, Fact, Number, Row, Section, Table, Verdict,
 };
+use crate::study::comparison::{Compared, Side};
 use crate::study::{CellRecords, Cells};
 use tipover_core::experiment::Experiment;
-use tipover_core::measure::Estimate;
-use tipover_core::record::Verdict as Belief;
+use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session};
+use tipover_core::record::{Record, Verdict as Belief};
 use tipover_core::units::{Bytes, span};
 
 /// An estimate as a number with its interval; without repeats there is no interval to show.
@@ -15,10 +16,10 @@ pub fn number(estimate: &Estimate, unit: &str) -> Number {
     let number = Number::new(estimate.value, unit);
     // Trials that agree to the last bit of a float are a constant, not a measurement with an error.
     let constant = estimate.high - estimate.low <= estimate.value.abs() * 1e-9;
-    if estimate.low.is_finite() && estimate.high.is_finite() && !constant {
-        number.between(estimate.low, estimate.high)
-    } else {
-        number
+    match estimate.low.is_finite() && estimate.high.is_finite() {
+        true if constant => number,
+        true => number.between(estimate.low, estimate.high),
+        false => number.of_one_trial(),
     }
 }
 
@@ -91,6 +92,8 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
 pub fn trials(cells: &Cells<'_>) -> Section {
     let mut rows = Vec::new();
     let mut callouts: Vec<Block> = Vec::new();
+    let session: Vec<&[Canary]> = cells.records().map(|record| record.canaries.as_slice()).collect();
+    let mut canaries = judge_session(&session).into_iter();
     for c in &cells.all {
         let labels: Vec<&str> = c.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
         let name = format!("{} {}", c.cell.sweep, labels.join(", "));
@@ -98,6 +101,9 @@ pub fn trials(cells: &Cells<'_>) -> Section {
             rows.push(Row::new(vec![
                 name.as_str().into(),
                 "–".into(),
+                Cell::missing("not measured"),
+                "".into(),
+                "".into(),
                 Cell::missing("not measured"),
                 "".into(),
                 "".into(),
@@ -123,6 +129,9 @@ pub fn trials(cells: &Cells<'_>) -> Section {
                 Cell::verdict(verdict, &text),
                 evidence("warm-up").into(),
                 evidence("measure").into(),
+                own_throughput(record),
+                at_rest(record).into(),
+                quiet(canaries.next()).into(),
             ]);
             rows.push(row.emphasis(emphasis));
         }
@@ -135,13 +144,80 @@ pub fn trials(cells: &Cells<'_>) -> Section {
             Column::words("verdict"),
             Column::words("why the warm-up ended"),
             Column::words("measured"),
+            Column::numbers("throughput", "/s").group("the trial by itself"),
+            Column::words("at rest").group("the trial by itself"),
+            Column::words("canaries").group("the trial by itself"),
         ],
         rows,
         how_to_read: "A trial is valid when its caches were at rest, no operation failed but by conflict or \
-                      time-out, Little's law holds (sessions = throughput × mean residence) and the read budget closes."
+                      time-out, Little's law holds (sessions = throughput × mean residence) and the read budget \
+                      closes. The trial by itself: throughput with its interval by the block bootstrap over its intervals, which says nothing about \
+                      the next trial; whether it was at rest; and whether the machine's canary before and after it lies \
+                      within three robust deviations of all canaries here."
             .into(),
     }));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
+}
+
+/// The throughput of one trial with the interval that its own intervals give it.
+fn own_throughput(record: &Record) -> Cell {
+    let Some(measured) = &record.measured else { return Cell::missing("not measured") };
+    let within = measured.within.as_ref().and_then(|within| within.throughput.as_ref());
+    match within {
+        Some(estimate) => number(estimate, "/s").into(),
+        None => Number::new(measured.throughput(), "/s").of_one_trial().into(),
+    }
+}
+
+fn at_rest(record: &Record) -> String {
+    let judged = record.measured.as_ref().and_then(|measured| measured.within.as_ref());
+    judged.map_or_else(String::new, |within| {
+        format!("{}: {}", within.steadiness.verdict.words(), within.steadiness.evidence)
+    })
+}
+
+fn quiet(verdict: Option<CanaryVerdict>) -> String {
+    match verdict {
+        Some(CanaryVerdict::Quiet) => "quiet".into(),
+        Some(CanaryVerdict::Disturbed { why }) => format!("disturbed: {why}"),
+        Some(CanaryVerdict::Unknown) | None => "too few to judge".into(),
+    }
+}
+
+/// What trials and their twins in the same blocks differ by: the noise floor. Empty without twins.
+pub fn noise(records: &[Record]) -> Section {
+    let mut side = Side::new("first");
+    records.iter().for_each(|record| side.add_record(record, ""));
+    let row = |compared: Compared| {
+        let shift = compared.comparison.shift.scaled(100.0);
+        Row::new(vec![
+            compared.cell.into(),
+            compared.figure.name().into(),
+            Number::new(compared.comparison.medians.0, compared.figure.unit()).to_string().into(),
+            Number::new(compared.comparison.medians.1, compared.figure.unit()).to_string().into(),
+            number(&shift, "%").into(),
+        ])
+    };
+    let rows: Vec<Row> = side.with_its_twins().into_iter().map(row).collect();
+    let table = Block::Table(Table {
+        caption: "The same measured twice".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::words("figure"),
+            Column::words("first").group("median over the blocks"),
+            Column::words("again").group("median over the blocks"),
+            Column::numbers("shift", "%"),
+        ],
+        how_to_read: "Nothing differs between the two but chance, so a difference of that size between two cells or two \
+                      results may be chance too. `tipover compare` declares none that is smaller."
+            .into(),
+        rows,
+    });
+    let blocks = match &table {
+        Block::Table(table) if table.rows.is_empty() => vec![],
+        _ => vec![table],
+    };
+    Section { id: "noise".into(), title: "Noise floor".into(), blocks }
 }
 
 /// How to read the page, from the plan.
