@@ -151,9 +151,9 @@ pub fn trials(cells: &Cells<'_>) -> Section {
         rows,
         how_to_read: "A trial is valid when its caches were at rest, no operation failed but by conflict or \
                       time-out, Little's law holds (sessions = throughput × mean residence) and the read budget \
-                      closes. The trial by itself: throughput with its interval by the block bootstrap over its intervals, which says nothing about \
-                      the next trial; whether it was at rest; and whether the machine's canary before and after it lies \
-                      within three robust deviations of all canaries here."
+                      closes. The trial by itself: throughput with its interval by the block bootstrap over its \
+                      intervals, which says nothing about the next trial; whether it was at rest; and whether the \
+                      machine's canary before and after it lies within three robust deviations of all canaries here."
             .into(),
     }));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
