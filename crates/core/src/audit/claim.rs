@@ -86,7 +86,10 @@ fn ratio(study: &Study, claim: &Claim, said: Span, audit: &mut Audit) {
         cells[0],
         cells[1]
     );
-    let mut finding = finding(claim, cells, numbers, ratio / said.middle() - 1.0);
+    // "More than three times" has no middle: it is missed by what lacks to three times.
+    let bound = if ratio < said.low { said.low } else { said.high };
+    let wanted = if said.middle().is_finite() { said.middle() } else { bound };
+    let mut finding = finding(claim, cells, numbers, ratio / wanted - 1.0);
     finding.restore.push(format!("saying {}", change(ratio)));
     finding.restore.extend(explained(study, of, to, actual, said));
     audit.found(finding);

@@ -218,6 +218,28 @@ fn never_always_and_no_further_are_answers() {
     assert!(words.contains("the capacity is not known"), "{words}");
 }
 
+/// What the generator has offered in time once it can offer: a busy machine must not turn an interval round.
+#[test]
+fn a_generator_that_is_late_for_a_while_costs_time_and_nothing_else() {
+    struct Busy {
+        law: Law<fn(f64) -> Vec<f64>>,
+        trials: usize,
+    }
+    impl VirtualTarget for Busy {
+        fn run(&mut self, request: &Request, goals: &Goals) -> FinishedTrial {
+            self.trials += 1;
+            // Four in a row out of every nine, once the ramp has seen loads that hold and loads that fail.
+            let busy = self.trials > 12 && self.trials % 9 < 4;
+            FinishedTrial { generator_late: busy, ..self.law.run(request, goals) }
+        }
+    }
+    let law: Law<fn(f64) -> Vec<f64>> = Law(|load| vec![if load > 9_000.0 { 0.3 } else { 0.0 }]);
+    let (answer, _) = search(&mut Busy { law, trials: 0 }, &goals(1));
+    let found = &answer.capacities[0];
+    assert_eq!(found.verdict, Verdict::Found, "{}", found.sentence());
+    assert!(found.low.unwrap() <= 9_000.0 && 9_000.0 < found.high.unwrap(), "{}", found.sentence());
+}
+
 /// Fails by halves at random wherever it is asked: no load is a bound for long.
 #[test]
 fn a_target_without_a_tipping_point_is_called_irregular() {

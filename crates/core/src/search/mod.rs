@@ -428,12 +428,16 @@ impl Reach {
             let mut here = trials.iter().filter(|trial| same(trial.load, load)).rev();
             here.by_ref().take(times).filter(|trial| trial.generator_late).count() == times
         };
+        // A load that was offered in time once can be offered; being late below it was a busy moment.
+        let in_time = trials.iter().filter(|trial| !trial.generator_late).map(|trial| trial.load);
+        let in_time = in_time.fold(goals.least, f64::max);
         let unreachable = trials
             .iter()
             .map(|trial| trial.load)
+            .filter(|&load| load > in_time || same(load, goals.least))
             .filter(|&load| late_in_a_row(load, INVALID_IN_A_ROW))
             .min_by(f64::total_cmp);
-        let most = unreachable.map_or(goals.most, |load| load / (1.0 + goals.width)).max(goals.least);
+        let most = unreachable.map_or(goals.most, |load| load / (1.0 + goals.width)).max(in_time);
         let hopeless = late_in_a_row(goals.scale.offerable(goals.least), HOPELESS_IN_A_ROW);
         Reach { most: goals.scale.offerable(most), unreachable, hopeless }
     }

@@ -38,7 +38,13 @@ fn headline(studies: &[Study], audit: &Audit) -> Vec<String> {
         audit.checks(),
         if studies.len() == 1 { "one file".to_string() } else { format!("{} files", studies.len()) }
     )];
-    said.extend(audit.findings.iter().filter(|f| f.severity == Severity::Broken).take(3).map(|finding| {
+    // The gravest of each study: a page that begins with three times the same says less.
+    let gravest = studies.iter().filter_map(|study| {
+        let broken = |f: &&Finding| f.study == study.name && f.severity == Severity::Broken;
+        let off = |f: &Finding| f.off.map_or(0.0, |off| (1.0 + off).abs().max(1e-9).ln().abs());
+        audit.findings.iter().filter(broken).max_by(|a, b| off(a).total_cmp(&off(b)))
+    });
+    said.extend(gravest.take(5).map(|finding| {
         format!("{}, {}: {}. {}", finding.study, finding.place, finding.law, finding.numbers)
     }));
     said

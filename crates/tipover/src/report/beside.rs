@@ -73,7 +73,7 @@ fn ours(cell: &CellRecords<'_>) -> Row {
 fn printed(all: &[Observation], unit: &str) -> Number {
     let values: Vec<f64> = all.iter().map(|observation| observation.value).collect();
     match (values.as_slice(), tipover_core::measure::median(&values)) {
-        ([only], _) => Number::exact(*only, unit),
+        ([only], _) => Number::new(*only, unit).digits(4),
         (_, Some(middle)) => {
             let least = values.iter().copied().fold(middle, f64::min);
             Number::new(middle, unit).between(least, values.iter().copied().fold(middle, f64::max))

@@ -4,6 +4,7 @@ use super::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Fact, Number, On, Page, Point,
     Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
 };
+use super::experiment::number;
 use crate::study::comparison::{Compared, ComparedSides, Course, NoiseFrom, Side, change_in_words};
 use tipover_core::measure::median_of_trials;
 use tipover_core::units::significant;
@@ -67,8 +68,6 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
     let row = |compared: &Compared| {
         let comparison = &compared.comparison;
         let percent = |x: f64| 100.0 * x;
-        let shift = Number::new(percent(comparison.shift.value), "%")
-            .between(percent(comparison.shift.low), percent(comparison.shift.high));
         let unit = compared.figure.unit();
         let (verdict, word) = match (compared.is_worse(), compared.differs()) {
             (true, _) => (Verdict::NotHeld, "worse"),
@@ -85,7 +84,7 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
             format!("{} ({unit})", compared.figure.name()).into(),
             middle(comparison.medians.0, a, compared),
             middle(comparison.medians.1, b, compared),
-            if shift_is_known(compared) { shift.into() } else { Cell::missing("one trial has no interval") },
+            number(&comparison.shift.scaled(100.0), "%").into(),
             Number::new(comparison.p, "").digits(2).into(),
             Number::new(comparison.cliffs_delta, "").digits(2).into(),
             detectable,
@@ -152,7 +151,7 @@ fn shifts(found: &ComparedSides) -> Option<Chart> {
         .collect();
     let first = points.first()?;
     assert!(first.y.is_finite(), "shifts of finite samples are finite");
-    let threshold = found.all.first().map_or(0.0, |c| 100.0 * c.comparison.threshold);
+    let threshold = found.all.first().map_or(0.0, |c| 100.0 * c.comparison.rule.least);
     let line = |label: &str, value: f64| ReferenceLine {
         on: On::Y,
         value,
@@ -165,10 +164,10 @@ fn shifts(found: &ComparedSides) -> Option<Chart> {
         x: Axis::category("cell and figure"),
         y: Axis::linear("shift", "%"),
         series: vec![Series::ours(SeriesKind::Points, "shift", "shift with 95 % interval", points)],
-        lines: vec![line("smallest that is declared", threshold), line("the same downwards", -threshold)],
+        lines: vec![line("smallest that matters", threshold), line("the same downwards", -threshold)],
         how_to_read:
-            "An interval that lies outside of the dashed lines is a difference, unless p says that chance \
-                      does as much."
+            "An interval that lies outside of the dashed lines is a difference, unless p or the noise floor \
+                      says that chance does as much."
                 .into(),
         cannot_say:
             "Higher is better for throughput and worse for latencies. One session on one machine cannot say \

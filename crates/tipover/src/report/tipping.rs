@@ -20,6 +20,7 @@ pub fn of_searches(experiment: &Experiment, records: &[SearchRecord], command: &
         blocks: overview(records),
     }];
     sections.extend(records.iter().enumerate().map(|(number, record)| of_cell(number, record)));
+    sections.push(environment(records));
     Page {
         title: format!("{}: tipping points", experiment.title),
         question: "What is the highest load at which the promise still holds, and what limits it?".into(),
@@ -41,8 +42,25 @@ fn facts(record: &SearchRecord) -> Vec<Fact> {
         Fact::new("target", system),
         Fact::new("searched by", record.provenance.command.as_str()),
         Fact::new("commit of the searches", record.provenance.commit.as_str()),
-        Fact::new("requirements missed", record.missed.join("; ")),
     ]
+}
+
+/// What the machine and the target should be and are not, and what the target told of itself.
+fn environment(records: &[SearchRecord]) -> Section {
+    let mut missed: Vec<String> = records.iter().flat_map(|record| record.missed.clone()).collect();
+    missed.sort();
+    missed.dedup();
+    let callout = |text| Block::Callout(Callout { kind: CalloutKind::Warning, text });
+    let mut blocks: Vec<Block> = missed.into_iter().map(callout).collect();
+    let told = records.first().into_iter().flat_map(|record| &record.target).map(|(name, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
+        Fact::new(&name.replace('_', " "), text)
+    });
+    let told: Vec<Fact> = told.collect();
+    if !told.is_empty() {
+        blocks.push(Block::Facts(told));
+    }
+    Section { id: "environment".into(), title: "Environment".into(), blocks }
 }
 
 fn name(record: &SearchRecord) -> String {
@@ -360,7 +378,8 @@ fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched)
         }
     }
     let series = search.goals.slos.iter().enumerate().map(|(slo, goal)| {
-        let points = search.trials.iter().enumerate().map(|(n, trial)| point(n, trial, slo)).collect();
+        let valid = search.trials.iter().enumerate().filter(|(_, trial)| !trial.generator_late);
+        let points = valid.map(|(n, trial)| point(n, trial, slo)).collect();
         Series::ours(SeriesKind::Points, &goal.name, &goal.name, points)
     });
     Chart {
@@ -370,8 +389,8 @@ fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched)
         y: Axis::linear("bad operations", "%"),
         series: series.collect(),
         lines,
-        how_to_read: "Each point is a trial: the share of operations that were late, failed, not sent or not finished. Below the \
-                      line the promise held."
+        how_to_read: "Each point is a valid trial: the share of operations that were late, failed, not sent or not finished, \
+                      with Wilson's interval. Below the line the promise held. The table below has all trials."
             .into(),
         cannot_say: "A single trial near the tipping point proves nothing: both ends of the interval were tried again and again."
             .into(),
@@ -380,16 +399,15 @@ fn trials(number: usize, place: usize, record: &SearchRecord, search: &Searched)
 
 fn point(number: usize, trial: &FinishedTrial, slo: usize) -> Point {
     let (low, high) = trial.bad_ratio_interval(slo);
-    let late = if trial.generator_late { "; not valid: the generator was late" } else { "" };
     Point {
         x: Coordinate::Number(trial.load),
         y: 100.0 * trial.bad_ratio(slo),
         low: Some(100.0 * low),
         high: Some(100.0 * high),
         label: format!(
-            "trial {}, {} s: {} of {} bad{late}",
+            "trial {}, {} s: {} of {} bad",
             number + 1,
-            trial.duration.as_secs_f64(),
+            trial.offered_for().as_secs_f64(),
             trial.late[slo] + trial.failed + trial.not_sent + trial.unfinished,
             trial.scheduled
         ),

@@ -146,26 +146,43 @@ impl Side {
         }
     }
 
-    /// The only cell is called "all", so that results of two configurations with one cell each can be
-    /// compared.
+    /// A side that is one configuration is called "all", so that results of two configurations, or of two
+    /// programs, can be compared. Sides with a cell in common are compared by their names.
     fn with_single_cell_renamed(&self, other: &Side) -> Side {
         let mut side = self.clone();
-        if side.cells.len() == 1
-            && other.cells.len() == 1
-            && let Some((_, figures)) = side.cells.pop_first()
+        let common = self.cells.keys().any(|cell| other.cells.contains_key(cell));
+        if (!common || self.cells.len() == 1 && other.cells.len() == 1)
+            && let (Some(figures), Some(_)) = (self.as_one(), other.as_one())
         {
-            side.cells.insert("all".into(), figures);
+            side.cells = BTreeMap::from([("all".to_string(), figures)]);
             side.twins = side.twins.into_values().map(|figures| ("all".to_string(), figures)).collect();
         }
         side
     }
 
+    /// The figures of the only configuration. Another program prints one configuration in several rows: throughput
+    /// in one, latencies of a class of operations in another; a figure on which two of them differ is of neither.
+    fn as_one(&self) -> Option<BTreeMap<Figure, Vec<Observation>>> {
+        if self.cells.len() == 1 {
+            return self.cells.values().next().cloned();
+        }
+        if !self.runs.is_empty() {
+            return None;
+        }
+        let mut merged: BTreeMap<Figure, Vec<&Vec<Observation>>> = BTreeMap::new();
+        for (figure, observations) in self.cells.values().flatten() {
+            merged.entry(*figure).or_default().push(observations);
+        }
+        let unique = merged.into_iter().filter(|(_, all)| all.iter().all(|one| *one == all[0]));
+        let unique: BTreeMap<_, _> = unique.map(|(figure, all)| (figure, all[0].clone())).collect();
+        (!unique.is_empty()).then_some(unique)
+    }
+
     /// The values of a figure that was compared, one per trial.
     pub fn values(&self, compared: &Compared) -> Vec<f64> {
-        // Sides of one cell each are compared under another name.
-        let only = self.cells.values().next().filter(|_| self.cells.len() == 1);
-        let figures = self.cells.get(&compared.cell).or(only);
-        figures.and_then(|figures| figures.get(&compared.figure)).map(|all| values(all)).unwrap_or_default()
+        // Sides of one configuration each are compared under another name.
+        let figures = self.cells.get(&compared.cell).cloned().or_else(|| self.as_one());
+        figures.and_then(|figures| figures.get(&compared.figure).map(|all| values(all))).unwrap_or_default()
     }
 
     /// Every cell that has twins, compared with them: an A/A test, in pairs of one block. What it shows is
@@ -424,6 +441,23 @@ mod tests {
             floored.noise_floors[&Figure::Throughput] > 0.2 && !floored.all.iter().any(Compared::differs),
             "{floored:?}"
         );
+    }
+
+    #[test]
+    fn what_another_program_printed_in_several_rows_is_one_configuration() {
+        let ours = side("ours", "1", 1000.0, 8);
+        let mut theirs = Side::new("theirs.txt");
+        let observation = |value| Observation { trial: 0, at_unix_s: 0, value };
+        put(&mut theirs.cells, "YCSB: OVERALL", Figure::Throughput, observation(900.0));
+        put(&mut theirs.cells, "YCSB: READ", Figure::Mean, observation(17.0));
+        let found = compare_sides(&ours, &theirs, None, 0.02, 0.01);
+        let figures: Vec<Figure> = found.all.iter().map(|c| c.figure).collect();
+        assert_eq!(figures, [Figure::Throughput, Figure::Mean], "{:?}", found.not_compared);
+        assert_eq!(theirs.values(&found.all[0]), [900.0]);
+        // The mean of reads and that of updates: neither is that of the whole.
+        put(&mut theirs.cells, "YCSB: UPDATE", Figure::Mean, observation(19.0));
+        let found = compare_sides(&ours, &theirs, None, 0.02, 0.01);
+        assert_eq!(found.all.len(), 1, "{:?}", found.not_compared);
     }
 
     #[test]
