@@ -454,6 +454,10 @@ fn compare_tells_a_slower_side_from_the_same_side_again() {
         slower.stdout
     );
     place.run(&["compare", "b", "a"]).with_code(&[0]);
+    // One trial on each side: figures side by side, and no verdict.
+    let single = place.run(&["compare", "a/0.txt", "b/0.txt"]).with_code(&[0]);
+    assert!(single.stdout.contains("one trial: no interval"), "{}", single.stdout);
+    assert!(single.stdout.contains("too few trials"), "{}", single.stdout);
     let one = place.run(&["compare", "a"]).with_code(&[2]);
     assert!(one.stderr.contains("give two"), "{}", one.stderr);
     let nothing = place.run(&["compare", "a", "nowhere"]).with_code(&[2]);

@@ -1,10 +1,10 @@
 //! The pages of a comparison and of a history.
 
+use super::experiment::number;
 use super::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Coordinate, Fact, Number, On, Page, Point,
     Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
 };
-use super::experiment::number;
 use crate::study::comparison::{Compared, ComparedSides, Course, NoiseFrom, Side, change_in_words};
 use tipover_core::measure::median_of_trials;
 use tipover_core::units::significant;

@@ -160,8 +160,9 @@ impl Side {
         side
     }
 
-    /// The figures of the only configuration. Another program prints one configuration in several rows: throughput
-    /// in one, latencies of a class of operations in another; a figure on which two of them differ is of neither.
+    /// The figures of the only configuration. Another program prints one configuration in several rows:
+    /// throughput in one, latencies of a class of operations in another; a figure on which two of them differ
+    /// is of neither.
     fn as_one(&self) -> Option<BTreeMap<Figure, Vec<Observation>>> {
         if self.cells.len() == 1 {
             return self.cells.values().next().cloned();

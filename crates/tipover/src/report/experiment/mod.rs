@@ -25,7 +25,10 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
             sections.extend(study.sections());
         }
         Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),
-        None => sections.extend(load::sections(&cells)),
+        None => {
+            headline.extend(sections::in_short(&cells));
+            sections.extend(load::sections(&cells));
+        }
     }
     headline.extend(sections::shortcomings(&cells));
     sections.push(sections::trials(&cells));

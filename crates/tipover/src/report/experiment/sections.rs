@@ -42,6 +42,23 @@ pub fn shown_percentile(of: &CellRecords<'_>, quantile: f64) -> Cell {
     }
 }
 
+/// The first cells in a sentence each, for experiments that no study has an answer for.
+pub fn in_short(cells: &Cells<'_>) -> Vec<String> {
+    const MOST: usize = 6;
+    let measured = cells.all.iter().filter(|c| !c.measured().is_empty());
+    let sentence = |c: &CellRecords<'_>| {
+        let labels: Vec<String> =
+            c.cell.labels.iter().map(|(axis, label)| format!("{} {label}", axis.replace('_', " "))).collect();
+        let throughput = c.throughput().map(|estimate| number(&estimate, "operations/s").to_string());
+        let p99 = match c.residence_ms(0.99) {
+            Ok(estimate) => format!("p99 {}", number(&estimate, "ms")),
+            Err(few) => format!("no p99: {few}"),
+        };
+        format!("{} {}: {}, {p99}", c.cell.sweep, labels.join(", "), throughput.unwrap_or_default())
+    };
+    measured.take(MOST).map(sentence).collect()
+}
+
 /// Whether the read budget closes.
 pub fn budget_verdict(c: &CellRecords<'_>) -> Cell {
     match c.budget() {
