@@ -140,6 +140,9 @@ impl Site {
                 // As one does with mongod: its journal's folder is a link to the other disk.
                 let there = journal.path().join(&key);
                 let doing = || format!("making the journal's folder {}", there.display());
+                if there.exists() {
+                    std::fs::remove_dir_all(&there).with_context(doing)?;
+                }
                 std::fs::create_dir_all(&there).with_context(doing)?;
                 std::os::unix::fs::symlink(&there, folder.join("journal")).with_context(doing)?;
             }

@@ -102,7 +102,7 @@ impl<'a> Study<'a> {
     }
 
     fn print(&self, path: &str) -> String {
-        significant(self.number(path), 3)
+        Number::exact(self.number(path), "").bare()
     }
 
     /// The hit ratio to expect at rest, as a mean over the seeds of the trials.
@@ -133,7 +133,8 @@ impl<'a> Study<'a> {
                 "What the disk had to do, by readahead",
                 &format!(
                     "Published: stable from {} sectors on, best at {}; their charts have no numbers. Without readahead a \
-                     value is read page by page, one request after the other.",
+                     value is read page by page. With any, a kernel since 4.10 fetches a request larger than its readahead in one \
+                     piece, so the steps between differ less than on the study's 2.6.32.",
                     self.print("/results/readahead_stable_at"),
                     self.print("/results/readahead_best_at")
                 ),
@@ -201,7 +202,9 @@ impl<'a> Study<'a> {
             rows: rows.collect(),
             how_to_read: "Misses are bytes read into the cache, divided by the size of a value and by the operations; an \
                           update reads the value's page too. \"Least recently used\" sends the trial's own operations through such a \
-                          cache of that size until it is at rest. Zipfian is YCSB's, which is milder than its name."
+                          cache of that size until it is at rest. Zipfian is YCSB's, which is milder than its name. Fewer values \
+                          fit than theory says where the cache is small: an update holds the old and the new value until it is \
+                          written."
                 .into(),
         })
     }
