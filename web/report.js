@@ -246,6 +246,7 @@
 
   // All at once and not one after the other: the printer does not wait.
   async function drawAll() {
+    dispatchEvent(new Event("tipover-drawn"));
     const drawn = await Promise.all(charts.map(draw));
     root.dataset.requests = String(performance.getEntriesByType("resource").length);
     root.dataset.charts = `${drawn.reduce((sum, n) => sum + n, 0)}/${charts.length}`;

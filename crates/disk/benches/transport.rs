@@ -4,9 +4,14 @@
 #[path = "../tests/load/mod.rs"]
 mod load;
 
+use fuser::{
+    Config, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request,
+};
 use load::{mount, obstacle, random_reads};
+use std::ffi::OsStr;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tipover_core::device::{Kind, Spec};
 use tipover_core::units::Bytes;
 use tipover_disk::Mode;
@@ -18,6 +23,9 @@ fn main() -> ExitCode {
     }
     let tiny = arguments.iter().any(|a| a == "--test");
     let time = Duration::from_millis(if tiny { 100 } else { 2000 });
+    if obstacle(Mode::File).is_none() {
+        floor(time);
+    }
     for mode in [Mode::Block, Mode::File] {
         if let Some(obstacle) = obstacle(mode) {
             println!("SKIPPED: {mode:?} mode: {obstacle}");
@@ -38,6 +46,94 @@ fn target(disk: &tipover_disk::Disk) -> std::path::PathBuf {
         std::fs::write(&file, vec![1; 64 << 20]).expect("writing the file to be read");
         file
     })
+}
+
+/// A file of zeros behind FUSE and nothing else: what the way to a daemon and back costs by itself.
+struct Nothing {
+    size: u64,
+    zeros: Vec<u8>,
+}
+
+impl Nothing {
+    const FILE: INodeNo = INodeNo(2);
+
+    fn attributes(&self, inode: INodeNo) -> FileAttr {
+        let file = inode == Nothing::FILE;
+        FileAttr {
+            ino: inode,
+            size: if file { self.size } else { 0 },
+            blocks: 0,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if file { FileType::RegularFile } else { FileType::Directory },
+            perm: 0o700,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for Nothing {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Without it direct reads of one file queue up behind each other.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_PARALLEL_DIROPS);
+        Ok(())
+    }
+    fn lookup(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        reply.entry(&Duration::from_secs(3600), &self.attributes(Nothing::FILE), Generation(0));
+    }
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&Duration::from_secs(3600), &self.attributes(inode));
+    }
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        reply.data(&self.zeros[..(size as usize).min(self.zeros.len())]);
+    }
+}
+
+/// The floor: a daemon that does nothing, with as many threads as ours has, ordinary priority and ours.
+fn floor(time: Duration) {
+    println!("a FUSE daemon that does nothing, 4 KiB random direct reads");
+    let folder = tempfile::tempdir().expect("making a mount point");
+    let mut config = Config::default();
+    config.n_threads = Some(2);
+    config.clone_fd = true;
+    let nothing = Nothing { size: 64 << 20, zeros: vec![0; 1 << 20] };
+    let session = std::thread::scope(|scope| {
+        let start = || {
+            // As the disk's own daemon does, so that the difference is what it does and not when it runs.
+            load::run_at(9);
+            fuser::spawn_mount(nothing, folder.path(), &config)
+        };
+        scope.spawn(start).join().expect("it does not panic")
+    });
+    let session = match session {
+        Ok(session) => session,
+        Err(e) => return println!("  SKIPPED: {e}"),
+    };
+    for clients in [1, 32] {
+        let carried = random_reads(&folder.path().join("file"), clients, time);
+        let median = carried.median.as_secs_f64() * 1e6;
+        println!("  depth {clients:>2}: {:>8.0}/s, median {median:>5.1} us", carried.iops);
+    }
+    if let Err(e) = session.umount_and_join() {
+        println!("  unmounting: {e}");
+    }
 }
 
 fn unshaped(mode: Mode, time: Duration) {

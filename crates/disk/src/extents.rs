@@ -112,6 +112,37 @@ impl FileMap {
         (into < extent.length).then(|| (self.paths[*owner].as_path(), extent.logical + into))
     }
 
+    /// All files in it, each with the end of its last piece: its size, rounded up to the file system's blocks.
+    pub fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
+        let mut sizes = vec![0; self.paths.len()];
+        for (extent, owner) in self.places.values() {
+            sizes[*owner] = sizes[*owner].max(extent.logical + extent.length);
+        }
+        self.paths.iter().map(PathBuf::as_path).zip(sizes)
+    }
+
+    /// Writes the map beside a trace, as `TRACE.map`.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn save_beside(&self, trace: &Path) -> io::Result<()> {
+        std::fs::write(beside(trace), serde_json::to_vec(self)?)
+    }
+
+    /// The map that lies beside a trace; `None` if there is none, as in file mode.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no map; with its path.
+    pub fn load_beside(trace: &Path) -> io::Result<Option<FileMap>> {
+        let path = beside(trace);
+        let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| wrong(e.into())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(wrong(e)),
+        }
+    }
+
     /// All files in it.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
@@ -145,6 +176,12 @@ impl FileMap {
     }
 }
 
+fn beside(trace: &Path) -> PathBuf {
+    let mut name = trace.file_name().unwrap_or_default().to_os_string();
+    name.push(".map");
+    trace.with_file_name(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +206,7 @@ mod tests {
         assert_eq!(map.locate(0), None);
         assert_eq!(map.locate(u64::MAX), None);
         assert_eq!(map.paths().len(), 2);
+        let sizes: Vec<_> = map.files().collect();
+        assert_eq!(sizes, [(Path::new("a"), 4096 + 8192), (Path::new("b"), (1 << 20) + 4096)]);
     }
 }

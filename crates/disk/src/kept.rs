@@ -1,5 +1,6 @@
 //! Disks that stay when the program that mounted them ends, and how to find them again.
 
+use crate::leftovers::{Leftover, leftovers};
 use crate::mount::{Control, DaemonCommand, Disk, DiskError, MountOptions};
 use crate::protocol::{MountRequest, Notes, Request, Response};
 use crate::state::{self, State};
@@ -31,6 +32,12 @@ pub enum FindError {
         path: PathBuf,
         /// Where there are some.
         others: Vec<PathBuf>,
+    },
+    /// One is, and nobody serves it any more.
+    #[error("the daemon of the shaped disk at {} is dead; `tipover doctor --clean` takes away what it left", path.display())]
+    Dead {
+        /// As given.
+        path: PathBuf,
     },
     /// It belongs to another program.
     #[error("the shaped disk at {} belongs to a running program (its daemon is process {daemon}) and ends with it", path.display())]
@@ -106,6 +113,10 @@ impl Disk {
         let resolved = std::fs::canonicalize(&wanted).unwrap_or_else(|_| wanted.clone());
         let found = states.iter().find(|s| s.place() == Some(&wanted) || s.place() == Some(&resolved));
         let Some(state) = found else {
+            let is_left = |left: &Leftover| matches!(left, Leftover::Filesystem(at) | Leftover::Fuse(at) if *at == wanted || *at == resolved);
+            if leftovers().iter().any(is_left) {
+                return Err(FindError::Dead { path: wanted });
+            }
             let others = states.iter().filter_map(|s| s.place().map(Path::to_path_buf)).collect();
             return Err(FindError::NotADisk { path: wanted, others });
         };

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -608,7 +608,13 @@ fn check(options: &MountOptions) -> Result<(), MountError> {
     if options.mode == Mode::Block && !root {
         return Err(MountError::NotRoot);
     }
-    open("/dev/fuse").map_err(MountError::NoFuse)?;
+    // Root may open anything; what is not the device fails only when it is mounted, with EINVAL.
+    let is_device = |m: std::fs::Metadata| match m.file_type().is_char_device() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no device")),
+    };
+    let fuse = std::fs::metadata("/dev/fuse").and_then(is_device).and_then(|()| open("/dev/fuse"));
+    fuse.map_err(MountError::NoFuse)?;
     if options.mode == Mode::Block {
         open("/dev/loop-control").map_err(MountError::NoLoop)?;
         let filesystem = options.filesystem;

@@ -60,7 +60,6 @@ impl Stack {
             Some(Rig::Folder { folder, attic, journal }) if journal.powered().is_err() => {
                 let mountpoint = self.request.mountpoint.clone();
                 unmount_fuse(&mountpoint, &format!("tipover-{}", self.state.id));
-                self.wait_for_sessions();
                 // The old mount keeps its dead journal; names that it removed for good are forgotten with it.
                 let _ = std::fs::remove_dir_all(&attic);
                 let count = attic.extension().and_then(|e| e.to_str()?.parse::<u64>().ok()).unwrap_or(0) + 1;

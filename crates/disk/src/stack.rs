@@ -15,9 +15,11 @@ use crate::state::State;
 use crate::trace::{Names, TraceSummary, Writer};
 use crate::volatile::Volatile;
 use crate::{loopdev, mounts};
-use fuser::{Config, MountOption, Notifier, Session, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::fmt::Display;
+use std::io::Error;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +46,10 @@ pub(crate) struct Stack {
     pub(crate) state: State,
     pub(crate) shape: Arc<Shape>,
     threads: Vec<JoinHandle<()>>,
+    /// Every mount's session, also of mounts that a power cut ended. Never dropped: a session that ends
+    /// unmounts by path, and one that outlived its mount, held by somebody's mount namespace, would hit the
+    /// mount that came after it. Whose mount is whose we know better, by name. Costs a descriptor for each.
+    sessions: Vec<ManuallyDrop<BackgroundSession>>,
     /// File mode: how to reach the kernel's cache of each file.
     kernel_cache: Option<(Notifier, Arc<Nodes>)>,
     trace: Option<(Writer, PathBuf)>,
@@ -64,9 +70,16 @@ impl Stack {
         let shape = Arc::new(Shape::new(Spec::default()));
         // From here on every failure drops the stack, which undoes what the state says was begun.
         shape.set_size(request.size);
-        let (threads, rig) = (Vec::new(), None);
-        let mut stack =
-            Stack { state, shape, threads, kernel_cache: None, trace: None, request: request.clone(), rig };
+        let mut stack = Stack {
+            state,
+            shape,
+            threads: Vec::new(),
+            sessions: Vec::new(),
+            kernel_cache: None,
+            trace: None,
+            request: request.clone(),
+            rig: None,
+        };
         privileges.realtime = stack.start_timer()?;
         let calibration_file = match request.mode {
             Mode::Block => stack.build_block(&request)?,
@@ -252,29 +265,17 @@ impl Stack {
         let session = Session::new(filesystem, at, &config)
             .map_err(failed(format!("mounting FUSE at {}", at.display())))?;
         let notifier = session.notifier();
-        let run = move || {
-            // Inherited by the worker threads that the session starts.
+        let start = move || {
+            // Inherited by the threads that the session starts.
             privilege::run_on_time(WORKER_PRIORITY);
-            if let Err(e) = session.run() {
-                eprintln!("tipover disk daemon: the FUSE connection broke: {e}");
-            }
+            session.spawn()
         };
-        let thread = std::thread::Builder::new().name("fuse".into()).spawn(run);
-        self.threads.push(thread.map_err(failed("starting the FUSE threads"))?);
+        let starter = std::thread::Builder::new().name("fuse".into()).spawn(start);
+        let started =
+            starter.map(|thread| thread.join().unwrap_or_else(|_| Err(Error::other("it panicked"))));
+        let session = started.flatten().map_err(failed("starting the FUSE threads"))?;
+        self.sessions.push(ManuallyDrop::new(session));
         Ok(notifier)
-    }
-
-    /// Waits until sessions whose mount is gone have ended: at its end each unmounts once more by path, and
-    /// would hit the mount that comes next. One that somebody's open file keeps alive is not waited for.
-    pub(crate) fn wait_for_sessions(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
-        let begin = std::time::Instant::now();
-        let serves = |thread: &std::thread::JoinHandle<()>| {
-            thread.thread().name() == Some("fuse") && !thread.is_finished()
-        };
-        while self.threads.iter().any(serves) && begin.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 
     fn attach_loop(&mut self, image: &Path) -> Result<u32, Failure> {
@@ -401,10 +402,12 @@ impl Drop for Stack {
         self.take_down();
         // Worker threads end with the connection; the process ends soon anyway, so nobody waits for long.
         let patience = Instant::now() + Duration::from_millis(500);
-        for thread in self.threads.drain(..) {
-            while !thread.is_finished() && Instant::now() < patience {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+        let serves = |stack: &Stack| {
+            stack.threads.iter().any(|thread| !thread.is_finished())
+                || stack.sessions.iter().any(|session| !session.guard.is_finished())
+        };
+        while serves(self) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

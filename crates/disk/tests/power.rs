@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 use tipover_core::device::PowerCut;
 use tipover_disk::{Disk, Mode};
 
-const TESTS: [load::Test; 13] = [
+const TESTS: [load::Test; 14] = [
     ("file_mode_has_what_databases_need", Some(Mode::File), file_system),
     ("a_cut_at_every_step_of_file_mode_keeps_what_was_flushed", Some(Mode::File), sweep_files),
     ("a_cut_at_every_step_of_block_mode_keeps_what_was_flushed", Some(Mode::Block), sweep_blocks),
     ("names_come_back_in_order", Some(Mode::File), names),
     ("without_power_everything_fails_and_with_it_works_again", Some(Mode::File), dark),
+    ("the_end_of_an_old_mount_leaves_the_new_one_alone", Some(Mode::File), outlived),
     ("faults_do_what_they_say_and_are_counted", Some(Mode::File), faults),
     ("a_stall_ends_when_it_is_cleared", Some(Mode::File), stall),
     ("faults_reach_a_block_device", Some(Mode::Block), block_faults),
@@ -316,6 +317,52 @@ fn dark() {
     let plain = load::mount(Mode::File, "");
     let error = plain.power_cut(&PowerCut::default()).unwrap_err().to_string();
     assert!(error.contains("mount it with power cuts"), "{error}");
+}
+
+/// How many FUSE sessions the daemon has.
+fn sessions(disk: &Disk) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", disk.daemon_pid())).unwrap();
+    let name =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.flatten().map(name).filter(|name| name.trim() == "fuser-0").count()
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A mount that a namespace of its own holds outlives its unmount here, and ends when that does.
+fn outlived() {
+    let mut disk = mount(Mode::File);
+    let mut holder = match std::process::Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sleep", "1000"])
+        .spawn()
+    {
+        Ok(holder) => holder,
+        Err(e) => return println!("SKIPPED: unshare does not start: {e}"),
+    };
+    let own = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let number = holder.id().to_string();
+    wait_until("a mount namespace", || own(&number).is_some_and(|its| Some(its) != own("self")));
+    wait_until("its program", || {
+        std::fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "sleep")
+    });
+    disk.power_cut(&PowerCut::default()).unwrap();
+    disk.power_on().unwrap();
+    assert_eq!(sessions(&disk), 2, "the old mount is held");
+    std::fs::write(disk.path().join("new"), "x").unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    wait_until("the old session's end", || sessions(&disk) == 1);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let path = disk.path().display().to_string();
+    assert!(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&path)), "the new mount is gone");
+    assert_eq!(std::fs::read_to_string(disk.path().join("new")).unwrap(), "x");
 }
 
 fn faults() {

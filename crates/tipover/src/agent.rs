@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tipover_core::check::Judgement;
-use tipover_core::experiment::{LoadSpec, Spec, WorkloadKind};
+use tipover_core::experiment::{HugePages, LoadSpec, Spec, WorkloadKind};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
@@ -221,6 +221,9 @@ pub fn serve() -> Result<()> {
     let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
     if let Err(error) = spec.attach(&mut read) {
         return answer(&Answer::Failed { reason: error.to_string() });
+    }
+    if spec.machine.huge_pages == Some(HugePages::Never) {
+        rustix::thread::disable_transparent_huge_pages(true).context("doing without huge pages")?;
     }
     let (dataset, workload) = spec.load_of(seed);
     let generator_cost_ns = drive::generator_cost_ns(&dataset, workload.as_ref());

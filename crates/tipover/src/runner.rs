@@ -105,7 +105,7 @@ pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
     let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
     for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None) {
-        let disk = DiskSpec { shape: String::new(), ..cell.spec.disk.clone() };
+        let disk = cell.spec.disk.as_mounted();
         let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
         match disks.iter_mut().find(|(known, _)| *known == disk) {
             Some((_, sets)) => sets.extend([data]),
@@ -170,10 +170,10 @@ pub fn run(
             interrupt,
             results: store.folder(),
         };
-        missing = trial::carry_out(&mut site, together, &surroundings, |trial, record, series| {
-            store.keep(trial, &record, &series)?;
-            tally.count(&record.verdict);
-            progress.end(trial, &outcome(&record));
+        missing = trial::carry_out(&mut site, together, &surroundings, |trial, kept| {
+            store.keep(trial, &kept)?;
+            tally.count(&kept.record.verdict);
+            progress.end(trial, &outcome(&kept.record));
             Ok(())
         })?;
         missing.extend(others);

@@ -11,6 +11,8 @@
 //!                                      series.jsonl  all counters per interval
 //!                                      history.bin   what sessions saw, where that is checked
 //!                                      evidence.json what was read back for that
+//!                                      accesses.trace  every request that reached the disk, if wanted; in block
+//!                                                    mode with accesses.trace.map, which file lies where
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -50,6 +52,36 @@ pub fn stage(results: &Path, trial: &Trial<'_>) -> Result<PathBuf> {
     // The process that writes may have another working folder.
     std::path::absolute(&staged).with_context(|| format!("finding {}", staged.display()))
 }
+
+/// What is kept of a trial.
+pub struct Kept {
+    /// Everything that figures are made from.
+    pub record: Record,
+    /// All counters per interval.
+    pub series: Vec<Interval>,
+    /// What reached the disk while measuring, if that was recorded.
+    pub accesses: Option<Recording>,
+}
+
+/// A trace of a disk, in a folder that is removed with it.
+pub struct Recording(tempfile::TempDir);
+
+impl Recording {
+    /// A place for one, below `folder`.
+    pub fn in_folder(folder: &Path) -> Result<Recording> {
+        let folder = std::path::absolute(folder)?;
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let own = tempfile::Builder::new().prefix("trace-").tempdir_in(&folder);
+        Ok(Recording(own.with_context(|| format!("making a folder in {}", folder.display()))?))
+    }
+
+    /// Where the trace lies, and beside it the map of files.
+    pub fn path(&self) -> PathBuf {
+        self.0.path().join(TRACE)
+    }
+}
+
+const TRACE: &str = "accesses.trace";
 
 /// Removes a staged folder unless it was renamed into place.
 struct Staged(Option<PathBuf>);
@@ -172,6 +204,20 @@ impl Store {
         Ok(Some(record))
     }
 
+    /// All intervals of a trial that was carried out.
+    pub fn series(&self, trial: &Trial<'_>) -> Result<Vec<Interval>> {
+        let path = self.trial_folder(trial).join("series.jsonl");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let parsed =
+            |line| serde_json::from_str(line).with_context(|| format!("{} is damaged", path.display()));
+        text.lines().map(parsed).collect()
+    }
+
+    /// The trace of a trial that was carried out, if it was to be traced.
+    pub fn trace(&self, trial: &Trial<'_>) -> Option<PathBuf> {
+        Some(self.trial_folder(trial).join(TRACE)).filter(|path| path.exists())
+    }
+
     /// The records of all trials of `experiment` that were carried out, in the order of its cells, twins
     /// beside their trials.
     pub fn records(&self, experiment: &Experiment) -> Result<Vec<Record>> {
@@ -235,7 +281,8 @@ impl Store {
     }
 
     /// Keeps a trial. When this returns it is on the disk, whole; if it does not, nothing of it is there.
-    pub fn keep(&self, trial: &Trial<'_>, record: &Record, series: &[Interval]) -> Result<()> {
+    pub fn keep(&self, trial: &Trial<'_>, kept: &Kept) -> Result<()> {
+        let Kept { record, series, accesses } = kept;
         let folder = self.trial_folder(trial);
         let cell = folder.parent().expect("a trial's folder is in its cell's");
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
@@ -257,6 +304,12 @@ impl Store {
             Ok(())
         })?;
         write_file(&staged_path.join("latency.hlog"), |file| write_log(file, record, series))?;
+        for file in accesses.iter().flat_map(|r| fs::read_dir(r.0.path())).flatten() {
+            let file = file.context("looking for the trace")?;
+            let to = staged_path.join(file.file_name());
+            let copied = fs::copy(file.path(), &to).and_then(|_| File::open(&to)?.sync_all());
+            copied.with_context(|| format!("writing {}", to.display()))?;
+        }
         sync_folder(&staged_path)?;
         let _ = fs::remove_dir_all(&folder);
         fs::rename(&staged_path, &folder).with_context(|| format!("renaming into {}", folder.display()))?;

@@ -160,6 +160,8 @@ const MISTAKES: &[Mistake] = &[
     Mistake { typed: &["disk", "fault", "add", "nowhere", "eios"], answered: &["\"eios\"", "\"eio\""] },
     Mistake { typed: &["disk", "power-cut", "nowhere", "--how", "torn=3B"], answered: &["torn=512B"] },
     Mistake { typed: &["disk", "trace", "show", "nowhere"], answered: &["nowhere cannot be read"] },
+    Mistake { typed: &["disk", "trace", "replay", "nowhere", "."], answered: &["nowhere cannot be read"] },
+    Mistake { typed: &["run", "large-value", "--scale", "tiny"], answered: &["`large-values`"] },
     Mistake {
         typed: &["show", "working-set"],
         answered: &["no results in results", "`tipover run working-set`"],

@@ -100,6 +100,73 @@ fn a_phone_shows_all_of_it() {
     browser.look((500, 8600), &url(&phone), "report-phone.png");
 }
 
+/// Presses the buttons of the moving picture as a reader does, and notes on the page's root what the canvas
+/// then showed. Time is the browser's own and virtual, so a slow machine shows the same.
+const PRESSES: &str = r#"<script>
+addEventListener("load", async () => {
+  const figure = document.querySelector(".accesses"), root = document.documentElement;
+  const canvas = figure.querySelector(".places"), play = figure.querySelector(".play");
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  const pixels = () => canvas.toDataURL();
+  const at = () => Number(figure.dataset.at);
+  const note = (name, value) => { root.dataset[name] = String(value); };
+  await wait(300);
+  const whole = pixels();
+  const values = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  note("colours", new Set(Array.from({ length: values.length / 4 }, (_, i) => values.slice(4 * i, 4 * i + 3).join())).size);
+  play.click();
+  await wait(500);
+  const first = pixels();
+  await wait(500);
+  note("moves", first !== pixels() && first !== whole && figure.dataset.state === "playing");
+  play.click();
+  const [held, moment] = [pixels(), at()];
+  await wait(700);
+  note("stops", held === pixels() && moment === at() && figure.dataset.state === "paused");
+  const speed = figure.querySelector(".speed"), advanced = {};
+  for (const factor of ["0.5", "2"]) {
+    speed.value = factor;
+    play.click();
+    const begin = at(), since = performance.now();
+    await wait(400);
+    play.click();
+    advanced[factor] = (at() - begin) / (performance.now() - since);
+  }
+  note("faster", (advanced["2"] / advanced["0.5"]).toFixed(2));
+  const slider = figure.querySelector(".moment");
+  slider.value = "300";
+  slider.dispatchEvent(new Event("input"));
+  const middle = pixels();
+  figure.querySelectorAll(".kind input").forEach((box) => box.click());
+  note("hides", middle !== pixels() && at() === 300);
+  document.getElementById("theme").click();
+  await wait(300);
+  note("repaints", pixels() !== middle);
+  note("ended", "true");
+});
+</script></body>"#;
+
+#[test]
+fn the_moving_picture_plays_stops_and_obeys_its_speed() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = sample_with(folder.path(), "</body>", PRESSES);
+    for theme in ["light", "dark"] {
+        let seen = browser.read(&format!("{page}?theme={theme}"), &[]);
+        assert_eq!(seen.root("data-ended"), "true", "the script did not come to its end: {:?}", seen.console);
+        assert_eq!(seen.root("data-errors"), "0", "the page reports errors");
+        assert_eq!(seen.root("data-pictures"), "1/1");
+        for what in ["data-moves", "data-stops", "data-hides", "data-repaints"] {
+            assert_eq!(seen.root(what), "true", "{theme}: {what}");
+        }
+        let colours: usize = seen.root("data-colours").parse().expect("a number");
+        assert!(colours >= 3, "{theme}: paper, small and large reads differ, found {colours} colours");
+        // Four times as fast; frames of the virtual clock are coarse.
+        let faster: f64 = seen.root("data-faster").parse().expect("a number");
+        assert!((3.0..5.5).contains(&faster), "{theme}: twice against half speed is {faster}");
+    }
+}
+
 /// The other tests are worth something only if a broken page fails them.
 #[test]
 fn a_broken_page_says_so() {

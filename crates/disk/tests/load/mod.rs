@@ -134,7 +134,12 @@ pub fn random_writes(path: &Path, clients: u64, time: Duration) -> f64 {
 }
 
 fn run_on_time() {
-    let parameter = libc::sched_param { sched_priority: 5 };
+    run_at(5);
+}
+
+/// Gives the calling thread, and those that it starts, a real-time priority if that is allowed.
+pub fn run_at(priority: i32) {
+    let parameter = libc::sched_param { sched_priority: priority };
     // SAFETY: the struct lives through the call; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) };
 }

@@ -10,6 +10,7 @@ use tipover_core::experiment::{Address, Experiment, unknown};
 /// The plans that come with the program.
 pub const PLANS: [(&str, &str); 3] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
+    ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
     ("transfers", include_str!("../../../../experiments/transfers.toml")),
 ];

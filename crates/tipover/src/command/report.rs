@@ -4,12 +4,16 @@ use super::compare::side;
 use super::plan::PlanArguments;
 use super::run::command_line;
 use super::{BadInput, Ending};
-use crate::report::{self, Page, Terminal};
+use crate::report::{self, AccessPicture, Besides, Page, Terminal};
 use crate::store::Store;
+use crate::study::accesses::{Accesses, SMALL};
 use anyhow::{Context, Result};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::Experiment;
+use tipover_core::experiment::{Experiment, Trial};
+use tipover_core::record::Interval;
+use tipover_disk::FileMap;
 
 /// Write the report of results that are there
 ///
@@ -88,7 +92,8 @@ fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
         ))
         .into());
     }
-    let mut page = report::of_experiment(experiment, &records, command)?;
+    let besides = Besides { pictures: pictures(store, experiment)?, series: cold_series(store, experiment)? };
+    let mut page = report::of_experiment(experiment, &records, besides, command)?;
     let open = experiment.trials().into_iter().filter(|trial| trial.cell.spec.load.arrivals.is_some());
     let course = |trial| Ok(report::Course { backlog: store.backlog(&trial)?, trial });
     if let Some(section) = report::backlogs(&open.map(course).collect::<Result<Vec<_>>>()?) {
@@ -96,6 +101,39 @@ fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
         page.sections.insert(page.sections.len().min(1), section);
     }
     Ok(page)
+}
+
+/// The intervals of the first trial of each cell that was measured from cold.
+fn cold_series(store: &Store, experiment: &Experiment) -> Result<BTreeMap<String, Vec<Interval>>> {
+    let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).filter(|c| c.spec.trial.cold);
+    let mut series = BTreeMap::new();
+    for cell in cells {
+        let trial = Trial { cell, repeat: 0, twin: false };
+        if store.record(&trial)?.is_some_and(|record| record.is_valid()) {
+            series.insert(cell.id(), store.series(&trial)?);
+        }
+    }
+    Ok(series)
+}
+
+/// More would make a page of tens of megabytes.
+const MOST_PICTURES: usize = 8;
+
+/// The moving pictures of cells that were traced, of each cell its first trial with a trace.
+fn pictures(store: &Store, experiment: &Experiment) -> Result<Vec<AccessPicture>> {
+    let mut pictures = Vec::new();
+    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).filter(|c| c.spec.disk.trace) {
+        let mut traces =
+            (0..experiment.repeats).filter_map(|repeat| store.trace(&Trial { cell, repeat, twin: false }));
+        let Some(path) = traces.next().filter(|_| pictures.len() < MOST_PICTURES) else { continue };
+        let map = FileMap::load_beside(&path).context("reading which file lies where")?;
+        let accesses = Accesses::of_trace(&path, map.as_ref(), SMALL)?;
+        let labels: Vec<&str> = cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+        let id = format!("picture-{}", pictures.len() + 1);
+        let title = format!("{}: {}", cell.sweep, labels.join(", "));
+        pictures.push(AccessPicture { id, title, accesses });
+    }
+    Ok(pictures)
 }
 
 /// Writes the report into the results folder and prints its facts.

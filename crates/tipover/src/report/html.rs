@@ -37,6 +37,8 @@ pub fn html(page: &Page) -> String {
             "page" => json_in_script(page),
             "plotly" => PLOTLY.to_string(),
             "script" => SCRIPT.to_string(),
+            "accesses" if page.pictures().count() == 0 => String::new(),
+            "accesses" => format!("<script>\n{}</script>\n", super::accesses::SCRIPT),
             _ => return None,
         })
     })
@@ -58,7 +60,7 @@ fn fill(template: &str, value: impl Fn(&str) -> Option<String>) -> String {
 }
 
 /// Text as HTML, in elements and in attributes between quotes.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -83,7 +85,7 @@ fn json_in_script(page: &Page) -> String {
 }
 
 /// Text with `code` between backticks. A "%" stays with its number.
-fn inline(text: &str) -> String {
+pub(super) fn inline(text: &str) -> String {
     let text = text.replace(" %", "\u{a0}%");
     let parts: Vec<&str> = text.split('`').collect();
     // An odd backtick has no partner and stays what it is.
@@ -136,6 +138,7 @@ fn section(section: &Section) -> String {
             Block::Facts(facts) => self::facts(facts),
             Block::Table(table) => self::table(table),
             Block::Chart(chart) => self::chart(chart),
+            Block::Accesses(picture) => picture.html(),
         });
     }
     if in_charts {

@@ -3,6 +3,7 @@
 //! The three say the same. Everything right of the page is a pure function of it; only
 //! [`Terminal::detect`] looks at the outside world.
 
+mod accesses;
 mod audit;
 mod beside;
 mod comparison;
@@ -15,10 +16,11 @@ mod table;
 mod text;
 mod tipping;
 
+pub use accesses::{AccessPicture, of_trace};
 pub use audit::of_audit;
 pub use beside::beside;
 pub use comparison::{of_comparison, of_history};
-pub use experiment::{Course, backlogs, of_experiment};
+pub use experiment::{Besides, Course, backlogs, of_experiment};
 pub use html::html;
 pub use number::Number;
 pub use page::*;

@@ -1,6 +1,7 @@
 //! What a report says, as pure data. Whoever makes a page (the studies) knows nothing of HTML or terminals;
 //! whoever shows it knows nothing of databases.
 
+use super::accesses::AccessPicture;
 use super::number::Number;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -60,6 +61,8 @@ pub enum Block {
     Table(Table),
     /// A picture whose data can also be read as a table.
     Chart(Chart),
+    /// A moving picture of a disk's accesses.
+    Accesses(Box<AccessPicture>),
 }
 
 /// A sentence in a box.
@@ -543,6 +546,14 @@ impl Page {
         })
     }
 
+    /// All moving pictures of the page, from top to bottom.
+    pub fn pictures(&self) -> impl Iterator<Item = &AccessPicture> {
+        self.sections.iter().flat_map(|s| &s.blocks).filter_map(|b| match b {
+            Block::Accesses(picture) => Some(picture.as_ref()),
+            _ => None,
+        })
+    }
+
     /// Stops a page that would mislead: a row that is short of cells, two charts with one name, a chart that
     /// does not say how to read it. These are bugs of whoever made the page, never of the data.
     pub(super) fn assert_whole(&self) {
@@ -582,6 +593,7 @@ impl Page {
                             );
                         }
                     }
+                    Block::Accesses(picture) => take(&picture.id),
                     Block::Prose(_) | Block::Callout(_) | Block::Facts(_) => {}
                 }
             }

@@ -1,8 +1,12 @@
 //! A page with everything that a page can have, for tests and for whoever works on its looks. It is shaped
 //! like the working-set study, but its measurements are invented; the page says so.
 
+use super::accesses::{self, AccessPicture};
 use super::number::Number;
 use super::page::*;
+use crate::study::accesses::{Accesses, Request};
+use std::time::Duration;
+use tipover_core::device::Kind;
 
 const SOURCE: &str = "MongoDB 3.4.10, YCSB 0.14, AWS c5 with 7,634 MB; \"How working set and disk performance affect \
                       a MongoDB database\"";
@@ -38,8 +42,17 @@ const BUDGET: [[f64; 3]; 4] = [[100.0, 0.0, 0.0], [71.8, 28.1, 0.0], [54.6, 41.7
 
 /// The page.
 pub fn sample() -> Page {
-    let sections =
-        vec![about(), answer(), throughput(), equilibrium(), budget(), device(), missed(), environment()];
+    let sections = vec![
+        about(),
+        answer(),
+        throughput(),
+        equilibrium(),
+        budget(),
+        device(),
+        pictures(),
+        missed(),
+        environment(),
+    ];
     Page {
         title: "Working set against cache and disk".into(),
         question: "How much slower does a database become when its working set no longer fits into its caches, and \
@@ -406,6 +419,29 @@ fn device_cpu() -> Block {
             .into(),
         cannot_say: "What the kernel spends on behalf of the disk.".into(),
     })
+}
+
+/// Invented: pages of an index and of documents at random, a checkpoint's writes in between.
+fn pictures() -> Section {
+    let mut x = 42u64;
+    let mut random = |below: u64| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) % below
+    };
+    let mut requests = Vec::new();
+    for n in 0..3000u64 {
+        let at = Duration::from_micros(n * 2000);
+        let (kind, file, offset, size) = match n % 3 {
+            0 => (Kind::Read, 1, random(900) * 8192, 8192),
+            _ if n / 500 == 3 => (Kind::Write, 0, (n - 1500) * 28_672, 28_672),
+            _ => (Kind::Read, 0, random(1000) * 65_536, 28_672),
+        };
+        requests.push(Request { kind, file, offset, size, at, end: at + Duration::from_micros(700) });
+    }
+    let names = ["collection-0.wt", "index-1.wt"];
+    let accesses = Accesses::of_requests(&requests, &names, Duration::from_secs(6));
+    let title = "230 %, 600 IOPS + 7 ms (invented)".into();
+    accesses::section(vec![AccessPicture { id: "picture".into(), title, accesses }])
 }
 
 fn missed() -> Section {

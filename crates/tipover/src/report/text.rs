@@ -137,6 +137,12 @@ impl Writer {
                 }
             }
             Block::Facts(facts) => self.facts(facts),
+            Block::Accesses(picture) => {
+                let title = self.styled(&picture.title, "1");
+                self.line(&title);
+                self.paragraph(&picture.accesses.about(), 2);
+                self.paragraph("It moves in the HTML report.", 2);
+            }
             Block::Table(table) => self.table(table),
             Block::Chart(chart) => {
                 self.table(&table::of_chart(chart, CHART_ROWS));

@@ -1,10 +1,12 @@
 //! From records to figures with their errors: pure functions, so that any report can be made again from its
 //! results.
 
+pub mod accesses;
 mod block_layer;
 pub mod comparison;
 mod figures;
+pub mod large_values;
 mod published;
 
 pub use figures::{CellRecords, Cells};
-pub use published::WorkingSet;
+pub use published::{LargeValues, WorkingSet};

@@ -76,6 +76,27 @@ impl WorkingSet {
     }
 }
 
+/// The published study of large values.
+pub struct LargeValues {
+    /// Where it stands.
+    pub source: String,
+    study: Value,
+}
+
+impl LargeValues {
+    /// As shipped with the program.
+    pub fn load() -> Result<LargeValues> {
+        let study: Value = serde_json::from_str(include_str!("../../../../published/large-values.json"))?;
+        Ok(LargeValues { source: study["source"].as_str().unwrap_or_default().to_string(), study })
+    }
+
+    /// A printed number by its path, such as `/results/zipfian_hit_pct`.
+    pub fn number(&self, path: &str) -> Result<f64> {
+        let found = self.study.pointer(path).and_then(Value::as_f64);
+        found.with_context(|| format!("published/large-values.json has no number at {path}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

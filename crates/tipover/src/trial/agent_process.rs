@@ -9,8 +9,9 @@ use std::process::ChildStdin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use tipover_core::experiment::Spec;
+use tipover_core::experiment::{HugePages, Spec};
 use tipover_core::metric::Sample;
+use tipover_core::units::Bytes;
 use tipover_lab::{Child, Group, Launch, Signal};
 
 /// An agent that does not answer for so long is taken for hung: no command needs a tenth of it.
@@ -25,11 +26,15 @@ pub struct AgentProcess {
 
 impl AgentProcess {
     /// Starts one, in `group` if there is one.
-    pub fn start(group: Option<&Arc<Group>>) -> Result<AgentProcess> {
+    pub fn start(group: Option<&Arc<Group>>, huge_pages: Option<HugePages>) -> Result<AgentProcess> {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg(crate::AGENT_VERB);
         // Arenas per thread would take memory from the page cache under measurement, differently each time.
         command.env("MALLOC_ARENA_MAX", "2");
+        if huge_pages == Some(HugePages::Always) {
+            // glibc then advises the kernel for every large piece; enough where the system says "madvise".
+            command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+        }
         let mut launch = Launch::new(command).called("agent").pipes();
         if let Some(group) = group {
             launch = launch.group(group);
@@ -46,6 +51,13 @@ impl AgentProcess {
             }
         })?;
         Ok(AgentProcess { child, input, answers })
+    }
+
+    /// How much of its memory is in huge pages now.
+    pub fn huge_pages(&self) -> Option<Bytes> {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.id())).ok()?;
+        let kib = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+        Some(Bytes(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024))
     }
 
     /// Its process.

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::history;
 use crate::machine;
 use crate::probe::{self, Probe};
-use crate::store;
+use crate::store::{self, Kept, Recording};
 use agent_process::AgentProcess;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
@@ -85,16 +85,20 @@ pub struct Surroundings<'a> {
 /// hold what goes with that.
 const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
 
-/// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape.
+/// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape, and whether it
+/// is traced.
 pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
     let unshaped = |trial: &Trial<'_>| {
         let mut spec = trial.cell.spec.clone();
         spec.disk.shape = String::new();
+        spec.disk.trace = false;
         spec
     };
-    // What is checked afterwards is all that was done since the tables were made.
-    let checked = a.cell.spec.workload.kind.is_checked();
-    a == b || ((a.repeat, a.twin) == (b.repeat, b.twin) && !checked && unshaped(a) == unshaped(b))
+    // What is measured cold has no warm-up to share; what is checked afterwards is all that was done since the
+    // tables were made.
+    let spec = &a.cell.spec;
+    let alone = spec.trial.cold || spec.workload.kind.is_checked();
+    a == b || ((a.repeat, a.twin) == (b.repeat, b.twin) && !alone && unshaped(a) == unshaped(b))
 }
 
 /// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each
@@ -107,7 +111,7 @@ pub fn carry_out<'t>(
     site: &mut Site,
     trials: Vec<Trial<'t>>,
     context: &Surroundings<'_>,
-    mut keep: impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
+    mut keep: impl FnMut(&Trial<'_>, Kept) -> Result<()>,
 ) -> Result<Vec<Trial<'t>>> {
     assert!(
         trials.windows(2).all(|pair| share_warm_up(&pair[0], &pair[1])),
@@ -122,7 +126,8 @@ pub fn carry_out<'t>(
         }
         // Without a trial left it was the target that would not stop; what was measured is kept.
         if let Some(failed) = left.pop_front() {
-            keep(&failed, series.failed(&failed, &error), series.common.series.clone())?;
+            let (record, series) = (series.failed(&failed, &error), series.common.series.clone());
+            keep(&failed, Kept { record, series, accesses: None })?;
         }
         // Whatever went wrong may have been the disk.
         series.site.unmount();
@@ -151,7 +156,7 @@ fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
 /// # Errors
 /// It cannot be reached, or does not let us in.
 pub fn ask_server(spec: &Spec) -> Result<Facts> {
-    let mut agent = AgentProcess::start(None)?;
+    let mut agent = AgentProcess::start(None, None)?;
     let Answer::Started { facts, .. } = agent.begin(spec, PathBuf::new(), 0, Clock::start())? else {
         bail!("expected to hear of the start");
     };
@@ -215,7 +220,7 @@ impl Series<'_> {
     fn run(
         &mut self,
         left: &mut VecDeque<Trial<'_>>,
-        keep: &mut impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
+        keep: &mut impl FnMut(&Trial<'_>, Kept) -> Result<()>,
     ) -> Result<()> {
         let Some(Trial { cell, .. }) = left.front() else { return Ok(()) };
         let spec = &cell.spec;
@@ -248,17 +253,20 @@ impl Series<'_> {
                 self.common.series = common.series.clone();
             }
             let shape = spec.shape()?;
-            if let Some(disk) = self.site.mounted() {
-                disk.set_spec(&shape)?;
-            }
+            self.site.shape(spec)?;
             let first = self.settle(spec, &mut watch, &mut log)?;
+            let recording = self.begin_recording(spec)?;
             let measured = self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?;
+            if let Some(huge) = watch.agent.huge_pages() {
+                self.common.target.insert("huge_pages_bytes".into(), huge.0.into());
+            }
+            let accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
             // The canary is of the machine, so no session runs beside it; the next warm-up starts them again.
             watch.agent.ask(&Command::Pause)?;
             let before = std::mem::replace(&mut canary, self.canary());
             // Unshaped again, so that nothing waits for a slow disk that is not measured.
-            if let Some(disk) = self.site.mounted() {
-                disk.set_spec(&DeviceSpec::default())?;
+            self.site.unshape()?;
+            if self.site.mounted().is_some() {
                 let calibration = self.site.calibrate(&shape)?;
                 self.common.disk = self.disk_facts(&shape, calibration)?;
             }
@@ -274,7 +282,7 @@ impl Series<'_> {
             record.canaries = vec![before, canary];
             let mut series = self.common.series.clone();
             series.append(&mut log.series);
-            keep(trial, record, series).map_err(NotKept)?;
+            keep(trial, Kept { record, series, accesses }).map_err(NotKept)?;
             left.pop_front();
         }
         if staged.is_none() {
@@ -330,7 +338,7 @@ impl Series<'_> {
         let Data { folder, loaded, inside } = data;
         let group = self.group(spec)?;
         self.context.report.doing("starting the target");
-        let mut agent = AgentProcess::start(group.as_ref())?;
+        let mut agent = AgentProcess::start(group.as_ref(), spec.machine.huge_pages)?;
         let answer = agent.begin(spec, folder, seed, self.clock)?;
         let Answer::Started { facts, generator_cost_ns, .. } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
@@ -364,15 +372,37 @@ impl Series<'_> {
     fn calibrate(
         &mut self,
         left: &mut VecDeque<Trial<'_>>,
-        keep: &mut impl FnMut(&Trial<'_>, Record, Vec<Interval>) -> Result<()>,
+        keep: &mut impl FnMut(&Trial<'_>, Kept) -> Result<()>,
     ) -> Result<()> {
         for trial in std::mem::take(left) {
             match trial.cell.spec.shape().map_err(Into::into).and_then(|shape| self.site.calibrate(&shape)) {
                 Ok(_) => left.push_back(trial),
-                Err(error) => keep(&trial, self.failed(&trial, &error), vec![]).map_err(NotKept)?,
+                Err(error) => {
+                    let record = self.failed(&trial, &error);
+                    keep(&trial, Kept { record, series: vec![], accesses: None }).map_err(NotKept)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Begins to record what reaches the disk, if the plan wants it.
+    fn begin_recording(&self, spec: &Spec) -> Result<Option<Recording>> {
+        let Some(disk) = self.site.mounted().filter(|_| spec.disk.trace) else { return Ok(None) };
+        let recording = Recording::in_folder(self.context.work)?;
+        disk.trace_start(&recording.path())?;
+        Ok(Some(recording))
+    }
+
+    fn end_recording(&self, recording: Recording) -> Result<Recording> {
+        let disk = self.disk()?;
+        disk.trace_stop()?;
+        if disk.block_device().is_some() {
+            // After the end, so that finding out where files lie is not recorded.
+            let map = disk.file_map().context("asking where the files lie")?;
+            map.save_beside(&recording.path()).context("writing where the files lie")?;
+        }
+        Ok(recording)
     }
 
     /// The record of a trial that could not be carried out.
@@ -570,6 +600,12 @@ impl Series<'_> {
             self.load(spec, watch)?;
             return Ok(WarmUp::Steady("this target caches nothing".into()));
         }
+        if spec.trial.cold {
+            let evidence = "none: the plan wants the target cold";
+            self.phase(log, name, begin, evidence);
+            self.load(spec, watch)?;
+            return Ok(WarmUp::Steady(evidence.into()));
+        }
         self.context.report.doing(name);
         let held = |bytes: f64| if again { 0.0 } else { bytes };
         let engine = spec.effective_cache_bytes().0 as f64;
@@ -703,7 +739,14 @@ impl Series<'_> {
         let mut books: Option<Books> = None;
         let mut offered: Option<Offered> = None;
         let mut backlog = Vec::new();
+        let mut dropped = Instant::now();
         let last = loop {
+            if spec.trial.drop_caches_every.is_some_and(|every| dropped.elapsed() >= every) {
+                dropped = Instant::now();
+                if let Some(disk) = self.site.mounted() {
+                    disk.drop_caches()?;
+                }
+            }
             let mark = self.interval(spec, "measure", watch, log)?;
             let interval = Books::from_text(&mark.cut.books).map_err(anyhow::Error::msg)?;
             let books = match &mut books {

@@ -10,7 +10,11 @@ use std::path::{Path, PathBuf};
 use tipover_core::device;
 use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Filesystem, Spec, TargetKind};
 use tipover_core::target::Facts;
+use tipover_core::units::Bytes;
 use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
+
+/// WiredTiger removes its journal at checkpoints; a minute of it must fit.
+const JOURNAL_DISK: Bytes = Bytes(2 << 30);
 
 /// A mounted disk and the data on it. Dropped, everything is unmounted and forgotten.
 pub struct Site {
@@ -21,6 +25,8 @@ pub struct Site {
 struct Mounted {
     spec: DiskSpec,
     disk: Disk,
+    /// A second disk, for the journals of data sets that want one.
+    journal: Option<Disk>,
     loaded: BTreeMap<String, Facts>,
     calibrations: BTreeMap<String, serde_json::Value>,
 }
@@ -34,19 +40,50 @@ impl Site {
     /// The disk of `spec`, mounted and unshaped. One that differs in more than its shape replaces the one
     /// before, and the data on that are gone.
     pub fn disk(&mut self, spec: &Spec, report: &dyn Report) -> Result<&Disk> {
-        let wanted = DiskSpec { shape: String::new(), ..spec.disk.clone() };
+        let root = rustix::process::geteuid().is_root();
+        // Without root a mounted disk keeps its readahead.
+        let readahead = if root { Bytes(0) } else { spec.disk.readahead };
+        let wanted = DiskSpec { readahead, ..spec.disk.as_mounted() };
         // A disk whose daemon died serves nobody any more; the trials after it get a new one.
         let usable = |m: &Mounted| m.spec == wanted && m.disk.counters().is_ok();
         if !self.mounted.as_ref().is_some_and(usable) {
             self.mounted = None;
             report.doing("mounting the disk");
             let disk = self.mount(&wanted)?;
-            self.mounted =
-                Some(Mounted { spec: wanted, disk, loaded: BTreeMap::new(), calibrations: BTreeMap::new() });
+            let (loaded, calibrations) = Default::default();
+            self.mounted = Some(Mounted { spec: wanted, disk, journal: None, loaded, calibrations });
         }
+        if spec.disk.journal.is_some() && self.journal().is_none() {
+            report.doing("mounting the journal's disk");
+            let small = DiskSpec { size: JOURNAL_DISK.min(spec.disk.size), ..spec.disk.as_mounted() };
+            let journal = self.mount(&small)?;
+            self.mounted.as_mut().expect("mounted above").journal = Some(journal);
+        }
+        self.unshape()?;
         let mounted = self.mounted.as_ref().expect("mounted above");
-        mounted.disk.set_spec(&device::Spec::default())?;
+        if root {
+            mounted.disk.set_readahead(spec.disk.readahead)?;
+        }
         Ok(&mounted.disk)
+    }
+
+    /// Gives the disks the shapes of `spec`.
+    pub fn shape(&self, spec: &Spec) -> Result<()> {
+        if let Some(disk) = self.mounted() {
+            disk.set_spec(&spec.shape()?)?;
+        }
+        if let (Some(disk), Some(shape)) = (self.journal(), spec.journal_shape()?) {
+            disk.set_spec(&shape)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the disks as fast as they can be.
+    pub fn unshape(&self) -> Result<()> {
+        for disk in self.mounted().into_iter().chain(self.journal()) {
+            disk.set_spec(&device::Spec::default())?;
+        }
+        Ok(())
     }
 
     fn mount(&self, spec: &DiskSpec) -> Result<Disk> {
@@ -99,9 +136,19 @@ impl Site {
                 std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
             }
             std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+            if let (Some(journal), true) = (&mounted.journal, spec.disk.journal.is_some()) {
+                // As one does with mongod: its journal's folder is a link to the other disk.
+                let there = journal.path().join(&key);
+                let doing = || format!("making the journal's folder {}", there.display());
+                if there.exists() {
+                    std::fs::remove_dir_all(&there).with_context(doing)?;
+                }
+                std::fs::create_dir_all(&there).with_context(doing)?;
+                std::os::unix::fs::symlink(&there, folder.join("journal")).with_context(doing)?;
+            }
             report.doing("loading");
             let (dataset, _) = spec.load_of(0);
-            let mut agent = AgentProcess::start(None)?;
+            let mut agent = AgentProcess::start(None, None)?;
             agent.begin(spec, folder.clone(), 0, Clock::start())?;
             let facts = agent.load(2, |records| {
                 report.share(records as f64 / dataset.records as f64);
@@ -135,7 +182,7 @@ impl Site {
     ) -> Result<(Facts, String)> {
         let (dataset, _) = spec.load_of(0);
         report.doing("looking for the records");
-        let mut agent = AgentProcess::start(None)?;
+        let mut agent = AgentProcess::start(None, None)?;
         let Answer::Started { mut facts, .. } = agent.begin(spec, PathBuf::new(), 0, Clock::start())? else {
             bail!("expected to hear of the start");
         };
@@ -173,6 +220,11 @@ impl Site {
         self.mounted = None;
     }
 
+    /// The journal's own disk.
+    pub fn journal(&self) -> Option<&Disk> {
+        self.mounted.as_ref().and_then(|m| m.journal.as_ref())
+    }
+
     /// The mounted disk.
     pub fn mounted(&self) -> Option<&Disk> {
         self.mounted.as_ref().map(|m| &m.disk)
@@ -184,7 +236,9 @@ pub fn data_key(spec: &Spec) -> String {
     let mut written = spec.clone();
     written.target.request_path_cpu = Default::default();
     written.load.sessions = 1;
-    written.disk.shape = String::new();
+    // Where the journal was written decides where it is read; on which shape does not.
+    written.disk =
+        DiskSpec { journal: spec.disk.journal.as_ref().map(|_| String::new()), ..spec.disk.as_mounted() };
     written.trial = Default::default();
     written.machine = Default::default();
     written.workload.records = Some(spec.records());

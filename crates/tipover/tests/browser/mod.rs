@@ -156,6 +156,11 @@ pub fn assert_whole(seen: &Seen) {
     assert_eq!(seen.root("data-requests"), "0", "the page fetched something");
     assert_eq!(seen.console, Vec::<String>::new(), "the console is not empty");
     assert_eq!(seen.requests, Vec::<String>::new(), "the network was asked");
+    let pictures = seen.root("data-pictures");
+    assert!(
+        pictures.split_once('/').is_none_or(|(drawn, all)| drawn == all),
+        "{pictures} pictures are drawn"
+    );
     let plots = seen.document.matches("class=\"main-svg\"").count();
     let expected: usize = expected.parse().expect("a number of charts");
     assert!(plots >= expected, "{plots} plots for {expected} charts");

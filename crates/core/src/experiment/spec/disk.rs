@@ -9,6 +9,19 @@ use serde::{Deserialize, Serialize};
 pub struct MachineSpec {
     /// Memory of the target's group: its own and the page cache of what it reads. Absent: unlimited.
     pub memory: Option<Bytes>,
+    /// Whether the target's memory may be in huge pages; absent: as the system does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<HugePages>,
+}
+
+/// Whether memory may be in huge pages (transparent ones, of 2 MiB).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HugePages {
+    /// The allocator asks for them wherever they fit.
+    Always,
+    /// None, whatever the system does.
+    Never,
 }
 
 /// What the data live on.
@@ -33,6 +46,46 @@ pub struct DiskSpec {
     /// unshaped.
     #[serde(default)]
     pub shape: String,
+    /// Whether every request that reaches the disk while measuring is recorded; the report then shows them
+    /// as a moving picture. About ten bytes each. Absent when not, so that older results keep their names.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub trace: bool,
+    /// The shape of a second disk that has the engine's journal alone; "with-data", or absent: the journal
+    /// lies with the data.
+    #[serde(default, with = "journal", skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
+}
+
+mod journal {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    const WITH_DATA: &str = "with-data";
+
+    pub fn serialize<S: Serializer>(shape: &Option<String>, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(shape.as_deref().unwrap_or(WITH_DATA))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+        Ok(Some(String::deserialize(d)?).filter(|shape| shape != WITH_DATA))
+    }
+}
+
+impl DiskSpec {
+    /// The disk without what can be changed while it is mounted: two cells for which this is the same share a
+    /// disk.
+    pub fn as_mounted(&self) -> DiskSpec {
+        DiskSpec {
+            shape: String::new(),
+            trace: false,
+            readahead: no_readahead(),
+            journal: None,
+            ..self.clone()
+        }
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Default for DiskSpec {
@@ -44,6 +97,8 @@ impl Default for DiskSpec {
             backing: BackingKind::default(),
             readahead: no_readahead(),
             shape: String::new(),
+            trace: false,
+            journal: None,
         }
     }
 }

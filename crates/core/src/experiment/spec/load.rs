@@ -62,6 +62,26 @@ pub struct TrialSpec {
     /// but not longer than this.
     #[serde(with = "span")]
     pub measure_most: Duration,
+    /// Measure from the start of the target on its unread data, without a warm-up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cold: bool,
+    /// How often the kernel's cache of the disk is dropped while measuring, written out first.
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
+    pub drop_caches_every: Option<Duration>,
+}
+
+mod optional_span {
+    use crate::units::span;
+    use serde::{Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub fn serialize<S: Serializer>(value: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        span::serialize(&value.unwrap_or_default(), s)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        span::deserialize(d).map(|value| Some(value).filter(|value| !value.is_zero()))
+    }
 }
 
 impl Default for TrialSpec {
@@ -75,6 +95,8 @@ impl Default for TrialSpec {
             measure_least: Duration::from_secs(5),
             measure_operations: 1_000,
             measure_most: Duration::from_secs(20),
+            cold: false,
+            drop_caches_every: None,
         }
     }
 }

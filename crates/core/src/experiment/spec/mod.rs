@@ -7,7 +7,7 @@ mod target;
 mod workload;
 
 pub use address::{Address, redact};
-pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, MachineSpec};
+pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
 pub use load::{LoadSpec, TrialSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
 pub use workload::{MixSpec, Sample, WorkloadKind, WorkloadSpec};
@@ -90,6 +90,12 @@ impl Spec {
             return wrong("load.sessions must be at least 1".into());
         }
         self.shape()?;
+        self.journal_shape()?;
+        if self.disk.journal.is_some() && self.target.kind != TargetKind::Wiredtiger {
+            return wrong(
+                "disk.journal needs target.kind = \"wiredtiger\": others have no journal of ours".into(),
+            );
+        }
         if self.target.kind.is_server() && self.target.address.is_none() {
             return wrong(format!(
                 "a server needs target.address, for example \"{}://user@127.0.0.1/database\"",
@@ -173,6 +179,15 @@ impl Spec {
     /// The device that the cell is measured on.
     pub fn shape(&self) -> Result<device::Spec, super::PlanError> {
         self.disk.shape.parse().map_err(|e| super::PlanError(format!("disk.shape: {e}")))
+    }
+
+    /// The shape of the journal's own disk, if it has one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn journal_shape(&self) -> Result<Option<device::Spec>, super::PlanError> {
+        let wrong = |e| super::PlanError(format!("disk.journal: {e}"));
+        self.disk.journal.as_deref().map(|shape| shape.parse().map_err(wrong)).transpose()
     }
 
     /// Size of the engine's cache, by mongod's rule where it is not given.

@@ -2,6 +2,7 @@
 
 mod faults;
 mod mount;
+mod replay;
 mod stats;
 mod trace;
 

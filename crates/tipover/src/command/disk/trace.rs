@@ -2,6 +2,8 @@
 
 use super::{absolute, find, refused};
 use crate::command::{BadInput, Ending};
+use crate::report;
+use crate::study::accesses::{Accesses, SMALL};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -40,6 +42,7 @@ enum Verb {
         folder: PathBuf,
     },
     Show(Show),
+    Replay(super::replay::Replay),
 }
 
 /// Say what is in a trace
@@ -54,6 +57,14 @@ struct Show {
     /// Print this many of the first requests too
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     requests: usize,
+
+    /// Write a moving picture of the accesses too, as one HTML file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// In the picture, the largest read that counts as small, such as a page of an index
+    #[arg(long, value_name = "SIZE", default_value_t = SMALL)]
+    small: Bytes,
 }
 
 impl TraceCommand {
@@ -70,15 +81,9 @@ impl TraceCommand {
             }
             Verb::Stop { folder } => stop(folder, json),
             Verb::Show(show) => show.execute(json),
+            Verb::Replay(replay) => replay.execute(json),
         }
     }
-}
-
-/// Where block mode's map of files is kept, beside its trace.
-fn map_of(trace: &Path) -> PathBuf {
-    let mut name = trace.file_name().unwrap_or_default().to_os_string();
-    name.push(".map");
-    trace.with_file_name(name)
 }
 
 fn stop(folder: &Path, json: bool) -> Result<Ending> {
@@ -90,9 +95,7 @@ fn stop(folder: &Path, json: bool) -> Result<Ending> {
     {
         // After the trace has ended, so that finding out where files lie is not in it.
         let map = disk.file_map().context("asking where the files lie")?;
-        let file = map_of(path);
-        std::fs::write(&file, serde_json::to_vec(&map)?)
-            .with_context(|| format!("writing {}", file.display()))?;
+        map.save_beside(path).with_context(|| format!("writing the map beside {}", path.display()))?;
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&json!({"trace": path, "summary": summary}))?);
@@ -132,7 +135,11 @@ impl Sum {
 impl Show {
     fn execute(&self, json: bool) -> Result<Ending> {
         let mut trace = Trace::open(&self.file).map_err(|e| BadInput(e.to_string()))?;
-        let map = self.map(trace.mode())?;
+        let map = FileMap::load_beside(&self.file).map_err(|e| BadInput(e.to_string()))?;
+        let map = map.filter(|_| trace.mode() == Mode::Block);
+        if let Some(html) = &self.html {
+            self.draw(html, map.as_ref())?;
+        }
         let mut kinds: BTreeMap<&str, Sum> = BTreeMap::new();
         let mut files: BTreeMap<PathBuf, Sum> = BTreeMap::new();
         let (mut first, mut last, mut shown) = (u64::MAX, 0, Vec::new());
@@ -177,16 +184,14 @@ impl Show {
         Ok(Ending::Held)
     }
 
-    /// Block mode's map, if it was written.
-    fn map(&self, mode: Mode) -> Result<Option<FileMap>> {
-        let path = map_of(&self.file);
-        if mode == Mode::File || !path.exists() {
-            return Ok(None);
-        }
-        let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        let map = serde_json::from_slice(&bytes)
-            .map_err(|e| BadInput(format!("{} is no map of files: {e}", path.display())))?;
-        Ok(Some(map))
+    /// Writes the moving picture.
+    fn draw(&self, html: &Path, map: Option<&FileMap>) -> Result<()> {
+        let accesses = Accesses::of_trace(&self.file, map, self.small)?;
+        let name = self.file.display().to_string();
+        let page = report::of_trace(&name, accesses, &crate::command::run::command_line());
+        std::fs::write(html, report::html(&page)).with_context(|| format!("writing {}", html.display()))?;
+        eprintln!("moving picture: {}", html.display());
+        Ok(())
     }
 }
 

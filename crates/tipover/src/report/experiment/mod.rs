@@ -1,5 +1,6 @@
 //! The page of an experiment, from the figures of its study.
 
+mod large_values;
 mod load;
 mod sections;
 mod working_set;
@@ -8,21 +9,44 @@ pub use sections::{number, shown_percentile};
 
 pub use load::{Course, backlogs};
 
+use super::accesses::{self, AccessPicture};
 use super::{Page, Provenance, Section};
 use crate::study::Cells;
 use anyhow::Result;
+use std::collections::BTreeMap;
 use tipover_core::experiment::Experiment;
-use tipover_core::record::Record;
+use tipover_core::record::{Interval, Record};
+
+/// What a page shows besides records.
+#[derive(Default)]
+pub struct Besides {
+    /// The moving pictures of traced cells.
+    pub pictures: Vec<AccessPicture>,
+    /// The intervals of the first trial of each cell that was measured from cold, by the cell's name.
+    pub series: BTreeMap<String, Vec<Interval>>,
+}
 
 /// The page of `experiment`, from the records that there are. The command is the one that makes the page
 /// again.
-pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str) -> Result<Page> {
+///
+/// `besides` is what records do not hold.
+pub fn of_experiment(
+    experiment: &Experiment,
+    records: &[Record],
+    besides: Besides,
+    command: &str,
+) -> Result<Page> {
     let cells = Cells::of(experiment, records);
     let mut sections = Vec::new();
     let mut headline = Vec::new();
     match experiment.published.as_deref() {
         Some("working-set") => {
             let study = working_set::Study::of(&cells)?;
+            headline.extend(study.headline());
+            sections.extend(study.sections());
+        }
+        Some("large-values") => {
+            let study = large_values::Study::of(&cells, &besides.series)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
@@ -34,6 +58,7 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
         }
     }
     headline.extend(sections::shortcomings(&cells));
+    sections.push(accesses::section(besides.pictures));
     sections.push(sections::trials(&cells));
     sections.push(sections::noise(records));
     sections.push(sections::reading(experiment));
@@ -90,7 +115,8 @@ mod tests {
     #[test]
     fn the_page_of_a_simulated_study_says_what_the_study_says() {
         let (experiment, records) = simulated();
-        let page = of_experiment(&experiment, &records, "tipover run working-set").unwrap();
+        let page =
+            of_experiment(&experiment, &records, Besides::default(), "tipover run working-set").unwrap();
         let text = text(&page, Terminal::PLAIN);
         assert!(page.headline[0].contains("150 IOPS + 7 ms"), "{}", page.headline[0]);
         assert!(
@@ -109,7 +135,8 @@ mod tests {
             record.verdict = Verdict::Failed { reason: "the device caught fire".into() };
             record.measured = None;
         }
-        let page = of_experiment(&experiment, &records, "tipover run working-set").unwrap();
+        let page =
+            of_experiment(&experiment, &records, Besides::default(), "tipover run working-set").unwrap();
         let text = text(&page, Terminal::PLAIN);
         assert!(text.contains("the device caught fire"), "{text}");
         assert!(text.contains("not measured"), "{text}");
