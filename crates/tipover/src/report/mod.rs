@@ -11,6 +11,7 @@ mod html;
 mod number;
 mod page;
 mod sample;
+mod storage;
 mod table;
 mod text;
 mod tipping;
@@ -23,6 +24,7 @@ pub use html::html;
 pub use number::Number;
 pub use page::*;
 pub use sample::sample;
+pub use storage::of_bench;
 pub use text::{Terminal, text};
 pub use tipping::of_searches;
 
