@@ -1,7 +1,7 @@
 //! What a disk is to promise: `await < 50 ms`, `p99 < 20 ms`, `residence < 30 ms`.
 
-use super::Measured;
-use crate::search::{FinishedTrial, Purpose, Request, Rest, Slo};
+use super::{DeviceCounts, Measured};
+use crate::search::{DeviceUse, FinishedTrial, Purpose, Request, Rest, Slo};
 use crate::units::span;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -72,6 +72,7 @@ impl DiskPromise {
         FinishedTrial {
             load: request.load,
             duration: request.duration,
+            lost_after: None,
             scheduled: scheduled.max(1),
             late: vec![late],
             failed,
@@ -80,6 +81,11 @@ impl DiskPromise {
             generator_late,
             purpose: request.purpose,
             rest: Rest::Unknown,
+            device: measured.device.as_ref().and_then(DeviceCounts::rates).map(|rates| DeviceUse {
+                requests_per_s: rates.requests().0,
+                utilization: rates.utilization,
+            }),
+            canaries: vec![],
         }
     }
 

@@ -1,7 +1,7 @@
 //! The tipping point of a disk: how latency grows with load, up to where a promise breaks, why, and what to
 //! buy.
 
-use super::array::{Curve, Raid, Sizing};
+use super::array::{Curve, Demand, Raid, Sizing};
 use super::limit::{Evidence, Finding, find};
 use super::{DiskPromise, Measured};
 use crate::measure::median;
@@ -72,9 +72,39 @@ pub struct Checked {
     /// Measured on shaped disks like this one.
     #[serde(with = "span", rename = "measured_ns")]
     pub measured: Duration,
+    /// The same at the disks, by their own counters: what the client waited beyond that is this machine's.
+    #[serde(rename = "at_the_disks_ns")]
+    pub at_the_disks: Option<u64>,
     /// What every client was to see at most.
     #[serde(with = "span", rename = "limit_ns")]
     pub limit: Duration,
+}
+
+impl Checked {
+    /// Whether this machine could not carry the array, so that what the clients waited says nothing about it.
+    pub fn too_busy(&self) -> bool {
+        self.at_the_disks.is_some_and(|ns| self.measured.as_nanos() as f64 > 1.5 * ns as f64)
+    }
+
+    fn sentence(&self) -> String {
+        let built = format!(
+            "built and measured: {} disks in {} under {} clients answer in {} ({} predicted, {:+.0} %)",
+            self.disks,
+            self.raid.name(),
+            self.clients,
+            span::rounded(self.measured),
+            span::rounded(self.predicted),
+            100.0 * (self.measured.as_secs_f64() / self.predicted.as_secs_f64() - 1.0)
+        );
+        match self.at_the_disks {
+            Some(ns) if self.too_busy() => format!(
+                "{built}, but only {} of it at the disks: this machine was too busy to carry them, so nothing is proved",
+                span::rounded(Duration::from_nanos(ns))
+            ),
+            _ if self.measured <= self.limit => format!("{built}: the promise holds"),
+            _ => format!("{built}: the promise does not hold"),
+        }
+    }
 }
 
 /// Everything about a disk's tipping point.
@@ -93,7 +123,7 @@ pub struct Tipping {
     /// Disks for so many clients.
     pub sizings: Vec<Sizing>,
     /// Clients to be held, and what they are to see at most.
-    pub clients: Option<u32>,
+    pub demand: Option<Demand>,
     /// Arrays that were built and measured.
     pub checked: Vec<Checked>,
     /// Why nothing was checked, if nothing was.
@@ -188,35 +218,21 @@ impl Tipping {
                 span::rounded(self.alone().unwrap_or_default() * PAGE_REQUESTS)
             ));
         }
+        let who = self.demand.as_ref().map_or_else(String::new, |demand| {
+            format!("{} clients that wait {} on average at most", demand.clients, span::print(demand.limit))
+        });
         for sizing in &self.sizings {
-            let clients = self.clients.unwrap_or_default();
             said.push(match sizing.disks {
                 Some(disks) => format!(
-                    "{clients} clients with {} need {disks} such disks in {}: {} predicted, {}",
-                    self.promise,
+                    "{who} need {disks} such disks in {}: {} predicted, {}",
                     sizing.raid.name(),
                     span::rounded(sizing.predicted),
                     Rate(sizing.requests_per_s).rounded()
                 ),
-                None => format!(
-                    "{clients} clients with {} cannot be held by any number of such disks in {}",
-                    self.promise,
-                    sizing.raid.name()
-                ),
+                None => format!("{who} cannot be held by any number of such disks in {}", sizing.raid.name()),
             });
         }
-        for check in &self.checked {
-            said.push(format!(
-                "built and measured: {} disks in {} under {} clients answer in {} ({} predicted, {:+.0} %): the promise {}",
-                check.disks,
-                check.raid.name(),
-                check.clients,
-                span::rounded(check.measured),
-                span::rounded(check.predicted),
-                100.0 * (check.measured.as_secs_f64() / check.predicted.as_secs_f64() - 1.0),
-                if check.measured <= check.limit { "holds" } else { "does not hold" }
-            ));
-        }
+        said.extend(self.checked.iter().map(Checked::sentence));
         if let (false, Some(why)) = (self.sizings.is_empty(), &self.unchecked) {
             said.push(format!("the number of disks was computed and not tried: {why}"));
         }
@@ -305,7 +321,7 @@ impl Surface {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::{Purpose, Rest};
+    use crate::search::Rest;
 
     fn rung(load: f64, rate: f64) -> Rung {
         Rung {
@@ -347,7 +363,7 @@ mod tests {
             trials: vec![],
             evidence: None,
             sizings: vec![],
-            clients: None,
+            demand: None,
             checked: vec![],
             unchecked: None,
         };
@@ -357,13 +373,16 @@ mod tests {
             tipping.trials.push(FinishedTrial {
                 load: request.load,
                 duration: request.duration,
+                lost_after: None,
+                device: None,
+                canaries: vec![],
                 scheduled,
                 late: vec![late],
                 failed: 0,
                 not_sent: 0,
                 unfinished: 0,
                 generator_late: false,
-                purpose: Purpose::clone(&request.purpose),
+                purpose: request.purpose,
                 rest: Rest::Baseline,
             });
         }

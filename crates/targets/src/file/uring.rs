@@ -138,8 +138,8 @@ impl Uring {
                         tv_sec: patience.as_secs() as i64,
                         tv_nsec: patience.subsec_nanos().into(),
                     };
-                    let mut argument = io_uring_getevents_arg::default();
-                    argument.ts = io_uring_ptr::new(std::ptr::from_ref(&time).cast_mut().cast());
+                    let ts = io_uring_ptr::new(std::ptr::from_ref(&time).cast_mut().cast());
+                    let argument = io_uring_getevents_arg { ts, ..Default::default() };
                     let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
                     // SAFETY: as above, and the argument outlives the call.
                     unsafe { io_uring_enter_arg(&self.ring, self.queued, least, flags, Some(&argument)) }

@@ -80,13 +80,37 @@ pub fn check(
     let place = Place::find(folder.path())?;
     let mut surroundings = Surroundings::none();
     let mut bench = Bench { place: &place, surroundings: &mut surroundings, stop, progress };
+    let before = completed(&built)?;
     let (measured, _) = bench.measure(&load, &array, window, "measuring the array")?;
+    let after = completed(&built)?;
     drop(array);
+    let requests = after.0 - before.0;
+    let at_the_disks =
+        (requests > 0).then(|| ((after.1 - before.1).as_nanos() / u128::from(requests)) as u64);
     for disk in built {
         disk.unmount()?;
     }
     let measured = measured.mean_await().context("the array answered nothing")?;
-    Ok(Checked { raid: sizing.raid, disks, clients, predicted: sizing.predicted, measured, limit })
+    Ok(Checked {
+        raid: sizing.raid,
+        disks,
+        clients,
+        predicted: sizing.predicted,
+        measured,
+        at_the_disks,
+        limit,
+    })
+}
+
+/// Reads and writes that all disks have completed, and the time that these took there.
+fn completed(disks: &[Disk]) -> Result<(u64, Duration)> {
+    let mut sum = (0, Duration::ZERO);
+    for disk in disks {
+        let counters = disk.counters()?;
+        sum.0 += counters.read.requests + counters.write.requests;
+        sum.1 += counters.read.residence + counters.write.residence;
+    }
+    Ok(sum)
 }
 
 /// A disk with its data, shaped at the end, so that filling it does not take as long as it would.

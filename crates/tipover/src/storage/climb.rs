@@ -47,6 +47,8 @@ impl Climb {
             confirmation: self.trial,
             confirmations: if self.thorough { 5 } else { 3 },
             sweeps: false,
+            // A mean needs a few dozen requests, and a percentile its tail.
+            bad_samples: if self.thorough { 200 } else { 25 },
             budget: Some(self.budget),
             ..goals
         }
@@ -110,7 +112,7 @@ pub fn climb(climb: &Climb, disks: &Disks, bench: &mut Bench<'_>) -> Result<(Tip
         trials: vec![],
         evidence: None,
         sizings: vec![],
-        clients: None,
+        demand: None,
         checked: vec![],
         unchecked: None,
     };

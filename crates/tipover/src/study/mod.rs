@@ -7,4 +7,4 @@ mod figures;
 mod published;
 
 pub use figures::{CellRecords, Cells};
-pub use published::WorkingSet;
+pub use published::{PublishedRow, TippingPoint, WorkingSet};

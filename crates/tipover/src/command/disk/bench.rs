@@ -393,8 +393,8 @@ impl DiskBench {
         let promise = self.promise.unwrap_or(tipping.promise);
         let limit = promise.limit;
         let demand = Demand { clients, limit, reads: Ratio(load.io.turns.read_share()) };
-        tipping.clients = Some(clients);
         tipping.sizings = [Raid::Zero, Raid::Ten].iter().map(|raid| size(&curve, *raid, &demand)).collect();
+        tipping.demand = Some(demand);
         let shaped = bench.surroundings.shaped().map(|disk| (disk.spec(), disk.options().mode));
         let Some((spec, mode)) = shaped.filter(|_| !self.no_array) else {
             let why = if self.no_array { "--no-array" } else { "this disk is not a shaped one" };

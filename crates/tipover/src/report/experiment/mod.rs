@@ -2,6 +2,7 @@
 
 mod load;
 mod sections;
+mod tipping_point;
 mod working_set;
 
 pub use sections::{number, shown_percentile};
@@ -21,6 +22,11 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
     match experiment.published.as_deref() {
         Some("working-set") => {
             let study = working_set::Study::of(&cells)?;
+            headline.extend(study.headline());
+            sections.extend(study.sections());
+        }
+        Some("tipping-point") => {
+            let study = tipping_point::Study::of(&cells)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
