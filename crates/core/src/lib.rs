@@ -13,6 +13,7 @@ pub mod record;
 pub mod schedule;
 pub mod search;
 pub mod simulate;
+pub mod storage;
 pub mod target;
 pub mod units;
 pub mod workload;

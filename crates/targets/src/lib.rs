@@ -6,7 +6,7 @@ mod checked;
 mod connection;
 #[cfg(test)]
 mod contract;
-mod file;
+pub mod file;
 mod guilty;
 #[cfg(feature = "mongodb")]
 mod mongodb;
@@ -33,7 +33,7 @@ pub use request_path::RequestPath;
 pub use wiredtiger::WiredTiger;
 
 use std::path::Path;
-use tipover_core::experiment::{Spec, TargetKind};
+use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
 use tipover_core::target::{Target, TargetError};
 
 /// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes
@@ -41,6 +41,10 @@ use tipover_core::target::{Target, TargetError};
 pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError> {
     Ok(match spec.target.kind {
         TargetKind::Null => Box::new(Null),
+        TargetKind::File if spec.workload.kind == WorkloadKind::FileIo => {
+            let io = spec.workload.io.clone().unwrap_or_default();
+            Box::new(FileTarget::direct(folder, io.block.most().0 as usize))
+        }
         TargetKind::File => Box::new(FileTarget::new(folder)),
         #[cfg(feature = "wiredtiger")]
         TargetKind::Wiredtiger => Box::new(WiredTiger::open(spec, folder)?),

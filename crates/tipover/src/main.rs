@@ -10,6 +10,7 @@ mod machine;
 mod probe;
 mod report;
 mod runner;
+mod storage;
 mod store;
 mod study;
 mod trial;
@@ -103,7 +104,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Report(report) => report.execute(&cli.results, cli.json),
         Verb::Audit(audit) => audit.execute(cli.json),
         Verb::Compare(compare) => compare.execute(cli.json),
-        Verb::Disk(disk) => disk.execute(cli.json),
+        Verb::Disk(disk) => disk.execute(&cli.results, cli.json, interrupt),
         Verb::Lab(lab) => lab.execute(cli.json),
         Verb::Explain(explain) => explain.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),

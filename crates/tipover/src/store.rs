@@ -396,6 +396,34 @@ fn tagged(phase: &str, kind: OpKind, books: &Books) -> Vec<(String, Histogram)> 
     done.into_iter().chain(failed).collect()
 }
 
+/// Keeps files together in a new folder below `parent`, numbered from 1; gives its path. When this returns
+/// they are on the disk, all of them.
+pub fn keep_numbered(parent: &Path, files: &[(&str, String)]) -> Result<PathBuf> {
+    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    let staged_path = parent.join(format!(".staged-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&staged_path);
+    fs::create_dir(&staged_path).with_context(|| format!("creating {}", staged_path.display()))?;
+    let mut staged = Staged(Some(staged_path.clone()));
+    for (name, text) in files {
+        write_file(&staged_path.join(name), |file| Ok(file.write_all(text.as_bytes())?))?;
+    }
+    sync_folder(&staged_path)?;
+    let mut number = 1;
+    loop {
+        let folder = parent.join(number.to_string());
+        // Renaming onto a folder with something in it is refused, so two runs never share one.
+        match fs::rename(&staged_path, &folder) {
+            Ok(()) => {
+                staged.0 = None;
+                sync_folder(parent)?;
+                return Ok(folder);
+            }
+            Err(_) if folder.exists() => number += 1,
+            Err(e) => return Err(e).with_context(|| format!("renaming into {}", folder.display())),
+        }
+    }
+}
+
 fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let doing = || format!("writing {}", path.display());
     let mut file = BufWriter::new(File::create(path).with_context(doing)?);

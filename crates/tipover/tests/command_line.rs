@@ -26,8 +26,20 @@ const VERBS: [&str; 14] = [
     "explain",
 ];
 /// What can be done with a disk.
-const DISK_VERBS: [&str; 10] =
-    ["mount", "umount", "list", "set", "stats", "trace", "fault", "power-cut", "power-on", "profiles"];
+const DISK_VERBS: [&str; 12] = [
+    "bench",
+    "watch",
+    "mount",
+    "umount",
+    "list",
+    "set",
+    "stats",
+    "trace",
+    "fault",
+    "power-cut",
+    "power-on",
+    "profiles",
+];
 
 fn words<'a>(verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     std::iter::once(verb).filter(|v| !v.is_empty()).chain(more.iter().copied()).collect()

@@ -18,6 +18,33 @@ pub struct Profile {
     pub source: String,
 }
 
+impl Profile {
+    /// As a file that [`Profile::of_toml`] reads, for `disk mount --profile FILE`.
+    pub fn to_toml(&self) -> String {
+        let mut table = toml::Table::new();
+        for (key, value) in [
+            ("name", self.name.clone()),
+            ("about", self.about.clone()),
+            ("spec", self.spec.to_string()),
+            ("source", self.source.clone()),
+        ] {
+            table.insert(key.into(), value.into());
+        }
+        table.to_string()
+    }
+
+    /// Reads a profile from a file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its line.
+    pub fn of_toml(text: &str) -> Result<Profile, String> {
+        let mut profile: Profile = toml::from_str(text).map_err(|error| error.to_string())?;
+        profile.spec.name = Some(profile.name.clone());
+        profile.spec.check().map_err(|error| error.to_string())?;
+        Ok(profile)
+    }
+}
+
 /// No profile has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no disk profile {name:?}; did you mean {nearest:?}? (profiles: {})", names())]

@@ -16,6 +16,10 @@ pub enum Resource {
     DiskBandwidth,
     /// Service time of the disk.
     DiskLatency,
+    /// How many requests the disk serves at once.
+    DiskParallelism,
+    /// Credits for bursts that the disk has left.
+    DiskCredits,
     /// The engine's cache.
     EngineCache,
     /// Memory for the page cache.
@@ -56,7 +60,7 @@ const fn intervention(
 }
 
 /// The interventions, the ones that can most easily be made first.
-pub const INTERVENTIONS: [Intervention; 9] = [
+pub const INTERVENTIONS: [Intervention; 11] = [
     intervention(Resource::DiskRequests, "the disk's IOPS", "more IOPS", 2.0, "a gate also delays"),
     intervention(
         Resource::DiskBandwidth,
@@ -71,6 +75,20 @@ pub const INTERVENTIONS: [Intervention; 9] = [
         "shorter latency",
         0.5,
         "with a fixed number of sessions latency bounds throughput",
+    ),
+    intervention(
+        Resource::DiskParallelism,
+        "how many requests the disk serves at once",
+        "more at once",
+        2.0,
+        "a gate behind it hides it",
+    ),
+    intervention(
+        Resource::DiskCredits,
+        "the disk's burst credits",
+        "a full bucket",
+        2.0,
+        "it empties again: what a burst gives is not for long",
     ),
     intervention(
         Resource::EngineCache,

@@ -8,11 +8,12 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 3] = [
+pub const PLANS: [(&str, &str); 5] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
     ("transfers", include_str!("../../../../experiments/transfers.toml")),
+    ("tipping-point", include_str!("../../../../experiments/tipping-point.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.

@@ -11,7 +11,8 @@ mod gate;
 mod offer;
 mod wait;
 
-pub use cost::generator_cost_ns;
+pub use cost::{generator_cost_ns, thread_cpu_ns};
+pub use wait::Waiter;
 
 use crate::clock::Clock;
 use crate::history::HistoryWriter;

@@ -2,9 +2,12 @@
 
 use super::{Entry, NotAvailable, Probe, Values, acquire, metric, readable};
 use anyhow::Context;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tipover_core::device::{Counters, Totals};
 use tipover_core::metric::{Kind, Metric, Sample};
-use tipover_core::units::Tick;
+use tipover_core::units::{Bytes, Tick};
 
 /// The fields of the file in their order, and what turns each into its unit. Discards and flushes came later
 /// (Linux 4.18 and 5.5).
@@ -108,6 +111,60 @@ impl Device {
         }
         Ok(Device { name: name.to_string(), stat, fields })
     }
+
+    /// The device on which `path` lies, or which it is; none for tmpfs, FUSE in file mode and btrfs.
+    ///
+    /// # Errors
+    /// There is none, or it keeps no statistics.
+    pub fn under(path: &Path) -> Result<Device, NotAvailable> {
+        let what = || format!("device under {}", path.display());
+        let metadata = std::fs::metadata(path).map_err(|error| NotAvailable::new(what(), error))?;
+        let id = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(id), rustix::fs::minor(id));
+        let target = std::fs::read_link(&link)
+            .map_err(|_| NotAvailable::new(what(), "its filesystem is on no block device of its own"))?;
+        Device::named(target.file_name().and_then(|name| name.to_str()).unwrap_or_default())
+    }
+
+    /// Its name, such as `vda1`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it has done so far, in the words of the shaped disk.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn counters(&self, now: Tick) -> anyhow::Result<Counters> {
+        let text = std::fs::read_to_string(&self.stat)
+            .with_context(|| format!("device {} is gone: {}", self.name, self.stat.display()))?;
+        let values = parse(&text);
+        let number = |name: &str| values.get(name).copied().unwrap_or(0.0);
+        let time = |name: &str| Duration::from_micros((number(name) * 1e3) as u64);
+        let totals = |kind: &str| Totals {
+            requests: number(&format!("device_{kind}_requests")) as u64,
+            bytes: Bytes(number(&format!("device_{kind}_bytes")) as u64),
+            residence: time(&format!("device_{kind}_time_ms")),
+        };
+        Ok(Counters {
+            at: now,
+            read: totals("read"),
+            write: totals("write"),
+            flush: totals("flush"),
+            discard: totals("discard"),
+            in_flight: number("device_in_flight_requests") as u64,
+            busy: time("device_busy_time_ms"),
+            queue_time: time("device_queue_time_ms"),
+            credits: None,
+        })
+    }
+
+    /// A property of its queue, such as `rotational`; a partition has its disk's.
+    pub fn queue(&self, property: &str) -> Option<String> {
+        let device = std::fs::canonicalize(Path::new("/sys/class/block").join(&self.name)).ok()?;
+        let read = |device: &Path| std::fs::read_to_string(device.join("queue").join(property)).ok();
+        read(&device).or_else(|| read(device.parent()?)).map(|text| text.trim().to_string())
+    }
 }
 
 impl Probe for Device {
@@ -140,17 +197,6 @@ mod tests {
     use super::*;
     use crate::probe::contract;
     use proptest::prelude::*;
-    use std::os::unix::fs::MetadataExt;
-
-    /// The device on which `path` lies; none for tmpfs, FUSE in file mode and btrfs.
-    fn under(path: &Path) -> Result<Device, NotAvailable> {
-        let what = || format!("device under {}", path.display());
-        let id = std::fs::metadata(path).map_err(|error| NotAvailable::new(what(), error))?.dev();
-        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(id), rustix::fs::minor(id));
-        let target = std::fs::read_link(&link)
-            .map_err(|_| NotAvailable::new(what(), "its filesystem is on no block device of its own"))?;
-        Device::named(target.file_name().and_then(|name| name.to_str()).unwrap_or_default())
-    }
 
     #[test]
     fn a_stat_file_is_read() {
@@ -170,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_real_device_keeps_the_contract() {
-        let mut device = match under(&std::env::temp_dir()) {
+        let mut device = match Device::under(&std::env::temp_dir()) {
             Ok(device) => device,
             Err(reason) => return println!("SKIPPED: {reason}"),
         };
@@ -190,7 +236,7 @@ mod tests {
             error.to_string(),
             "/sys/class/block/no-such-disk/stat not available: No such file or directory (os error 2)"
         );
-        assert!(under(Path::new("/proc")).is_err());
+        assert!(Device::under(Path::new("/proc")).is_err());
     }
 
     proptest! {

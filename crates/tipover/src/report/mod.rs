@@ -12,6 +12,7 @@ mod html;
 mod number;
 mod page;
 mod sample;
+mod storage;
 mod table;
 mod text;
 mod tipping;
@@ -25,6 +26,7 @@ pub use html::html;
 pub use number::Number;
 pub use page::*;
 pub use sample::sample;
+pub use storage::of_bench;
 pub use text::{Terminal, text};
 pub use tipping::of_searches;
 

@@ -9,4 +9,4 @@ pub mod large_values;
 mod published;
 
 pub use figures::{CellRecords, Cells};
-pub use published::{LargeValues, WorkingSet};
+pub use published::{LargeValues, PublishedRow, TippingPoint, WorkingSet};

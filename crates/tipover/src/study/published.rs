@@ -97,9 +97,97 @@ impl LargeValues {
     }
 }
 
+/// A row of the published iostat.
+pub struct PublishedRow {
+    disk: String,
+    provisioned_iops: Option<f64>,
+    /// Threads of sysbench.
+    pub threads: u32,
+    /// r/s.
+    pub reads_per_s: f64,
+    /// avgqu-sz.
+    pub queue: f64,
+    /// await.
+    pub await_ms: f64,
+}
+
+impl PublishedRow {
+    /// The disk's label in our plan.
+    pub fn label(&self) -> String {
+        match self.provisioned_iops {
+            Some(iops) => format!("EBS {iops}"),
+            None => self.disk.clone(),
+        }
+    }
+}
+
+/// The published tipping-point study.
+pub struct TippingPoint {
+    /// Where it stands.
+    pub source: String,
+    /// iostat under the load.
+    pub rows: Vec<PublishedRow>,
+    claims: Value,
+}
+
+impl TippingPoint {
+    /// As shipped with the program.
+    pub fn load() -> Result<TippingPoint> {
+        const TEXT: &str = include_str!("../../../../published/tipping-point.json");
+        let study: Value = serde_json::from_str(TEXT)?;
+        let rows = study["iostat_rows"].as_array().context("published rows of iostat")?;
+        let row = |row: &Value| {
+            Some(PublishedRow {
+                disk: row["disk"].as_str()?.to_string(),
+                provisioned_iops: row["provisioned_iops"].as_f64(),
+                threads: row["threads"].as_u64()? as u32,
+                reads_per_s: row["r_s"].as_f64()?,
+                queue: row["avgqu_sz"].as_f64()?,
+                await_ms: row["await_ms"].as_f64()?,
+            })
+        };
+        Ok(TippingPoint {
+            source: study["source"].as_str().unwrap_or_default().to_string(),
+            rows: rows.iter().filter_map(row).collect(),
+            claims: study["claims"].clone(),
+        })
+    }
+
+    /// "6 to 7": threads with which await is 50 ms, as printed.
+    pub fn threads_at_50_ms(&self, label: &str) -> Option<String> {
+        let key = match label {
+            "EBS standard" => "ebs_standard_50ms_at_threads",
+            "EBS 1000" => "ebs1000_50ms_at_threads",
+            "EBS 2000" => "ebs2000_50ms_at_threads",
+            _ => return None,
+        };
+        match &self.claims[key] {
+            Value::Array(range) => Some(format!("{} to {}", range.first()?, range.last()?)),
+            Value::Number(threads) => Some(threads.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Requests in flight for each thread, by its iostat at the largest number of threads.
+    pub fn in_flight_per_thread(&self, label: &str) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.label() == label);
+        rows.max_by_key(|row| row.threads).map(|row| row.queue / f64::from(row.threads))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_studys_threads_kept_more_than_one_request_in_flight() {
+        let study = TippingPoint::load().unwrap();
+        assert_eq!(study.rows.len(), 6);
+        assert_eq!(study.threads_at_50_ms("EBS standard").as_deref(), Some("6 to 7"));
+        assert_eq!(study.threads_at_50_ms("EBS 1000").as_deref(), Some("20"));
+        let phi = |disk| study.in_flight_per_thread(disk).unwrap();
+        assert!((phi("EBS standard") - 1.05).abs() < 1e-9 && (phi("EBS 1000") - 2.7695).abs() < 1e-9);
+    }
 
     #[test]
     fn printed_numbers_are_found_by_working_set_and_gate() {

@@ -10,7 +10,7 @@ pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
 pub use load::{LoadSpec, TrialSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
-pub use workload::{MixSpec, Sample, WorkloadKind, WorkloadSpec};
+pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
 
 use crate::device;
 use crate::units::Bytes;
@@ -117,11 +117,19 @@ impl Spec {
         if self.load.arrivals.is_some() && !self.load.think.is_zero() {
             return wrong("load.think belongs to a closed loop; load.arrivals makes it an open one".into());
         }
-        if self.target.kind == TargetKind::File && self.workload.kind != WorkloadKind::FileReads {
-            return wrong("target.kind = \"file\" needs workload.kind = \"file_reads\"".into());
+        if (self.target.kind == TargetKind::File) != self.workload.kind.is_file()
+            && self.target.kind != TargetKind::Null
+        {
+            return wrong(
+                "target.kind = \"file\" and workload.kind = \"file_reads\" or \"file_io\" need each other"
+                    .into(),
+            );
         }
         if self.target.kind == TargetKind::Wiredtiger {
-            if matches!(self.workload.kind, WorkloadKind::Documents | WorkloadKind::FileReads) {
+            if matches!(
+                self.workload.kind,
+                WorkloadKind::Documents | WorkloadKind::FileReads | WorkloadKind::FileIo
+            ) {
                 return wrong(
                     "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\", \"ycsb_reads\", \"bank\" or \
                      \"ledger\""
@@ -229,7 +237,7 @@ impl Spec {
             WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents => {
                 Bytes(self.dataset(0).logical_bytes() * 3 / 2 + JOURNAL_BYTES)
             }
-            WorkloadKind::FileReads => self.workload.file_size,
+            WorkloadKind::FileReads | WorkloadKind::FileIo => self.workload.file_size,
             // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
             WorkloadKind::Bank | WorkloadKind::Ledger => Bytes(self.records() * 200 + JOURNAL_BYTES),
         }
@@ -261,14 +269,18 @@ impl Spec {
                 let workload = Ycsb::new(&dataset, &w.requested(&dataset), seed);
                 (dataset, Box::new(workload))
             }
-            WorkloadKind::FileReads => {
+            WorkloadKind::FileReads | WorkloadKind::FileIo => {
                 let dataset = Dataset {
                     records: w.file_size.0 / 4096,
                     fields: 1,
                     field_length: Lengths::Constant(4096),
                     ..self.dataset(DATA_SEED)
                 };
-                (dataset, Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)))
+                let workload: Box<dyn Workload> = match w.kind {
+                    WorkloadKind::FileIo => Box::new(w.file_io(self.load.sessions, seed)),
+                    _ => Box::new(RandomReads::new(w.file_size, w.least_read, w.most_read, seed)),
+                };
+                (dataset, workload)
             }
             WorkloadKind::Bank => {
                 let bank = Arc::new(w.bank().expect("it was checked"));

@@ -3,8 +3,9 @@
 use crate::units::{Bytes, Ratio};
 use crate::workload::bank::{Bank, BankError, BankSpec};
 use crate::workload::distribution::Requests;
+use crate::workload::file_io::{Access, Blocks, Turns};
 use crate::workload::ycsb::{FieldChoice, Requested, Standard};
-use crate::workload::{Dataset, Documents, Keys, Lengths, Mix, Shape, Values};
+use crate::workload::{Dataset, Documents, FileIo, Keys, Lengths, Mix, Shape, Values};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ pub struct WorkloadSpec {
     /// afterwards. Absent: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<bool>,
-    /// For file reads: the file's size.
+    /// For file reads and file I/O: the file's size.
     #[serde(default = "file_size")]
     pub file_size: Bytes,
     /// For file reads: the smallest read.
@@ -70,6 +71,27 @@ pub struct WorkloadSpec {
     /// For file reads: the largest read.
     #[serde(default = "most_read")]
     pub most_read: Bytes,
+    /// For `file_io`: what is asked of the file. Absent: random reads of 16 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<FileIoSpec>,
+}
+
+/// What is asked of a file past the page cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FileIoSpec {
+    /// Places anywhere, or one after the other.
+    pub access: Access,
+    /// `"reads"`, `"writes"`, or `{ reads_per_write = 1.5 }` by sysbench's rule.
+    pub turns: Turns,
+    /// How large requests are, as `4 KiB`, `4 KiB-64 KiB` or `4 KiB/60:16 KiB/40`.
+    pub block: Blocks,
+}
+
+impl Default for FileIoSpec {
+    fn default() -> Self {
+        FileIoSpec { access: Access::Random, turns: Turns::Reads, block: Blocks::One(Bytes::kib(16)) }
+    }
 }
 
 fn usertable() -> String {
@@ -117,12 +139,19 @@ pub enum WorkloadKind {
     Bank,
     /// Writes of new keys, each of which is looked for afterwards.
     Ledger,
+    /// Reads and writes of one file past the page cache, as sysbench's fileio with `direct`.
+    FileIo,
 }
 
 impl WorkloadKind {
     /// Whether it works on records of a data set, which are loaded once and stay as they are.
     pub fn has_records(self) -> bool {
         matches!(self, WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents)
+    }
+
+    /// Whether it works on one file.
+    pub fn is_file(self) -> bool {
+        matches!(self, WorkloadKind::FileReads | WorkloadKind::FileIo)
     }
 
     /// Whether what it did is checked afterwards, on tables that every trial makes anew.
@@ -217,6 +246,12 @@ impl WorkloadSpec {
         }
     }
 
+    /// What is asked of the file by so many sessions.
+    pub(super) fn file_io(&self, sessions: u32, seed: u64) -> FileIo {
+        let FileIoSpec { access, turns, block } = self.io.clone().unwrap_or_default();
+        FileIo { access, turns, blocks: block, size: self.file_size, flushes: None, streams: sessions, seed }
+    }
+
     /// What a record looks like.
     pub(super) fn shape(&self) -> Shape {
         match &self.documents {
@@ -253,6 +288,12 @@ impl WorkloadSpec {
         }
         if self.kind.is_checked() && self.mix.is_some() {
             return Err("workload.mix belongs to records; a bank transfers, and a ledger writes".into());
+        }
+        if self.io.is_some() && self.kind != WorkloadKind::FileIo {
+            return Err("workload.io needs workload.kind = \"file_io\"".into());
+        }
+        if self.kind == WorkloadKind::FileIo {
+            return self.file_io(1, 0).check().map_err(|e| format!("workload.io: {e}"));
         }
         if !self.kind.has_records() {
             return Ok(());

@@ -1,21 +1,24 @@
 //! `tipover disk`: a disk that is as slow, and as faulty, as one asks for.
 
+mod bench;
 mod faults;
 mod mount;
 mod replay;
 mod stats;
 mod trace;
+mod watch;
 
 use super::{BadInput, Ending};
+use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use tipover_core::device;
 use tipover_disk::{Disk, DiskError, FindError};
 
-/// Mount a disk as slow, and as faulty, as you ask for
+/// Measure a disk, or mount one as slow, and as faulty, as you ask for
 ///
-/// Any program's data can live on it. It stays mounted until `disk umount`, obeys its shape for every
+/// `bench` and `watch` measure the disk that there is. `mount` makes another: any program's data can live on it. It stays mounted until `disk umount`, obeys its shape for every
 /// request, counts exactly, records what it is asked for, and fails on purpose when told to.
 #[derive(Debug, Args)]
 pub struct DiskCommand {
@@ -25,6 +28,8 @@ pub struct DiskCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Bench(bench::DiskBench),
+    Watch(watch::DiskWatch),
     Mount(mount::Mount),
     Umount(mount::Umount),
     /// List the shaped disks that are mounted
@@ -44,8 +49,10 @@ enum Verb {
 
 impl DiskCommand {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
+    pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
+            Verb::Bench(bench) => bench.execute(results, json, interrupt),
+            Verb::Watch(watch) => watch.execute(results, json, interrupt),
             Verb::Mount(mount) => mount.execute(json),
             Verb::Umount(umount) => umount.execute(json),
             Verb::List => mount::list(json),
@@ -63,8 +70,8 @@ impl DiskCommand {
 /// Which disk is meant: a profile, a spec, or a profile with some keys changed.
 #[derive(Debug, Args)]
 struct Shape {
-    /// A disk by name; see `tipover disk profiles`
-    #[arg(long, value_name = "NAME")]
+    /// A disk by name (see `tipover disk profiles`), or the file of one that `disk bench --capture` wrote
+    #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 
     /// A disk by its abilities, such as "iops=600,latency=7ms"; with --profile, what differs from it
@@ -82,6 +89,12 @@ impl Shape {
 fn spec(profile: Option<&str>, changes: Option<&str>) -> Result<device::Spec> {
     let bad = |error: &dyn std::fmt::Display| BadInput(error.to_string());
     let base = match profile {
+        Some(name) if name.ends_with(".toml") || name.contains('/') => {
+            let text = std::fs::read_to_string(name).map_err(|e| {
+                BadInput(format!("--profile {name}: {e}; `disk bench --capture` writes such a file"))
+            })?;
+            device::Profile::of_toml(&text).map_err(|e| BadInput(format!("--profile {name}: {e}")))?.spec
+        }
         Some(name) => device::profile(name).map_err(|e| bad(&e))?.spec.clone(),
         None => device::Spec::default(),
     };

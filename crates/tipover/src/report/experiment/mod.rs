@@ -3,6 +3,7 @@
 mod large_values;
 mod load;
 mod sections;
+mod tipping_point;
 mod working_set;
 
 pub use sections::{number, shown_percentile};
@@ -47,6 +48,11 @@ pub fn of_experiment(
         }
         Some("large-values") => {
             let study = large_values::Study::of(&cells, &besides.series)?;
+            headline.extend(study.headline());
+            sections.extend(study.sections());
+        }
+        Some("tipping-point") => {
+            let study = tipping_point::Study::of(&cells)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }

@@ -1,12 +1,23 @@
-//! A file read with buffered reads of which nothing stays cached: what the device does for an engine that
-//! reads through the page cache, without the engine.
+//! A file: read with buffered reads of which nothing stays cached, which is what the device does for an engine
+//! that reads through the page cache, without the engine; or read and written past the page cache. Beside it
+//! the [`Engine`]s that send requests to files, for this target and for whoever measures a disk by itself.
 
-use rustix::fs::{Advice, fadvise};
+mod cached;
+mod engine;
+mod memory;
+mod psync;
+mod uring;
+
+pub use cached::{Cached, cached};
+pub use engine::{Answer, Engine, Request, engine};
+
+use psync::Psync;
+use rustix::fs::{Advice, OFlags, fadvise};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tipover_core::metric::{Kind, Metric};
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
@@ -21,13 +32,27 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct FileTarget {
     path: PathBuf,
+    /// The largest request past the page cache; `None` for reads through it.
+    direct: Option<usize>,
     read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 impl FileTarget {
-    /// The file `reads.data` in `folder`.
+    /// The file `reads.data` in `folder`, read through the page cache.
     pub fn new(folder: &Path) -> Self {
-        FileTarget { path: folder.join("reads.data"), read_bytes: AtomicU64::new(0) }
+        FileTarget {
+            path: folder.join("reads.data"),
+            direct: None,
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The same file, read, written and flushed past the page cache (`O_DIRECT`), in requests of at most
+    /// `largest` bytes.
+    pub fn direct(folder: &Path, largest: usize) -> Self {
+        FileTarget { direct: Some(largest), ..FileTarget::new(folder) }
     }
 
     fn error(&self, doing: &str, reason: impl std::fmt::Display) -> TargetError {
@@ -42,7 +67,10 @@ impl Target for FileTarget {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        kind == OpKind::ReadAt
+        match self.direct {
+            None => kind == OpKind::ReadAt,
+            Some(_) => matches!(kind, OpKind::ReadAt | OpKind::WriteAt | OpKind::Flush),
+        }
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -80,23 +108,38 @@ impl Target for FileTarget {
     }
 
     fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        let file = File::open(&self.path).map_err(|e| self.error("opening", e))?;
-        Ok(Box::new(FileSession { target: self, file, buffer: Vec::new() }))
+        let Some(largest) = self.direct else {
+            let file = File::open(&self.path).map_err(|e| self.error("opening", e))?;
+            return Ok(Box::new(FileSession { target: self, file, buffer: Vec::new() }));
+        };
+        let flags = OFlags::DIRECT.bits() as i32;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&self.path);
+        let file = file.map_err(|e| self.error("opening for direct I/O", e))?;
+        let engine = Psync::new(vec![file].into(), largest, 0).map_err(|e| self.error("buffers for", e))?;
+        Ok(Box::new(DirectSession { target: self, engine, answers: Vec::new() }))
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        vec![Metric {
-            name: "engine_file_read_bytes".into(),
-            kind: Kind::Counter,
-            help: "bytes that sessions of this target read from its file, counted by the target".into(),
-        }]
+        let metric =
+            |name: &str, help: &str| Metric { name: name.into(), kind: Kind::Counter, help: help.into() };
+        vec![
+            metric(
+                "engine_file_read_bytes",
+                "bytes that sessions of this target read from its file, counted by the target",
+            ),
+            metric(
+                "engine_file_written_bytes",
+                "bytes that sessions of this target wrote to its file, counted by the target",
+            ),
+        ]
     }
 
     fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
-        Ok(BTreeMap::from([(
-            "engine_file_read_bytes".into(),
-            self.read_bytes.load(Ordering::Relaxed) as f64,
-        )]))
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        Ok(BTreeMap::from([
+            ("engine_file_read_bytes".into(), count(&self.read_bytes)),
+            ("engine_file_written_bytes".into(), count(&self.written_bytes)),
+        ]))
     }
 }
 
@@ -125,10 +168,66 @@ impl Session for FileSession<'_> {
     }
 }
 
+/// Past the page cache, on the calling thread.
+struct DirectSession<'a> {
+    target: &'a FileTarget,
+    engine: Psync,
+    answers: Vec<Answer>,
+}
+
+impl Session for DirectSession<'_> {
+    fn execute(&mut self, op: &Op) -> Outcome {
+        let (counter, length) = match *op {
+            Op::ReadAt { length, .. } => (&self.target.read_bytes, length),
+            Op::WriteAt { length, .. } => (&self.target.written_bytes, length),
+            Op::Flush { .. } => (&self.target.written_bytes, 0),
+            _ => return Outcome::Refused(Failure::Unsupported),
+        };
+        self.engine.submit(Request { slot: 0, file: 0, op: *op });
+        self.answers.clear();
+        if self.engine.reap(1, None, &mut self.answers).is_err() {
+            return Outcome::Unknown(Failure::Other);
+        }
+        let outcome = self.answers.first().map_or(Outcome::Unknown(Failure::Other), |answer| answer.outcome);
+        if outcome == Outcome::Done {
+            counter.fetch_add(u64::from(length), Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contract;
+
+    #[test]
+    fn past_the_page_cache_it_reads_writes_and_flushes() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FileTarget::direct(folder.path(), 16384);
+        let dataset =
+            Dataset { fields: 1, field_length: Lengths::Constant(PAGE as u32), ..Dataset::ycsb(64) };
+        target.load(&dataset, 0..64).unwrap();
+        target.settle().unwrap();
+        let mut session = match target.open(&dataset) {
+            Ok(session) => session,
+            Err(error) => return println!("SKIPPED: no direct I/O here: {error}"),
+        };
+        let before = std::fs::read(&target.path).unwrap();
+        for op in [
+            Op::ReadAt { offset: 4096, length: 16384 },
+            Op::WriteAt { offset: 8192, length: 4096 },
+            Op::Flush { data_only: true },
+        ] {
+            assert_eq!(session.execute(&op), Outcome::Done, "{op:?}");
+        }
+        let beyond = session.execute(&Op::ReadAt { offset: 1 << 30, length: 4096 });
+        assert_eq!(beyond, Outcome::Refused(Failure::NotFound));
+        let after = std::fs::read(&target.path).unwrap();
+        assert_ne!(before[8192..12288], after[8192..12288]);
+        assert_eq!((&before[..8192], &before[12288..]), (&after[..8192], &after[12288..]));
+        assert_eq!(target.sample().unwrap()["engine_file_written_bytes"], 4096.0);
+    }
 
     #[test]
     fn keeps_the_contract() {

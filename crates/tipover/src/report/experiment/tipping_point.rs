@@ -1,0 +1,381 @@
+//! The study of a disk's tipping point: ours beside the published one, by requests in flight.
+
+use super::sections::{number, shown};
+use crate::report::{
+    Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Row, Section, Series, SeriesKind,
+    Table,
+};
+use crate::study::{CellRecords, Cells, PublishedRow, TippingPoint};
+use anyhow::Result;
+use std::time::Duration;
+use tipover_core::storage::array::{self, Curve, Demand, Raid};
+use tipover_core::units::{Ratio, significant, span};
+
+/// The promises of the study, in milliseconds.
+const PROMISES_MS: [f64; 2] = [50.0, 20.0];
+/// Its readers had so many clients in mind.
+const CLIENTS: u32 = 50;
+/// Requests of a page, one after the other.
+const PAGE_REQUESTS: f64 = 200.0;
+
+/// A cell with what this study needs.
+struct Spot<'a> {
+    cell: &'a CellRecords<'a>,
+    disk: &'a str,
+    in_flight: u32,
+}
+
+impl Spot<'_> {
+    fn await_ms(&self) -> Option<f64> {
+        self.cell.device(|rates| rates.mean_await.map(|time| time.as_secs_f64() * 1e3)).map(|e| e.value)
+    }
+
+    fn rate(&self) -> Option<f64> {
+        self.cell.device(|rates| Some(rates.requests().0)).map(|e| e.value)
+    }
+}
+
+/// The study.
+pub struct Study<'a> {
+    reads: Vec<Spot<'a>>,
+    mixed: Vec<Spot<'a>>,
+    published: TippingPoint,
+}
+
+/// Where a disk tips, by what was measured on either side.
+struct Tip {
+    /// Most in flight that kept it.
+    holds: Option<u32>,
+    /// Fewest that broke it.
+    breaks: Option<u32>,
+    /// Between the two, where latency crosses, in proportion.
+    crosses: Option<f64>,
+}
+
+impl<'a> Study<'a> {
+    /// Finds the study's cells among all.
+    pub fn of(cells: &'a Cells<'a>) -> Result<Study<'a>> {
+        let spots = |sweep: &str| {
+            let spot = |cell: &'a CellRecords<'a>| Spot {
+                cell,
+                disk: cell.cell.label("disk").unwrap_or("a disk"),
+                in_flight: cell.cell.spec.load.sessions,
+            };
+            cells.sweep(sweep).map(spot).collect()
+        };
+        Ok(Study {
+            reads: spots("reads"),
+            mixed: spots("reads_and_writes"),
+            published: TippingPoint::load()?,
+        })
+    }
+
+    fn disks(&self) -> Vec<&'a str> {
+        let mut disks: Vec<&str> = Vec::new();
+        for spot in self.reads.iter().chain(&self.mixed) {
+            if !disks.contains(&spot.disk) {
+                disks.push(spot.disk);
+            }
+        }
+        disks
+    }
+
+    fn tip(spots: &[Spot<'_>], disk: &str, limit_ms: f64) -> Tip {
+        let mut points: Vec<(u32, f64)> = spots
+            .iter()
+            .filter(|spot| spot.disk == disk)
+            .filter_map(|spot| Some((spot.in_flight, spot.await_ms()?)))
+            .collect();
+        points.sort_by_key(|(n, _)| *n);
+        let breaks = points.iter().position(|(_, ms)| *ms > limit_ms);
+        let holds = breaks.unwrap_or(points.len()).checked_sub(1);
+        let crosses = match (holds, breaks) {
+            (Some(a), Some(b)) => {
+                let ((low, x), (high, y)) = (points[a], points[b]);
+                Some(f64::from(low) + f64::from(high - low) * (limit_ms - x) / (y - x))
+            }
+            _ => None,
+        };
+        Tip { holds: holds.map(|at| points[at].0), breaks: breaks.map(|at| points[at].0), crosses }
+    }
+
+    /// The answer.
+    pub fn headline(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        for disk in self.disks() {
+            let tips: Vec<String> = PROMISES_MS
+                .iter()
+                .filter_map(|limit| {
+                    let tip = Study::tip(&self.reads, disk, *limit);
+                    let (holds, breaks) = (tip.holds?, tip.breaks?);
+                    Some(format!("{limit:.0} ms hold with {holds} reads in flight and break with {breaks}"))
+                })
+                .collect();
+            if tips.is_empty() {
+                continue;
+            }
+            let theirs = self.published.threads_at_50_ms(disk).map_or(String::new(), |threads| {
+                let phi = self.published.in_flight_per_thread(disk).unwrap_or(1.0);
+                format!(
+                    "; the study printed {threads} threads for 50 ms, with {} requests in flight for each thread",
+                    significant(phi, 2)
+                )
+            });
+            said.push(format!("{disk}: {}{theirs}", tips.join(", ")));
+        }
+        said
+    }
+
+    /// The evidence.
+    pub fn sections(&self) -> Vec<Section> {
+        let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
+        let mut all = vec![
+            section(
+                "tips",
+                "Tipping points",
+                vec![
+                    Block::Table(self.tips()),
+                    Block::Chart(self.chart(
+                        "await-reads",
+                        "Await against reads in flight",
+                        &self.reads,
+                        true,
+                    )),
+                ],
+            ),
+            section("beside", "Beside the study", vec![Block::Table(self.beside())]),
+        ];
+        if !self.mixed.is_empty() {
+            let title = "Await against reads and writes in flight";
+            all.push(section(
+                "mixed",
+                "Reads and writes",
+                vec![
+                    Block::Chart(self.chart("await-mixed", title, &self.mixed, false)),
+                    Block::Table(self.figures(&self.mixed, "Reads and writes, two to one")),
+                ],
+            ));
+        }
+        all.push(section("sizing", "How many disks", vec![Block::Table(self.sizing())]));
+        all
+    }
+
+    fn tips(&self) -> Table {
+        let mut rows = Vec::new();
+        for disk in self.disks() {
+            for limit in PROMISES_MS {
+                let tip = Study::tip(&self.reads, disk, limit);
+                let count = |n: Option<u32>, why: &str| match n {
+                    Some(n) => Number::exact(f64::from(n), "").into(),
+                    None => Cell::missing(why),
+                };
+                let phi = self.published.in_flight_per_thread(disk);
+                let threads = match (tip.crosses, phi) {
+                    (Some(crosses), Some(phi)) => Number::new(crosses / phi, "").digits(2).into(),
+                    _ => Cell::missing("it did not tip in what was measured"),
+                };
+                let printed = match self.published.threads_at_50_ms(disk).filter(|_| limit == 50.0) {
+                    Some(threads) => Cell::Text(threads),
+                    None => Cell::missing("not printed in the study"),
+                };
+                rows.push(Row::new(vec![
+                    disk.into(),
+                    Number::exact(limit, "").into(),
+                    count(tip.holds, "it broke at the least load"),
+                    count(tip.breaks, "it never broke in what was measured"),
+                    threads,
+                    printed,
+                ]));
+            }
+        }
+        Table {
+            caption: "Where await passes the promise".into(),
+            columns: vec![
+                Column::words("Disk"),
+                Column::numbers("await at most", "ms"),
+                Column::numbers("holds at", "in flight").group("Ours"),
+                Column::numbers("breaks at", "in flight").group("Ours"),
+                Column::numbers("as its threads", "").group("Ours"),
+                Column::words("threads, as printed").group("Published"),
+            ],
+            rows,
+            how_to_read: "As its threads: where our latency crosses, divided by the requests in flight that the study's iostat shows \
+                          for each of its threads (avgqu-sz ÷ threads)."
+                .into(),
+        }
+    }
+
+    fn beside(&self) -> Table {
+        let source = &self.published.source;
+        let printed = |value: f64, unit: &str| Cell::published(Number::exact(value, unit), source);
+        let rows = self.published.rows.iter().map(|row: &PublishedRow| {
+            let disk = row.label();
+            let nearest = self.reads.iter().filter(|spot| spot.disk == disk).min_by(|a, b| {
+                let off = |spot: &Spot<'_>| (f64::from(spot.in_flight) - row.queue).abs();
+                off(a).total_cmp(&off(b))
+            });
+            let ours = |column: fn(&tipover_core::device::Rates) -> Option<f64>, unit| match nearest {
+                Some(spot) => shown(spot.cell.device(column).as_ref(), unit, spot.cell),
+                None => Cell::missing("this disk was not measured"),
+            };
+            Row::new(vec![
+                disk.as_str().into(),
+                Number::exact(f64::from(row.threads), "").into(),
+                printed(row.reads_per_s, ""),
+                ours(|rates| Some(rates.reads.0), ""),
+                printed(row.queue, ""),
+                ours(|rates| Some(rates.queue), ""),
+                printed(row.await_ms, ""),
+                ours(|rates| rates.mean_await.map(|time| time.as_secs_f64() * 1e3), ""),
+            ])
+        });
+        Table {
+            caption: "iostat's columns, published and ours at the nearest queue".into(),
+            columns: vec![
+                Column::words("Disk"),
+                Column::numbers("its threads", ""),
+                Column::numbers("published", "").group("reads, /s"),
+                Column::numbers("ours", "").group("reads, /s"),
+                Column::numbers("published", "").group("queue"),
+                Column::numbers("ours", "").group("queue"),
+                Column::numbers("published", "").group("await, ms"),
+                Column::numbers("ours", "").group("await, ms"),
+            ],
+            rows: rows.collect(),
+            how_to_read: "The profiles were made from these rows, so that reads per second agree says only that the shaped disk does \
+                          what it is told. That await follows from the queue is the finding: await = queue ÷ throughput."
+                .into(),
+        }
+    }
+
+    fn figures(&self, spots: &[Spot<'_>], caption: &str) -> Table {
+        let rows = spots.iter().map(|spot| {
+            let cell = spot.cell;
+            let column = |of: fn(&tipover_core::device::Rates) -> Option<f64>| {
+                shown(cell.device(of).as_ref(), "", cell)
+            };
+            Row::new(vec![
+                spot.disk.into(),
+                Number::exact(f64::from(spot.in_flight), "").into(),
+                column(|rates| Some(rates.reads.0)),
+                column(|rates| Some(rates.writes.0)),
+                column(|rates| Some(rates.queue)),
+                column(|rates| rates.mean_await.map(|time| time.as_secs_f64() * 1e3)),
+                match cell.residence_ms(0.95) {
+                    Ok(estimate) => number(&estimate, "").into(),
+                    Err(few) => Cell::missing(&few.to_string()),
+                },
+            ])
+        });
+        Table {
+            caption: caption.into(),
+            columns: vec![
+                Column::words("Disk"),
+                Column::numbers("in flight", ""),
+                Column::numbers("reads", "/s"),
+                Column::numbers("writes", "/s"),
+                Column::numbers("queue", ""),
+                Column::numbers("await", "ms"),
+                Column::numbers("p95 at the client", "ms"),
+            ],
+            rows: rows.collect(),
+            how_to_read: "By the device's own counters; the last column is what the thread waited.".into(),
+        }
+    }
+
+    fn chart(&self, id: &str, title: &str, spots: &[Spot<'_>], published: bool) -> Chart {
+        let mut series = Vec::new();
+        for disk in self.disks() {
+            let points: Vec<Point> = spots
+                .iter()
+                .filter(|spot| spot.disk == disk)
+                .filter_map(|spot| Some(Point::new(f64::from(spot.in_flight), spot.await_ms()?)))
+                .collect();
+            if !points.is_empty() {
+                series.push(Series::ours(SeriesKind::Line, disk, disk, points));
+            }
+            if !published {
+                continue;
+            }
+            let theirs = self.published.rows.iter().filter(|row| row.label() == disk);
+            let points: Vec<Point> = theirs
+                .map(|row| Point::new(row.queue, row.await_ms).label(&format!("{} threads", row.threads)))
+                .collect();
+            if !points.is_empty() {
+                let name = format!("{disk}, published");
+                series.push(Series::published(
+                    SeriesKind::Points,
+                    disk,
+                    &name,
+                    &self.published.source,
+                    points,
+                ));
+            }
+        }
+        let line = |limit: &f64| ReferenceLine {
+            on: On::Y,
+            value: *limit,
+            label: format!("{limit:.0} ms"),
+            subject: String::new(),
+        };
+        Chart {
+            id: id.into(),
+            title: title.into(),
+            x: Axis::linear("requests in flight", ""),
+            y: Axis::linear("await", "ms"),
+            series,
+            lines: PROMISES_MS.iter().map(line).collect(),
+            how_to_read: "Straight from the origin means that the disk is busy: await = in flight ÷ throughput. Where a line crosses \
+                          20 or 50 ms is the tipping point."
+                .into(),
+            cannot_say: "Whether the volume is as fast at night: the study saw 0.5 to 1 ms then. `tipover disk watch` looks for days."
+                .into(),
+        }
+    }
+
+    fn sizing(&self) -> Table {
+        let mut rows = Vec::new();
+        for disk in self.disks() {
+            let of = self.reads.iter().filter(|spot| spot.disk == disk);
+            let points = of.filter_map(|spot| Some((spot.in_flight, spot.rate()?))).collect();
+            let Some(curve) = Curve::new(points) else { continue };
+            let alone = 1.0 / curve.rate(1);
+            for limit in PROMISES_MS {
+                let limit = Duration::from_secs_f64(limit / 1e3);
+                let demand = Demand { clients: CLIENTS, limit, reads: Ratio(1.0) };
+                let sizing = array::size(&curve, Raid::Zero, &demand);
+                let page = |seconds: f64| span::rounded(Duration::from_secs_f64(seconds * PAGE_REQUESTS));
+                rows.push(Row::new(vec![
+                    disk.into(),
+                    Number::exact(limit.as_secs_f64() * 1e3, "").into(),
+                    match sizing.disks {
+                        Some(disks) => Number::exact(f64::from(disks), "").into(),
+                        None => Cell::missing("no number of them is enough"),
+                    },
+                    Number::new(sizing.predicted.as_secs_f64() * 1e3, "").into(),
+                    page(alone).into(),
+                    page(f64::from(CLIENTS) / curve.rate(CLIENTS)).into(),
+                ]));
+            }
+        }
+        Table {
+            caption: format!(
+                "Disks in RAID 0 for {CLIENTS} clients that read, and what a page of 200 requests takes on one"
+            ),
+            columns: vec![
+                Column::words("Disk"),
+                Column::numbers("await at most", "ms"),
+                Column::numbers("disks", ""),
+                Column::numbers("predicted await", "ms"),
+                Column::numbers("alone", "").group("A page of 200 requests on one disk"),
+                Column::numbers("beside the clients", "").group("A page of 200 requests on one disk"),
+            ],
+            rows,
+            how_to_read: format!(
+                "Computed from the measured curve, with what that takes for granted: {}. `tipover disk bench DIR --until \"await < 20 ms\" \
+                 --clients {CLIENTS}` on a shaped disk builds the array and measures it.",
+                array::ASSUMPTIONS
+            ),
+        }
+    }
+}
