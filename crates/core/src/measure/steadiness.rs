@@ -63,11 +63,13 @@ pub struct SteadyRule {
     pub change: f64,
     /// Fewest values that a judgement rests on: 60.
     pub least: usize,
+    /// How far the values lie apart, so that changes of level can be given their time.
+    pub interval: Option<Duration>,
 }
 
 impl Default for SteadyRule {
     fn default() -> Self {
-        SteadyRule { drift: 0.02, excursion: 0.20, change: 0.05, least: 60 }
+        SteadyRule { drift: 0.02, excursion: 0.20, change: 0.05, least: 60, interval: None }
     }
 }
 
@@ -212,11 +214,16 @@ fn unrest(kept: &[f64], mean: f64, from: usize, rule: &SteadyRule) -> Option<Str
         kept.chunks_exact(batch.max(1)).map(|b| b.iter().sum::<f64>() / b.len() as f64).collect();
     let change = ChangeRule { least_change: rule.change, ..ChangeRule::default() };
     let point = change_points(&batches, &change).into_iter().next()?;
-    Some(format!(
-        "changes its level by {:+.1} % at value {}",
-        100.0 * point.change(),
-        from + point.at * batch.max(1)
-    ))
+    let at = from + point.at * batch.max(1);
+    Some(format!("changes its level by {:+.1} % {}", 100.0 * point.change(), when(at, rule.interval)))
+}
+
+/// Which value it was, by its time where that is known.
+fn when(at: usize, interval: Option<Duration>) -> String {
+    interval.map_or_else(
+        || format!("at value {at}"),
+        |interval| format!("after {:.1} s", interval.as_secs_f64() * at as f64),
+    )
 }
 
 #[cfg(test)]
@@ -283,6 +290,12 @@ mod tests {
         assert!(slow >= 0.95 && rise >= 0.95 && jump >= 0.95, "{slow} {rise} {jump}");
         let evidence = steadiness(&slowing(1), &SteadyRule::default()).evidence;
         assert!(evidence.contains("drifts by -"), "{evidence}");
+    }
+
+    #[test]
+    fn a_change_of_level_has_its_time() {
+        assert_eq!(when(155, None), "at value 155");
+        assert_eq!(when(155, Some(Duration::from_millis(250))), "after 38.8 s");
     }
 
     #[test]

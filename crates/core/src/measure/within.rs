@@ -7,6 +7,7 @@ use super::series::{Blocks, block_bootstrap, effective_samples, percentile_of_co
 use super::steadiness::{SteadyJudgement, SteadyRule, steadiness};
 use crate::record::Interval;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Fewest intervals that a bootstrap of their mean can resample with sense.
 const LEAST: usize = 10;
@@ -57,9 +58,10 @@ impl Within {
             .zip(&seconds)
             .map(|(books, seconds)| if *seconds > 0.0 { books.done() as f64 / seconds } else { 0.0 })
             .collect();
-        let mut judged = steadiness(&rates, &SteadyRule::default());
-        let mean_ms = 1e3 * seconds.iter().sum::<f64>() / rates.len().max(1) as f64;
-        judged.evidence += &format!(" (values of {} ms)", mean_ms.round());
+        let apart = Duration::from_secs_f64(seconds.iter().sum::<f64>() / rates.len().max(1) as f64);
+        let rule = SteadyRule { interval: Some(apart), ..SteadyRule::default() };
+        let mut judged = steadiness(&rates, &rule);
+        judged.evidence += &format!(" (values of {} ms)", apart.as_millis());
         let throughput = (rates.len() >= LEAST).then(|| {
             let mut estimate = block_bootstrap(rates.len(), Blocks::of(&rates, 1), |places| {
                 let (done, time) = places.iter().fold((0.0, 0.0), |(done, time), &at| {

@@ -114,8 +114,8 @@ impl<'a> Study<'a> {
                 "Up to a working set of {edge} of the effective engine cache every disk gives about the same, {} \
                  reads/s in cache; at {last_set} the disk \"{slow}\" gives {}, 1/{} of it, because a read then takes \
                  {} requests of 4 KiB to the disk on average, and the disk serves {} of them per second.",
-                thousands(high.value),
-                thousands(low.value),
+                number(&high, ""),
+                number(&low, ""),
                 significant(factor, 2),
                 significant(reads, 2),
                 thousands(slow_iops),
@@ -124,9 +124,10 @@ impl<'a> Study<'a> {
         let ratios: Vec<String> = disks
             .iter()
             .filter_map(|(disk, _)| {
-                Some(throughput(last_set, disk)?.value / throughput(last_set, slow)?.value)
+                let ratio = throughput(last_set, disk)?.relative_to(&throughput(last_set, slow)?);
+                // The slow disk against itself is 1 without an error.
+                Some(if *disk == slow { "1".to_string() } else { number(&ratio, "").to_string() })
             })
-            .map(|ratio| significant(ratio, 3))
             .collect();
         if ratios.len() == disks.len() && disks.len() > 1 {
             let gates: Vec<String> = disks.iter().map(|(_, iops)| significant(iops / slow_iops, 3)).collect();
@@ -146,7 +147,7 @@ impl<'a> Study<'a> {
             sentences.push(format!(
                 "p99 there is reads per missed page × sessions ÷ IOPS = {} ms by arithmetic, {} ms measured{printed}.",
                 significant(predicted, 3),
-                significant(measured.value, 3),
+                number(&measured, ""),
             ));
         }
         sentences
