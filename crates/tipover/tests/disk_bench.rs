@@ -1,5 +1,5 @@
-//! `disk bench` and `disk watch` as users meet them. No speeds are asserted but those that a shaped disk's gate
-//! forbids to exceed.
+//! `disk bench` and `disk watch` as users meet them. No speeds are asserted but those that a shaped disk's
+//! gate forbids to exceed.
 
 mod program;
 

@@ -1,8 +1,8 @@
 //! A disk by itself: what a load of its own asked, what came back, and what follows from it.
 //!
 //! Whoever measures fills in a [`Measured`]; everything else here is arithmetic on such results: whether a
-//! promise held ([`DiskPromise`]), what is suspicious ([`suspicions`]), what limits ([`limit`]), how many such
-//! disks it takes ([`array`]), a profile to mount ([`capture`]), where it tips ([`tipping`]), and what a
+//! promise held ([`DiskPromise`]), what is suspicious ([`suspicions`]), what limits ([`limit`]), how many
+//! such disks it takes ([`array`]), a profile to mount ([`capture`]), where it tips ([`tipping`]), and what a
 //! canary saw ([`canary`]).
 
 pub mod array;

@@ -1,6 +1,7 @@
-//! A file: read with buffered reads of which nothing stays cached, which is what the device does for an engine
-//! that reads through the page cache, without the engine; or read and written past the page cache. Beside it
-//! the [`Engine`]s that send requests to files, for this target and for whoever measures a disk by itself.
+//! A file: read with buffered reads of which nothing stays cached, which is what the device does for an
+//! engine that reads through the page cache, without the engine; or read and written past the page cache.
+//! Beside it the [`Engine`]s that send requests to files, for this target and for whoever measures a disk by
+//! itself.
 
 mod cached;
 mod engine;

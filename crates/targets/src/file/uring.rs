@@ -1,7 +1,8 @@
 //! io_uring: requests go into one ring, answers come out of another, and a system call does both at once.
 //!
-//! The kernel's side of the protocol is io_uring(7). The two rings and the array of entries are shared memory;
-//! an index is published with release and read with acquire ordering, everything else belongs to one side.
+//! The kernel's side of the protocol is io_uring(7). The two rings and the array of entries are shared
+//! memory; an index is published with release and read with acquire ordering, everything else belongs to one
+//! side.
 
 use super::engine::{Answer, Engine, Request, outcome};
 use super::memory::{Buffers, Mapping};

@@ -357,7 +357,7 @@ impl DiskBench {
         let open = self.rate.is_some() || promise.watched == Watched::Residence;
         let scale = if open { Scale::OpsPerSecond } else { Scale::Sessions };
         let most = self.to.unwrap_or(if open { 1e6 } else { 256.0 });
-        if !(most >= 2.0 && most <= 1e7) || (!open && most > 4096.0) {
+        if !(2.0..=1e7).contains(&most) || (!open && most > 4096.0) {
             let reason = "between 2 and 4096 requests in flight, or up to 10000000 per second, are possible";
             return Err(BadInput(format!("--to {most}: {reason}")).into());
         }

@@ -18,8 +18,9 @@ use tipover_disk::{Disk, DiskError, FindError};
 
 /// Measure a disk, or mount one as slow, and as faulty, as you ask for
 ///
-/// `bench` and `watch` measure the disk that there is. `mount` makes another: any program's data can live on it. It stays mounted until `disk umount`, obeys its shape for every
-/// request, counts exactly, records what it is asked for, and fails on purpose when told to.
+/// `bench` and `watch` measure the disk that there is. `mount` makes another: any program's data can live on
+/// it. It stays mounted until `disk umount`, obeys its shape for every request, counts exactly, records what
+/// it is asked for, and fails on purpose when told to.
 #[derive(Debug, Args)]
 pub struct DiskCommand {
     #[command(subcommand)]
@@ -28,7 +29,7 @@ pub struct DiskCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    Bench(bench::DiskBench),
+    Bench(Box<bench::DiskBench>),
     Watch(watch::DiskWatch),
     Mount(mount::Mount),
     Umount(mount::Umount),
