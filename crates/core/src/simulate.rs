@@ -451,6 +451,7 @@ pub fn trial(
         ],
         measured: Some(measured),
         canaries: vec![],
+        broken: None,
     };
     (record, series)
 }

@@ -9,6 +9,7 @@
 //! results/<experiment>/<cell>/<repeat>/record.json   spec, facts, phases, raw counters
 //!                                      latency.hlog  a histogram per interval, for any HdrHistogram viewer
 //!                                      series.jsonl  all counters per interval
+//!                                      history.bin   what the clients saw, where something was broken
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +19,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tipover_core::check::Event;
+use tipover_core::check::binary::Encoder;
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
@@ -183,6 +186,39 @@ impl Store {
 
     /// Keeps a trial. When this returns it is on the disk, whole; if it does not, nothing of it is there.
     pub fn keep(&self, trial: &Trial<'_>, record: &Record, series: &[Interval]) -> Result<()> {
+        self.keep_with(trial, record, |folder| {
+            write_file(&folder.join("series.jsonl"), |file| {
+                for interval in series {
+                    serde_json::to_writer(&mut *file, interval)?;
+                    file.write_all(b"\n")?;
+                }
+                Ok(())
+            })?;
+            write_file(&folder.join("latency.hlog"), |file| write_log(file, record, series))
+        })
+    }
+
+    /// Keeps a trial under faults with what its clients saw, as whole as [`Store::keep`] does.
+    pub fn keep_broken(&self, trial: &Trial<'_>, record: &Record, history: &[Event]) -> Result<()> {
+        self.keep_with(trial, record, |folder| {
+            write_file(&folder.join("history.bin"), |file| {
+                let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
+                for event in history {
+                    encoder.encode(event, &mut bytes);
+                    file.write_all(&bytes)?;
+                    bytes.clear();
+                }
+                Ok(())
+            })
+        })
+    }
+
+    fn keep_with(
+        &self,
+        trial: &Trial<'_>,
+        record: &Record,
+        write_more: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
         let folder = self.trial_folder(trial);
         let cell = folder.parent().expect("a trial's folder is in its cell's");
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
@@ -194,14 +230,7 @@ impl Store {
             serde_json::to_writer_pretty(&mut *file, record)?;
             Ok(file.write_all(b"\n")?)
         })?;
-        write_file(&staged_path.join("series.jsonl"), |file| {
-            for interval in series {
-                serde_json::to_writer(&mut *file, interval)?;
-                file.write_all(b"\n")?;
-            }
-            Ok(())
-        })?;
-        write_file(&staged_path.join("latency.hlog"), |file| write_log(file, record, series))?;
+        write_more(&staged_path)?;
         sync_folder(&staged_path)?;
         let _ = fs::remove_dir_all(&folder);
         fs::rename(&staged_path, &folder).with_context(|| format!("renaming into {}", folder.display()))?;

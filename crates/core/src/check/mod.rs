@@ -5,6 +5,7 @@
 
 pub mod bank;
 pub mod binary;
+pub mod broken;
 pub mod guilty;
 pub mod history;
 pub mod isolation;
@@ -16,6 +17,7 @@ pub mod recovery;
 pub mod register;
 
 pub use bank::Bank;
+pub use broken::{Broken, Carried};
 pub use history::{Answer, Completion, Entry, Event, History, Intent, Operation, Step, Version};
 pub use isolation::{Isolation, Model};
 pub use ledger::Ledger;
@@ -129,7 +131,7 @@ const EVIDENCE_PER_KIND: usize = 3;
 const EVIDENCE_LENGTH: usize = 1000;
 
 /// What one checker says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Which checker.
     pub checker: String,
@@ -219,7 +221,7 @@ pub trait Checker {
 }
 
 /// What all checkers together say.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The worst of all verdicts.
     pub verdict: Verdict,

@@ -8,9 +8,11 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 2] = [
+pub const PLANS: [(&str, &str); 4] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
+    ("write-concern", include_str!("../../../../experiments/write-concern.toml")),
+    ("bank", include_str!("../../../../experiments/bank.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.

@@ -2,9 +2,11 @@
 //! results.
 
 mod block_layer;
+mod broken;
 pub mod comparison;
 mod figures;
 mod published;
 
+pub use broken::{BrokenCell, Spans};
 pub use figures::{CellRecords, Cells};
-pub use published::WorkingSet;
+pub use published::{PublishedBank, PublishedPrices, PublishedTest, WorkingSet};

@@ -1,7 +1,9 @@
 //! The page of an experiment, from the figures of its study.
 
+mod broken;
 mod load;
 mod sections;
+mod studies;
 mod working_set;
 
 pub use sections::{number, shown_percentile};
@@ -24,7 +26,21 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
+        Some(study @ ("write-concern" | "bank")) => {
+            let broken = broken::cells(&cells);
+            sections.push(match study {
+                "bank" => studies::bank(&broken)?,
+                _ => studies::price_list(&broken)?,
+            });
+            headline.extend(broken::headline(&broken));
+            sections.extend(broken::sections(&broken));
+        }
         Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),
+        None if experiment.sweeps.iter().flat_map(|s| &s.cells).any(|cell| cell.spec.breaking.is_some()) => {
+            let broken = broken::cells(&cells);
+            headline.extend(broken::headline(&broken));
+            sections.extend(broken::sections(&broken));
+        }
         None => {
             headline.extend(sections::in_short(&cells));
             sections.extend(load::sections(&cells));
