@@ -1,6 +1,6 @@
 //! What a trial leaves behind: raw facts. Every figure and picture is a pure function of records.
 
-use crate::check::Judgement;
+use crate::check::{Broken, Judgement};
 use crate::device;
 use crate::experiment::Spec;
 use crate::measure::{Books, BooksText, Canary, Generator, Headroom, Histogram, Offered, Within, Witnesses};
@@ -80,6 +80,9 @@ pub struct Record {
     /// What the checkers say of everything that the sessions saw; absent where nothing is checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<Judgement>,
+    /// What the checks found under faults; absent where nothing was broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<Box<Broken>>,
 }
 
 /// Who made a record.

@@ -452,6 +452,7 @@ pub fn trial(
         measured: Some(measured),
         canaries: vec![],
         checked: None,
+        broken: None,
     };
     (record, series)
 }

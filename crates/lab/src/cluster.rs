@@ -1,10 +1,10 @@
 //! A cluster: nodes from a recipe, joined by a network, with a primary where there is one.
 
 use crate::cluster_recipe::{BadRecipe, ClusterRecipe, Replication, System, Values, fill};
-use crate::network::{Link, LinkCounters, Network, NetworkError, NetworkOptions};
+use crate::network::{LABORATORY, Link, LinkCounters, Network, NetworkError, NetworkOptions};
 use crate::node::{Node, NodeError, NodeOptions, effect};
 use crate::recipe::{
-    Ferret, Mariadb, Missing, Postgres, Server, ServerError, ServerOptions, Stop, USER, random_password,
+    Ferret, Mariadb, Missing, Own, Postgres, Server, ServerError, ServerOptions, Stop, USER, random_password,
 };
 use crate::{Limits, Signal};
 use std::net::Ipv4Addr;
@@ -30,6 +30,8 @@ pub struct ClusterOptions {
     pub settings: Vec<(String, String)>,
     /// How to start the network's daemon; `None`: no namespaces, each node has an address of the loopback.
     pub network: Option<DaemonCommand>,
+    /// How to start the server where it is a program of ours (WiredTiger).
+    pub own: Option<Own>,
     /// For the network's chances.
     pub seed: u64,
 }
@@ -85,14 +87,21 @@ enum Program {
     Postgres(Postgres),
     Mariadb(Mariadb),
     Ferret(Ferret),
+    Own(Own),
 }
 
 impl Program {
-    fn find(system: System, version: Option<u32>) -> Result<Program, Missing> {
-        Ok(match system {
+    fn find(options: &ClusterOptions) -> Result<Program, Missing> {
+        let version = options.version;
+        Ok(match options.recipe.server {
             System::Postgres => Program::Postgres(Postgres::find(version)?),
             System::Mariadb => Program::Mariadb(Mariadb::find(version)?),
             System::Ferretdb => Program::Ferret(Ferret::find()?),
+            System::Wiredtiger => Program::Own(options.own.clone().ok_or_else(|| Missing {
+                what: "a program with WiredTiger in it".into(),
+                looked: "this one serves none".into(),
+                advice: "use `tipover break wiredtiger`".into(),
+            })?),
         })
     }
 
@@ -101,6 +110,7 @@ impl Program {
             Program::Postgres(postgres) => Server::prepare(Arc::new(postgres.clone()), options),
             Program::Mariadb(mariadb) => Server::prepare(Arc::new(mariadb.clone()), options),
             Program::Ferret(ferret) => Server::prepare(Arc::new(ferret.clone()), options),
+            Program::Own(own) => Server::prepare(Arc::new(own.clone()), options),
         }
     }
 }
@@ -116,6 +126,14 @@ pub struct Cluster {
     primary: usize,
     password: String,
     lost: Vec<String>,
+    /// What every link between nodes is like while nothing is broken.
+    link: Link,
+}
+
+impl std::fmt::Display for LinkFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "from {} to {}", self.from, self.to)
+    }
 }
 
 /// How long a step of the whole cluster may take.
@@ -125,7 +143,7 @@ impl Cluster {
     /// Makes one and waits until all nodes serve and follow. Removes first what killed laboratories left.
     pub fn start(options: &ClusterOptions) -> Result<Cluster, ClusterError> {
         clean_before();
-        let program = Program::find(options.recipe.server, options.version)?;
+        let program = Program::find(options)?;
         let names = &options.recipe.nodes;
         let mut lost = Vec::new();
         let network = match &options.network {
@@ -154,7 +172,8 @@ impl Cluster {
         let password = random_password()
             .map_err(|error| ClusterError::Senseless(format!("no random numbers here: {error}")))?;
         let recipe = options.recipe.clone();
-        let mut cluster = Cluster { nodes, network, recipe, program, primary: 0, password, lost };
+        let link = Link::default();
+        let mut cluster = Cluster { nodes, network, recipe, program, primary: 0, password, lost, link };
         cluster.prepare(&options.settings)?;
         cluster.bring_up()?;
         Ok(cluster)
@@ -165,7 +184,10 @@ impl Cluster {
     fn prepare(&mut self, settings: &[(String, String)]) -> Result<(), ClusterError> {
         for i in 0..self.nodes.len() {
             let mut all = self.recipe.settings_of(&self.values(i))?;
-            all.extend(settings.iter().cloned());
+            // A setting of the user's may name nodes, as the recipe's do.
+            for (name, value) in settings {
+                all.push((name.clone(), fill(value, &self.values(i))?));
+            }
             let options = ServerOptions {
                 settings: all,
                 port: Some(self.recipe.port),
@@ -315,6 +337,88 @@ impl Cluster {
         Ok(&mut self.nodes[index])
     }
 
+    /// Does something with several nodes at the same time.
+    ///
+    /// # Errors
+    /// An unknown name before anything is done; else the first failure, when all are through.
+    pub(crate) fn each<R: Send>(
+        &mut self,
+        names: &[String],
+        act: impl Fn(&mut Node) -> Result<R, NodeError> + Sync,
+    ) -> Result<Vec<(String, R)>, ClusterError> {
+        for name in names {
+            self.index(name)?;
+        }
+        let chosen = self.nodes.iter_mut().filter(|node| names.iter().any(|name| name == node.name()));
+        let all: Vec<(String, Result<R, NodeError>)> = std::thread::scope(|scope| {
+            let act = &act;
+            let started: Vec<_> =
+                chosen.map(|node| (node.name().to_string(), scope.spawn(move || act(node)))).collect();
+            let ended = started.into_iter().map(|(name, thread)| {
+                (name, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            });
+            ended.collect()
+        });
+        all.into_iter().map(|(name, result)| Ok((name, result?))).collect()
+    }
+
+    /// Starts those of these nodes that do not run, each in the role that is now its own.
+    ///
+    /// # Errors
+    /// One does not come back.
+    pub fn come_back(&mut self, names: &[String]) -> Result<(), ClusterError> {
+        let galera = self.recipe.replication == Replication::Galera;
+        if galera && !(0..self.nodes.len()).any(|i| self.nodes[i].is_running()) {
+            self.begin_anew(names)?;
+        }
+        // A standby can be asked for nothing before its primary is there.
+        let mut names: Vec<&String> = names.iter().collect();
+        names.sort_by_key(|name| *name != self.primary());
+        for name in names {
+            let node = self.index(name)?;
+            if self.nodes[node].is_running() {
+                continue;
+            }
+            if node == self.primary && !galera { self.nodes[node].start()? } else { self.rejoin(name)? }
+        }
+        Ok(())
+    }
+
+    /// Makes a Galera cluster of which nobody is left: whoever has seen most begins, as an administrator
+    /// finds out with `--wsrep-recover`.
+    fn begin_anew(&mut self, names: &[String]) -> Result<(), ClusterError> {
+        let mut best: Option<(i64, usize)> = None;
+        for name in names {
+            let node = self.index(name)?;
+            let failed = self.failed(node);
+            let said = self.nodes[node].server_mut()?.run_once(&["--wsrep-recover"]).map_err(failed)?;
+            let position = said.iter().rev().find_map(|line| line.split("Recovered position:").nth(1));
+            let seen = position.and_then(|position| position.rsplit(':').next()?.trim().parse().ok());
+            let seen: i64 = seen.unwrap_or(-1);
+            if best.is_none_or(|(most, _)| seen > most) {
+                best = Some((seen, node));
+            }
+        }
+        let Some((_, node)) = best else { return Ok(()) };
+        let others = fill("gcomm://{addresses}", &self.values(node))?;
+        let server = self.nodes[node].server_mut()?;
+        let path = server.data().join("grastate.dat");
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            let text = text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
+            let name = self.nodes[node].name().to_string();
+            std::fs::write(&path, text).map_err(|source| NodeError::Kernel {
+                node: name,
+                what: "writing grastate.dat",
+                source,
+            })?;
+        }
+        let server = self.nodes[node].server_mut()?;
+        server.set("wsrep_cluster_address", "gcomm://");
+        self.nodes[node].start()?;
+        self.nodes[node].server_mut()?.set("wsrep_cluster_address", &others);
+        self.wait_whole(PATIENCE)
+    }
+
     fn index(&self, name: &str) -> Result<usize, ClusterError> {
         self.nodes.iter().position(|node| node.name() == name).ok_or_else(|| {
             let known: Vec<&str> = self.nodes.iter().map(Node::name).collect();
@@ -362,10 +466,27 @@ impl Cluster {
     /// Lets everything through again; the effect is how many packets the rule touched.
     pub fn heal_link(&self, fault: &LinkFault) -> Result<Effect, ClusterError> {
         let network = self.network()?;
-        network.set(&fault.from, &fault.to, Link::default())?;
+        network.set(&fault.from, &fault.to, self.usual_link(&fault.from, &fault.to))?;
         let touched = network.pair(&fault.from, &fault.to)?.counters.since(&fault.before).touched();
         let reason = format!("no packet went from {} to {} meanwhile", fault.from, fault.to);
         Ok(effect(touched as usize, &reason))
+    }
+
+    /// Makes every link between two nodes like this from now on, also after a fault on it is healed. The
+    /// laboratory's own links stay as they are.
+    pub fn set_links(&mut self, link: Link) -> Result<(), ClusterError> {
+        self.link = link;
+        let names: Vec<String> = self.nodes.iter().map(|node| node.name().to_string()).collect();
+        for (from, to) in names.iter().flat_map(|from| names.iter().map(move |to| (from, to))) {
+            if from != to {
+                self.network()?.set(from, to, link)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn usual_link(&self, from: &str, to: &str) -> Link {
+        if from == LABORATORY || to == LABORATORY { Link::default() } else { self.link }
     }
 
     /// The running replica that has received most: the only one that may be promoted without losing what was
@@ -494,7 +615,15 @@ impl Cluster {
                          SET GLOBAL gtid_slave_pos=@@GLOBAL.gtid_binlog_pos";
             self.query(node, &format!("{begin}; {text}"))?;
         }
-        self.wait_whole(PATIENCE)
+        self.wait_whole(PATIENCE)?;
+        // Who was promoted asks for confirmations again as soon as somebody can give them.
+        if node != self.primary
+            && self.recipe.replication == Replication::Binlog
+            && let Some(text) = self.recipe.statements.primary.clone()
+        {
+            self.query(self.primary, &fill(&text, &self.values(self.primary))?)?;
+        }
+        Ok(())
     }
 
     fn copy_anew(&mut self, node: usize) -> Result<(), ClusterError> {

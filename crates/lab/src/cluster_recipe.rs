@@ -14,6 +14,8 @@ pub enum System {
     Mariadb,
     /// FerretDB.
     Ferretdb,
+    /// The embedded WiredTiger, in a process of ours.
+    Wiredtiger,
 }
 
 /// How writes come to the other nodes.
@@ -73,7 +75,8 @@ pub struct ClusterRecipe {
 }
 
 /// The recipes that come with tipover, by name.
-pub const RECIPES: [(&str, &str); 6] = [
+pub const RECIPES: [(&str, &str); 7] = [
+    ("wiredtiger", include_str!("../recipes/wiredtiger.toml")),
     ("postgres", include_str!("../recipes/postgres.toml")),
     ("postgres-sync", include_str!("../recipes/postgres-sync.toml")),
     ("mariadb", include_str!("../recipes/mariadb.toml")),

@@ -5,7 +5,8 @@
 //! * [`Launch`] starts a command inside a group before its first instruction; [`Child`] guards the tree it
 //!   becomes.
 //! * [`recipe`] starts single servers; a [`Node`] is one with limits, a disk and an address of its own, and
-//!   can be broken; a [`Cluster`] is several, joined by a shaped [`network`].
+//!   can be broken; a [`Cluster`] is several, joined by a shaped [`network`]; a [`Conductor`] breaks them
+//!   by a schedule.
 //! * [`Name`] marks everything made here with its owner, so that [`leftovers`] finds what a killed run left.
 //!
 //! Linux only. `unsafe` appears once, in `child`, for the few system calls between fork and exec.
@@ -14,6 +15,7 @@ mod cgroups;
 mod child;
 mod cluster;
 mod cluster_recipe;
+mod conductor;
 mod group;
 mod leftover;
 mod limits;
@@ -29,6 +31,7 @@ pub use cgroups::{Cgroups, Version};
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
 pub use cluster::{Cluster, ClusterError, ClusterOptions, LinkFault};
 pub use cluster_recipe::{BadRecipe, ClusterRecipe, RECIPES, Replication, Settings, Statements, System};
+pub use conductor::{Conductor, NO_CLOCK, Policy};
 pub use group::{Dropped, Group};
 pub use leftover::{Cleaned, Leftover, clean, leftovers};
 pub use limits::{LimitError, Limits};

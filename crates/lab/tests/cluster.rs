@@ -5,12 +5,14 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tipover_core::device::{PowerCut, Spec};
-use tipover_core::schedule::Effect;
-use tipover_core::units::Bytes;
+use tipover_core::schedule::{Effect, Schedule};
+use tipover_core::units::{Bytes, Tick};
 use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions};
 use tipover_lab::network::{LABORATORY, Link, NetworkError};
 use tipover_lab::recipe::{Postgres, Stop};
-use tipover_lab::{Cluster, ClusterError, ClusterOptions, ClusterRecipe, Limits, NodeError};
+use tipover_lab::{
+    Cluster, ClusterError, ClusterOptions, ClusterRecipe, Conductor, Limits, NodeError, Policy,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,6 +40,7 @@ fn options(recipe: &str) -> ClusterOptions {
         disk: None,
         settings: vec![],
         network: Some(daemon("network daemon")),
+        own: None,
         seed: 7,
     }
 }
@@ -288,5 +291,51 @@ fn a_power_cut_takes_what_was_not_flushed_and_nothing_that_was() {
         node.power_on().unwrap();
         node.start().unwrap();
         assert_eq!(ask(&cluster, "a", "SELECT count(*) FROM kept"), wanted, "{durable}: {report:?}");
+    }
+}
+
+#[test]
+fn a_schedule_is_carried_out_undone_and_says_what_it_hit() {
+    let version = Postgres::all().iter().map(|found| found.major).min();
+    let Some(mut cluster) = started(&ClusterOptions { version, ..options("postgres-sync") }) else { return };
+    let text = "at 10 ms: cut b from c for 300 ms; at 20 ms: pause c for 500 ms; at 30 ms: cut a from b for 900 ms; \
+                at 40 ms: kill c, restart after 100 ms; at 2 s: kill a, restart after 4 s";
+    let schedule: Schedule = text.parse().unwrap();
+    let names = ["a", "b", "c"].map(String::from);
+    let timed = schedule.expand(&names, Duration::from_secs(7), 1).unwrap();
+    let began = Instant::now();
+    let clock = || Tick(began.elapsed().as_nanos() as u64);
+    let policy = Policy { power: PowerCut::default(), failover: Duration::from_millis(300) };
+    let mut conductor = Conductor::new(&mut cluster, &schedule, timed, policy);
+    while let Some(next) = conductor.next() {
+        std::thread::sleep(next.saturating_sub(began.elapsed()));
+        conductor.act(began.elapsed(), &clock).unwrap();
+    }
+    let (carried, undone) = conductor.finish(&clock);
+    undone.unwrap();
+    let hit: Vec<bool> = carried.iter().map(|fault| fault.injection.had_effect()).collect();
+    // Standbys have nothing to say to each other, so cutting them apart is no test of anything.
+    assert_eq!(hit, [false, true, true, true, true], "{carried:#?}");
+    assert!(carried.iter().all(|fault| fault.injection.undone.is_some()), "{carried:#?}");
+    assert!(carried[4].evidence.iter().any(|said| said.contains("took over from a")), "{carried:#?}");
+    assert_ne!(cluster.primary(), "a");
+    cluster.wait_whole(PATIENCE).unwrap();
+    assert!(cluster.nodes().iter().all(|node| !node.is_paused()));
+    assert_eq!(cluster.network().unwrap().pair("a", "b").unwrap().link, Link::default());
+}
+
+#[test]
+fn galera_begins_again_after_all_of_it_was_killed() {
+    let Some(mut cluster) = started(&options("galera")) else { return };
+    ask(&cluster, "b", "CREATE TABLE kept (k INT PRIMARY KEY) ENGINE=InnoDB");
+    ask(&cluster, "b", "INSERT INTO kept VALUES (1), (2)");
+    let all = ["a", "b", "c"].map(String::from);
+    for name in &all {
+        fired(cluster.node_mut(name).unwrap().kill().unwrap());
+    }
+    cluster.come_back(&all).unwrap();
+    cluster.wait_whole(PATIENCE).unwrap();
+    for name in &all {
+        soon(&cluster, name, "SELECT count(*) FROM kept", "2");
     }
 }

@@ -1,6 +1,7 @@
 //! Tipover: one laboratory for a database and its disk.
 
 mod agent;
+mod breaking;
 mod checking;
 mod clock;
 mod command;
@@ -30,6 +31,8 @@ const AGENT_VERB: &str = "agent-child";
 const DISK_DAEMON_VERB: &str = "disk-daemon";
 /// Starts a shaped network's daemon; hidden likewise.
 const NETWORK_DAEMON_VERB: &str = "network-daemon";
+/// Serves an embedded engine to checks; hidden likewise.
+const CHECK_SERVER_VERB: &str = "check-server";
 /// Holds a laboratory that `tipover lab up` started; hidden likewise.
 const LAB_KEEPER_VERB: &str = "lab-keeper";
 
@@ -66,6 +69,7 @@ enum Verb {
     Report(command::report::Report),
     Audit(command::audit::AuditCommand),
     Compare(command::compare::Compare),
+    Break(Box<command::breaking::Break>),
     Disk(command::disk::DiskCommand),
     Lab(command::lab::Lab),
     Explain(command::explain::Explain),
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Some(verb) if verb == LAB_KEEPER_VERB => {
             return ended(command::lab::keep().map(|()| Ending::Held));
         }
+        Some(verb) if verb == CHECK_SERVER_VERB => return ended(breaking::serve().map(|()| Ending::Held)),
         Some(verb) if verb == AGENT_VERB => return ended(agent::serve().map(|()| Ending::Held)),
         _ => {}
     }
@@ -104,6 +109,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Report(report) => report.execute(&cli.results, cli.json),
         Verb::Audit(audit) => audit.execute(cli.json),
         Verb::Compare(compare) => compare.execute(cli.json),
+        Verb::Break(breaking) => breaking.execute(&cli.results, cli.json, interrupt),
         Verb::Disk(disk) => disk.execute(&cli.results, cli.json, interrupt),
         Verb::Lab(lab) => lab.execute(cli.json),
         Verb::Explain(explain) => explain.execute(cli.json),

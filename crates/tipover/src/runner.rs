@@ -1,5 +1,6 @@
 //! Runs the trials of an experiment that are missing: running again is resuming.
 
+use crate::breaking::{self, Laboratory};
 use crate::machine::{self, Needs, Requirement, Severity};
 use crate::store::Store;
 use crate::trial::{self, Interrupt, Report, Site, Surroundings};
@@ -44,6 +45,12 @@ impl Tally {
 /// A trial's result in half a line.
 fn outcome(record: &Record) -> String {
     match &record.verdict {
+        Verdict::Valid if record.broken.is_some() => {
+            record.broken.as_ref().map_or_else(String::new, |broken| {
+                let said: Vec<&str> = broken.findings().map(|finding| finding.summary.as_str()).collect();
+                format!("{}: {}", broken.verdict.words(), said.join("; "))
+            })
+        }
         Verdict::Valid => {
             let throughput = record.measured.as_ref().map_or(0.0, |m| m.throughput());
             format!("{} operations/s", tipover_core::units::significant(throughput, 4))
@@ -69,6 +76,11 @@ pub fn needs(experiment: &Experiment) -> Needs {
     for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
         let spec = &cell.spec;
         if spec.disk.mode == DiskMode::None {
+            continue;
+        }
+        if spec.lab.is_some() {
+            // Disks of a lab take memory as they are written to; how much that will be is not known.
+            needs.shaped_disk = Some(Severity::CannotRun);
             continue;
         }
         needs.shaped_disk = Some(Severity::CannotRun);
@@ -104,7 +116,7 @@ pub fn needs(experiment: &Experiment) -> Needs {
 pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
     let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
-    for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None) {
+    for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None && cell.spec.lab.is_none()) {
         let disk = cell.spec.disk.as_mounted();
         let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
         match disks.iter_mut().find(|(known, _)| *known == disk) {
@@ -152,7 +164,27 @@ pub fn run(
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
     let mut site = Site::new(work);
-    let mut missing = missing;
+    let mut laboratory = Laboratory::default();
+    let (broken, mut missing): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|trial| trial.cell.spec.lab.is_some());
+    for trial in together_by_cell(broken) {
+        interrupt.check()?;
+        progress.begin(std::slice::from_ref(&trial));
+        let surroundings = Surroundings {
+            experiment: &experiment.name,
+            seed: experiment.seed,
+            command,
+            work,
+            missed: &missed,
+            report: &progress,
+            interrupt,
+        };
+        let kept = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
+        store.keep_broken(&trial, &kept.record, &kept.history)?;
+        tally.count(&kept.record.verdict);
+        progress.end(&trial, &outcome(&kept.record));
+    }
+    drop(laboratory);
     while !missing.is_empty() {
         interrupt.check()?;
         let (together, others): (Vec<_>, Vec<_>) = {
@@ -179,6 +211,24 @@ pub fn run(
         missing.extend(others);
     }
     Ok(tally)
+}
+
+/// Trials of one cell after each other, a few at a time: they share a cluster, and cells still take turns.
+fn together_by_cell(mut trials: Vec<Trial<'_>>) -> Vec<Trial<'_>> {
+    const AT_A_TIME: usize = 5;
+    let mut ordered = Vec::new();
+    while let Some(first) = trials.first().cloned() {
+        let mut taken = 0;
+        trials.retain(|trial| {
+            let same = taken < AT_A_TIME && trial.cell == first.cell;
+            if same {
+                taken += 1;
+                ordered.push(trial.clone());
+            }
+            !same
+        });
+    }
+    ordered
 }
 
 /// Searches the tipping points of all cells, and in each what limits it. Goes on where an earlier search

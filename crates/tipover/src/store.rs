@@ -9,7 +9,7 @@
 //! results/<experiment>/<cell>/<repeat>/record.json   spec, facts, phases, raw counters
 //!                                      latency.hlog  a histogram per interval, for any HdrHistogram viewer
 //!                                      series.jsonl  all counters per interval
-//!                                      history.bin   what sessions saw, where that is checked
+//!                                      history.bin   what sessions saw, where that is checked or broken
 //!                                      evidence.json what was read back for that
 //!                                      accesses.trace  every request that reached the disk, if wanted; in block
 //!                                                    mode with accesses.trace.map, which file lies where
@@ -23,6 +23,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tipover_core::check::Event;
+use tipover_core::check::binary::Encoder;
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
@@ -283,6 +285,46 @@ impl Store {
     /// Keeps a trial. When this returns it is on the disk, whole; if it does not, nothing of it is there.
     pub fn keep(&self, trial: &Trial<'_>, kept: &Kept) -> Result<()> {
         let Kept { record, series, accesses } = kept;
+        self.keep_with(trial, record, |folder| {
+            write_file(&folder.join("series.jsonl"), |file| {
+                for interval in series {
+                    serde_json::to_writer(&mut *file, interval)?;
+                    file.write_all(b"\n")?;
+                }
+                Ok(())
+            })?;
+            write_file(&folder.join("latency.hlog"), |file| write_log(file, record, series))?;
+            for file in accesses.iter().flat_map(|r| fs::read_dir(r.0.path())).flatten() {
+                let file = file.context("looking for the trace")?;
+                let to = folder.join(file.file_name());
+                let copied = fs::copy(file.path(), &to).and_then(|_| File::open(&to)?.sync_all());
+                copied.with_context(|| format!("writing {}", to.display()))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Keeps a trial under faults with what its clients saw, as whole as [`Store::keep`] does.
+    pub fn keep_broken(&self, trial: &Trial<'_>, record: &Record, history: &[Event]) -> Result<()> {
+        self.keep_with(trial, record, |folder| {
+            write_file(&folder.join("history.bin"), |file| {
+                let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
+                for event in history {
+                    encoder.encode(event, &mut bytes);
+                    file.write_all(&bytes)?;
+                    bytes.clear();
+                }
+                Ok(())
+            })
+        })
+    }
+
+    fn keep_with(
+        &self,
+        trial: &Trial<'_>,
+        record: &Record,
+        write_more: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
         let folder = self.trial_folder(trial);
         let cell = folder.parent().expect("a trial's folder is in its cell's");
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
@@ -296,20 +338,7 @@ impl Store {
             serde_json::to_writer_pretty(&mut *file, record)?;
             Ok(file.write_all(b"\n")?)
         })?;
-        write_file(&staged_path.join("series.jsonl"), |file| {
-            for interval in series {
-                serde_json::to_writer(&mut *file, interval)?;
-                file.write_all(b"\n")?;
-            }
-            Ok(())
-        })?;
-        write_file(&staged_path.join("latency.hlog"), |file| write_log(file, record, series))?;
-        for file in accesses.iter().flat_map(|r| fs::read_dir(r.0.path())).flatten() {
-            let file = file.context("looking for the trace")?;
-            let to = staged_path.join(file.file_name());
-            let copied = fs::copy(file.path(), &to).and_then(|_| File::open(&to)?.sync_all());
-            copied.with_context(|| format!("writing {}", to.display()))?;
-        }
+        write_more(&staged_path)?;
         sync_folder(&staged_path)?;
         let _ = fs::remove_dir_all(&folder);
         fs::rename(&staged_path, &folder).with_context(|| format!("renaming into {}", folder.display()))?;

@@ -9,8 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 15] = [
     "",
+    "break",
     "doctor",
     "run",
     "find",

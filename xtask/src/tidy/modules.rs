@@ -14,8 +14,10 @@ const BINARY: &[(&str, &[&str])] = &[
             "store", "history", "clock",
         ],
     ),
-    ("runner", &["trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    ("runner", &["breaking", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock"]),
+    // Trials with a cluster of their own that is broken: like a trial, with its own clients.
+    ("breaking", &["trial", "machine", "clock"]),
     // The drop-in: like a trial it drives, without a laboratory around it.
     ("ycsb", &["trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.

@@ -12,7 +12,7 @@ use super::loss::{Exposure, Losses};
 use super::{BankScan, Checker, Finding, Observation, Source, TransferRow, Verdict};
 use crate::op::Outcome;
 use crate::units::Tick;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
 /// The bank as it was before the first transfer.
@@ -26,7 +26,7 @@ pub struct Bank {
 }
 
 /// What the snapshots during the run showed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshots {
     /// How many were read.
     pub read: u64,
@@ -39,7 +39,7 @@ pub struct Snapshots {
 }
 
 /// All that the bank's books say.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Books {
     /// During the run.
     pub snapshots: Snapshots,

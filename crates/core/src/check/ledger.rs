@@ -7,20 +7,21 @@
 //! | refused | PHANTOM | fine | PHANTOM | CORRUPT |
 //! | never sent | PHANTOM | | | CORRUPT |
 //!
-//! A HOLE is a lost write of a client that has a later durable one: the order of the log is broken.
+//! A HOLE is a lost write of a client that has a later durable one, sent before the fault that lost it: the
+//! order of the log is broken.
 
 use super::history::{Entry, History, Operation, Version};
 use super::loss::{Exposure, Losses};
 use super::{Checker, Finding, KeyScan, Observation, Source, Verdict};
 use crate::op::Outcome;
 use crate::units::Tick;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 
 /// What became of one write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// Acknowledged and found.
@@ -91,7 +92,7 @@ pub struct Ledger {
 }
 
 /// All that the ledger knows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Balance {
     /// How many writes met which fate.
     pub fates: BTreeMap<Fate, u64>,
@@ -102,7 +103,7 @@ pub struct Balance {
     /// Keys on which some replica differs from the survivors in the last readings.
     pub replicas_differ: u64,
     /// From the last fault until all replicas gave the same as the survivors, and stayed so.
-    #[serde(rename = "replicas_agree_ns", serialize_with = "super::loss::optional_span")]
+    #[serde(rename = "replicas_agree_ns", with = "super::loss::optional_span")]
     pub replicas_agree: Option<Duration>,
     /// Lost writes by fault, and what all faults together say.
     pub losses: Losses,
@@ -167,7 +168,9 @@ impl Ledger {
         let rows = sorted(last);
         let cut_short = seen.history.is_cut_short;
         let (fates, lost) = self.fates(&writes, &written, &rows, cut_short, &mut finding);
-        let holes = holes(&writes, &lost, &fates.1, &mut finding);
+        let fired = seen.injections.iter().filter(|injection| injection.had_effect());
+        let faults: Vec<Tick> = fired.map(|injection| injection.at).collect();
+        let holes = holes(&writes, &lost, &fates.1, &faults, &mut finding);
         let unstable = unstable(&survivors, &rows, &mut finding);
         if survivors.len() < 2 {
             finding.notes.push("the survivors were read once: what comes and goes was not looked for".into());
@@ -391,19 +394,28 @@ fn writes<'a>(history: &'a History, finding: &mut Finding) -> (Vec<Write<'a>>, B
     (writes, written)
 }
 
-/// Lost writes of clients that have a later durable one.
-fn holes(writes: &[Write], lost: &[(Tick, usize)], durable: &[usize], finding: &mut Finding) -> u64 {
-    let mut last: HashMap<u32, &Entry> = HashMap::new();
+/// Lost writes of clients that have a later durable one, sent before the fault that is to blame. What was
+/// written after it, when the database was back, says nothing about the order of its log.
+fn holes(
+    writes: &[Write],
+    lost: &[(Tick, usize)],
+    durable: &[usize],
+    faults: &[Tick],
+    finding: &mut Finding,
+) -> u64 {
+    let mut by_client: HashMap<u32, Vec<&Entry>> = HashMap::new();
     for entry in durable.iter().map(|index| writes[*index].entry) {
-        let known = last.entry(entry.client).or_insert(entry);
-        if known.sequence < entry.sequence {
-            *known = entry;
-        }
+        by_client.entry(entry.client).or_default().push(entry);
     }
+    by_client.values_mut().for_each(|entries| entries.sort_unstable_by_key(|entry| entry.sequence));
     let mut holes = 0;
-    for (_, index) in lost {
+    for (acknowledged, index) in lost {
         let write = &writes[*index];
-        let later = last.get(&write.entry.client).filter(|later| later.sequence > write.entry.sequence);
+        let until = faults.iter().copied().filter(|at| at >= acknowledged).min().unwrap_or(Tick(u64::MAX));
+        let entries = by_client.get(&write.entry.client).map(Vec::as_slice).unwrap_or_default();
+        // A client's operations begin in the order of their sequence.
+        let before = &entries[..entries.partition_point(|entry| entry.began < until)];
+        let later = before.last().filter(|later| later.sequence > write.entry.sequence);
         if let Some(later) = later {
             holes += 1;
             finding.accuse("HOLE", || {

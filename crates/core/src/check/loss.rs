@@ -5,7 +5,7 @@ use super::recovery::{Objective, Recovery, recoveries};
 use super::{Observation, probability};
 use crate::schedule::Injection;
 use crate::units::{Tick, significant, span};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Default for Exposure {
 }
 
 /// What one fault did.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FaultFigures {
     /// The rule.
     pub rule: String,
@@ -51,23 +51,31 @@ pub struct FaultFigures {
     /// Acknowledged, and lost by this fault.
     pub lost: u64,
     /// From the first acknowledgement that was lost to the fault: the data-loss window (RPO).
-    #[serde(rename = "loss_window_ns", serialize_with = "optional_span")]
+    #[serde(rename = "loss_window_ns", with = "optional_span")]
     pub loss_window: Option<Duration>,
     /// From the first to the last acknowledgement that was lost.
-    #[serde(rename = "loss_width_ns", serialize_with = "optional_span")]
+    #[serde(rename = "loss_width_ns", with = "optional_span")]
     pub loss_width: Option<Duration>,
     /// How long it was away.
     #[serde(flatten)]
     pub recovery: Recovery,
 }
 
-/// Nanoseconds, or null.
-pub(super) fn optional_span<S: serde::Serializer>(span: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
-    span.map(|span| span.as_nanos() as u64).serialize(s)
+/// `#[serde(with)]`: nanoseconds, or null.
+pub(super) mod optional_span {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::time::Duration;
+
+    pub fn serialize<S: Serializer>(span: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        span.map(|span| span.as_nanos() as u64).serialize(s)
+    }
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(d)?.map(Duration::from_nanos))
+    }
 }
 
 /// The chance to lose something in a fault, from how often it happened.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossChance {
     /// Faults that lost something acknowledged.
     pub with_loss: u64,
@@ -82,7 +90,7 @@ pub struct LossChance {
 }
 
 /// All losses.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// How many acknowledgements were lost.
     pub lost: u64,
@@ -126,7 +134,8 @@ impl Exposure {
         Losses { lost: lost.len() as u64, faults, chance }
     }
 
-    fn chance(&self, faults: &[FaultFigures]) -> LossChance {
+    /// What several faults say together about the chance to lose something.
+    pub fn chance(&self, faults: &[FaultFigures]) -> LossChance {
         let tests: Vec<&FaultFigures> = faults
             .iter()
             .filter(|f| f.had_effect && (f.lost > 0 || f.acknowledged_in_window >= self.least_acknowledged))

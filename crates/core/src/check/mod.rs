@@ -5,6 +5,7 @@
 
 pub mod bank;
 pub mod binary;
+pub mod broken;
 pub mod evidence;
 pub mod guilty;
 pub mod history;
@@ -17,6 +18,7 @@ pub mod recovery;
 pub mod register;
 
 pub use bank::Bank;
+pub use broken::{Broken, Carried};
 pub use evidence::Evidence;
 pub use history::{Answer, Completion, Entry, Event, History, Intent, Operation, Step, Version};
 pub use isolation::{Isolation, Model};

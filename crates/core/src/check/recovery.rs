@@ -5,7 +5,7 @@ use super::history::{Entry, Operation, Step};
 use super::loss::optional_span;
 use crate::schedule::Injection;
 use crate::units::{Rate, Tick, span};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What "it works again" means: of the operations that begin within `hold`, at least `share` are done within
@@ -33,13 +33,13 @@ impl Default for Objective {
 }
 
 /// How a fault was lived through. Times count from the fault and carry its uncertainty.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Recovery {
     /// Until the first success of an operation that changes something, sent after the fault.
-    #[serde(rename = "first_success_ns", serialize_with = "optional_span")]
+    #[serde(rename = "first_success_ns", with = "optional_span")]
     pub first_success: Option<Duration>,
     /// Until the objective holds again, to 100 ms; `None` where the history ends before.
-    #[serde(rename = "objective_again_ns", serialize_with = "optional_span")]
+    #[serde(rename = "objective_again_ns", with = "optional_span")]
     pub objective_again: Option<Duration>,
     /// Acknowledged operations per second before the fault, over at most the objective's hold.
     #[serde(rename = "before_ops_per_s")]

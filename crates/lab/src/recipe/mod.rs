@@ -17,12 +17,14 @@ mod account;
 mod certificate;
 mod ferret;
 mod mariadb;
+mod own;
 mod postgres;
 mod server;
 
 pub use account::Account;
 pub use ferret::Ferret;
 pub use mariadb::Mariadb;
+pub use own::Own;
 pub use postgres::Postgres;
 pub(crate) use server::random_password;
 pub use server::{Authentication, Server, ServerError, ServerOptions, Stop, Transport};

@@ -334,6 +334,29 @@ impl Server {
         Ok(())
     }
 
+    /// Runs its program once with more arguments, to its end, and returns what it said on standard error.
+    pub(crate) fn run_once(&self, arguments: &[&str]) -> Result<Vec<String>, ServerError> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let mut command = self.engine.command(&self.place);
+        command.args(arguments);
+        let step = format!("{} {}", self.engine.version(), arguments.join(" "));
+        let mut launch = Launch::new(command).called(&step).keep_lines(400);
+        if let Some(account) = &self.place.account {
+            launch = launch.user(account.user, account.group);
+        }
+        if let Some(network) = &self.options.network {
+            launch = launch.network(network);
+        }
+        let path = self.place.data.clone();
+        match launch.start()?.wait(PATIENCE).map_err(|source| ServerError::File { path, source })? {
+            Some(exit) if exit.succeeded() => Ok(exit.last_words),
+            Some(exit) => Err(ServerError::Step { step, ending: exit.explained() }),
+            None => {
+                Err(ServerError::Step { step, ending: format!("did not end in {} s", PATIENCE.as_secs()) })
+            }
+        }
+    }
+
     /// Waits until it serves clients.
     ///
     /// # Errors

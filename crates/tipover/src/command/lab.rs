@@ -16,8 +16,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tipover_core::device;
 use tipover_core::units::Bytes;
-use tipover_disk::DaemonCommand;
+use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions};
 use tipover_lab::network::LinkCounters;
 use tipover_lab::{Cluster, ClusterOptions, ClusterRecipe, Limits, RECIPES};
 
@@ -77,6 +78,14 @@ struct Up {
     #[arg(long)]
     cpus: Option<f64>,
 
+    /// Each node's own shaped disk: a profile (see `tipover disk profiles`) or a shape such as "latency=1ms"
+    #[arg(long, value_name = "DISK")]
+    disk: Option<String>,
+
+    /// Its size
+    #[arg(long, default_value = "2 GiB", requires = "disk")]
+    disk_size: Bytes,
+
     /// A setting in the server's own words, such as shared_buffers=64MB; can be repeated
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
@@ -112,6 +121,8 @@ struct Order {
     limits: Limits,
     settings: Vec<(String, String)>,
     network: bool,
+    /// Shape and size.
+    disk: Option<(String, Bytes)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -204,6 +215,10 @@ impl Up {
             ))
             .into());
         }
+        let disk = match &self.disk {
+            Some(disk) => Some((shape(disk)?, self.disk_size)),
+            None => None,
+        };
         let order = Order {
             name: self.name.clone(),
             recipe: recipe.clone(),
@@ -211,6 +226,7 @@ impl Up {
             limits: Limits { memory: self.memory.map(|memory| memory.0), cpus: self.cpus, cpu_set: None },
             settings: self.settings.iter().map(|text| setting(text)).collect::<Result<_>>()?,
             network: !self.loopback && rustix::process::geteuid().is_root(),
+            disk,
         };
         let mut command = Command::new("/proc/self/exe");
         command.arg(crate::LAB_KEEPER_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -254,6 +270,19 @@ impl Exec {
         }
         // Becomes the command, so that its exit code and its signals are its own.
         Err(command.exec()).with_context(|| format!("cannot start {program}"))
+    }
+}
+
+/// A disk by the name of its profile, or by its abilities; as text that can be read back.
+///
+/// # Errors
+/// It is neither; the nearest profile is named.
+pub fn shape(disk: &str) -> Result<String> {
+    match (device::profile(disk), disk.parse::<device::Spec>()) {
+        (Ok(profile), _) => Ok(profile.spec.to_string()),
+        (_, Ok(spec)) => Ok(spec.to_string()),
+        (_, Err(error)) if disk.contains('=') => Err(BadInput(format!("--disk: {error}")).into()),
+        (Err(error), _) => Err(BadInput(format!("--disk: {error}")).into()),
     }
 }
 
@@ -392,15 +421,36 @@ fn listen(path: &Path) -> Result<UnixListener> {
 
 fn start(order: &Order) -> Result<Cluster> {
     let network = DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB]);
-    Ok(Cluster::start(&ClusterOptions {
+    let root = rustix::process::geteuid().is_root();
+    let disk = order.disk.as_ref().map(|(_, size)| MountOptions {
+        mode: if root { Mode::Block } else { Mode::File },
+        filesystem: Filesystem::Ext4,
+        size: *size,
+        backing: BackingChoice::Memory,
+        // The node chooses.
+        mountpoint: PathBuf::new(),
+        // Shaped when the cluster is up: making a database on a spinning disk takes minutes.
+        spec: device::Spec::default(),
+        readahead: Bytes(0),
+        power_cuts: true,
+        daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
+    });
+    let cluster = Cluster::start(&ClusterOptions {
         recipe: ClusterRecipe::named(&order.recipe)?,
         version: order.version,
         limits: order.limits.clone(),
-        disk: None,
+        disk,
         settings: order.settings.clone(),
         network: order.network.then_some(network),
+        own: None,
         seed: 1,
-    })?)
+    })?;
+    if let Some((shape, _)) = &order.disk {
+        for disk in cluster.nodes().iter().filter_map(|node| node.disk()) {
+            disk.set_spec(&shape.parse().context("the shape was checked before")?)?;
+        }
+    }
+    Ok(cluster)
 }
 
 fn serve(listener: &UnixListener, order: &Order, mut cluster: Cluster, ended: &AtomicBool) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 pub mod audit;
+pub mod breaking;
 pub mod compare;
 pub mod disk;
 pub mod doctor;

@@ -8,12 +8,14 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 5] = [
+pub const PLANS: [(&str, &str); 7] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
     ("transfers", include_str!("../../../../experiments/transfers.toml")),
     ("tipping-point", include_str!("../../../../experiments/tipping-point.toml")),
+    ("write-concern", include_str!("../../../../experiments/write-concern.toml")),
+    ("bank", include_str!("../../../../experiments/bank.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.

@@ -80,7 +80,7 @@ impl Show {
     }
 }
 
-fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
+pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
     let records = store.records(experiment)?;
     if records.is_empty() {
         return Err(BadInput(format!(

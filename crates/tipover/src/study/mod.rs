@@ -3,10 +3,14 @@
 
 pub mod accesses;
 mod block_layer;
+mod broken;
 pub mod comparison;
 mod figures;
 pub mod large_values;
 mod published;
 
+pub use broken::{BrokenCell, Spans};
 pub use figures::{CellRecords, Cells};
-pub use published::{LargeValues, PublishedRow, TippingPoint, WorkingSet};
+pub use published::{
+    LargeValues, PublishedBank, PublishedPrices, PublishedRow, PublishedTest, TippingPoint, WorkingSet,
+};

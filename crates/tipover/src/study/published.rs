@@ -175,6 +175,113 @@ impl TippingPoint {
     }
 }
 
+/// The published write-concern study.
+pub struct PublishedPrices {
+    /// Where it stands.
+    pub source: String,
+    /// The chance of a loss under w:1 that it prints, in per cent.
+    pub loss_percent: f64,
+    /// The window of a loss that it prints, in milliseconds.
+    pub window_ms: f64,
+    results: Vec<Value>,
+}
+
+impl PublishedPrices {
+    /// As shipped with the program.
+    pub fn load() -> Result<PublishedPrices> {
+        const TEXT: &str = include_str!("../../../../published/write-concern.json");
+        let study: Value = serde_json::from_str(TEXT)?;
+        let claim = |key: &str| study["claims"][key].as_f64().with_context(|| format!("published {key}"));
+        Ok(PublishedPrices {
+            source: study["source"].as_str().unwrap_or_default().to_string(),
+            loss_percent: claim("w1_loss_probability_pct")?,
+            window_ms: claim("journal_window_ms")?,
+            results: study["results"].as_array().context("published results")?.clone(),
+        })
+    }
+
+    /// The printed latency beside one of our levels, as a range.
+    pub fn latency_ms(&self, level: &str, disk: &str) -> Option<(f64, f64)> {
+        let (w, journal) = match level {
+            "unacknowledged" => (0, None),
+            "acknowledged" => (1, None),
+            "journalled" => (1, Some(if disk == "spinning" { "HDD" } else { "SSD" })),
+            replicated if replicated.starts_with("replicated") => (3, None),
+            _ => return None,
+        };
+        let fits = |result: &&Value| result["w"].as_i64() == Some(w) && result["disk"].as_str() == journal;
+        let found = self.results.iter().find(fits)?;
+        let number = |key: &str| found[key].as_f64();
+        number("latency_ms_avg").map(|ms| (ms, ms)).or(number("latency_ms_min").zip(number("latency_ms_max")))
+    }
+}
+
+/// One test of the published bank study.
+pub struct PublishedTest {
+    /// Shards.
+    pub shards: u64,
+    /// Nodes per shard; "2+1" has an arbiter.
+    pub replicas: String,
+    /// Processors of a node.
+    pub cores: f64,
+    /// Memory of a node.
+    pub memory_gb: f64,
+    /// Accounts, in millions.
+    pub accounts_m: f64,
+    /// Transfers per second.
+    pub tps: f64,
+    /// Mean latency.
+    pub mean_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+/// The published bank study.
+pub struct PublishedBank {
+    /// Where it stands.
+    pub source: String,
+    /// Its limit of the latency.
+    pub limit_ms: f64,
+    /// Its tests on MongoDB.
+    pub tests: Vec<PublishedTest>,
+    /// Millions of accounts, and gigabytes on disk.
+    pub data: Vec<(f64, f64)>,
+}
+
+impl PublishedBank {
+    /// As shipped with the program.
+    pub fn load() -> Result<PublishedBank> {
+        const TEXT: &str = include_str!("../../../../published/bank.json");
+        let study: Value = serde_json::from_str(TEXT)?;
+        let list = |key: &str| study[key].as_array().with_context(|| format!("published {key}"));
+        let test = |test: &Value| {
+            let number = |key: &str| test[key].as_f64();
+            Some(PublishedTest {
+                shards: test["shards"].as_u64()?,
+                replicas: test["replicas"].as_str()?.to_string(),
+                cores: number("vcpu_per_node")?,
+                memory_gb: number("ram_gb_per_node")?,
+                accounts_m: number("accounts_m")?,
+                tps: number("tps")?,
+                mean_ms: number("lat_mean_ms")?,
+                p99_ms: number("lat_p99_ms")?,
+                max_ms: number("lat_max_ms")?,
+            })
+        };
+        let sizes = list("dataset_size")?.iter();
+        Ok(PublishedBank {
+            source: study["source"].as_str().unwrap_or_default().to_string(),
+            limit_ms: study["latency_limit_ms"].as_f64().context("published latency_limit_ms")?,
+            tests: list("tests")?.iter().filter_map(test).collect(),
+            data: sizes
+                .filter_map(|size| Some((size["accounts_m"].as_f64()?, size["mongo_gb"].as_f64()?)))
+                .collect(),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,5 +306,18 @@ mod tests {
         assert_eq!(study.p99_ms(2.30, 150.0), Some((810.0, 810.0)));
         assert_eq!(study.throughput(1.0, 5000.0), None, "no such cell");
         assert_eq!(study.device(600.0), Some((134.0, 150.0)));
+    }
+
+    #[test]
+    fn printed_prices_stand_beside_the_levels_they_belong_to() {
+        let study = PublishedPrices::load().unwrap();
+        assert_eq!(study.latency_ms("acknowledged", "SSD"), Some((0.027, 0.031)));
+        assert_eq!(study.latency_ms("journalled", "spinning"), Some((0.251, 0.251)));
+        assert_eq!(study.latency_ms("journalled", "SSD"), Some((0.207, 0.207)));
+        assert_eq!(study.latency_ms("replicated to 2 of 2", "–"), Some((270.0, 270.0)));
+        assert_eq!(study.latency_ms("written", "SSD"), None);
+        let bank = PublishedBank::load().unwrap();
+        assert_eq!((bank.tests.len(), bank.tests[0].tps, bank.limit_ms), (19, 340.0, 100.0));
+        assert_eq!(bank.data.first(), Some(&(10.0, 3.0)));
     }
 }

@@ -141,7 +141,7 @@ pub fn carry_out<'t>(
 struct NotKept(anyhow::Error);
 
 /// Who makes a record that was begun so long ago.
-fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
+pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Provenance {
         command: redact(context.command),
@@ -442,6 +442,7 @@ impl Series<'_> {
             measured: None,
             canaries: vec![],
             checked: None,
+            broken: None,
         }
     }
 

@@ -2,17 +2,20 @@
 
 mod address;
 mod disk;
+mod lab;
 mod load;
 mod target;
 mod workload;
 
 pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
+pub use lab::{BreakSpec, Check, LabSpec};
 pub use load::{LoadSpec, TrialSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
 
 use crate::device;
+use crate::schedule::Fault;
 use crate::units::Bytes;
 use crate::workload::{Dataset, Lengths, NewKeys, RandomReads, Transfers, Workload, Ycsb};
 use serde::{Deserialize, Serialize};
@@ -30,13 +33,20 @@ pub struct Spec {
     /// What it stores its data on. A server has a disk of its own.
     #[serde(default)]
     pub disk: DiskSpec,
-    /// What it is asked.
+    /// What it is asked. Checks ask for their own keys and accounts.
+    #[serde(default)]
     pub workload: WorkloadSpec,
     /// How it is asked.
     pub load: LoadSpec,
     /// How long, and what counts as steady.
     #[serde(default)]
     pub trial: TrialSpec,
+    /// A cluster of our own that it runs on; absent: the target is embedded, or at its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lab: Option<LabSpec>,
+    /// What is broken, and how it is checked. Needs a lab.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "break")]
+    pub breaking: Option<BreakSpec>,
 }
 
 /// WiredTiger, like mongod, writes its journal in files of 100 MB of which two or three exist at a time.
@@ -44,7 +54,8 @@ const JOURNAL_BYTES: u64 = 300_000_000;
 
 impl Spec {
     /// The tables of a plan that are settings; everything else in it is about the experiment.
-    pub const PARTS: [&'static str; 6] = ["target", "machine", "disk", "workload", "load", "trial"];
+    pub const PARTS: [&'static str; 8] =
+        ["target", "machine", "disk", "workload", "load", "trial", "lab", "break"];
 
     /// WiredTiger starts to evict above this share of its cache, so a working set beyond it never rests.
     pub const EVICTION_TARGET: f64 = 0.80;
@@ -90,6 +101,9 @@ impl Spec {
             return wrong("load.sessions must be at least 1".into());
         }
         self.shape()?;
+        if self.lab.is_some() || self.breaking.is_some() {
+            return self.check_lab();
+        }
         self.journal_shape()?;
         if self.disk.journal.is_some() && self.target.kind != TargetKind::Wiredtiger {
             return wrong(
@@ -182,6 +196,47 @@ impl Spec {
             return wrong("workload: least_read ≤ most_read ≤ file_size ≤ disk.size must hold".into());
         }
         Ok(())
+    }
+
+    /// What no type can say of a cell with a cluster of its own.
+    fn check_lab(&self) -> Result<(), super::PlanError> {
+        let wrong = |text: &str| Err(super::PlanError(text.into()));
+        let (Some(lab), Some(breaking)) = (&self.lab, &self.breaking) else {
+            return wrong("[lab] and [break] need each other: a cluster is made to be broken and checked");
+        };
+        if self.target.address.is_some() {
+            return wrong("a lab's servers have addresses of their own: leave target.address out");
+        }
+        if !(self.target.kind.is_server() || self.target.kind == TargetKind::Wiredtiger) {
+            return wrong("target.kind in a lab is wiredtiger, postgres, mysql or mongodb");
+        }
+        if lab.cpus.is_some_and(|cpus| cpus.is_nan() || cpus <= 0.0) {
+            return wrong("lab.cpus must be more than 0");
+        }
+        if self.load.arrivals.is_some() {
+            return wrong("checks run in a closed loop: leave load.arrivals out");
+        }
+        for rule in &breaking.faults.rules {
+            match rule.fault {
+                Fault::PowerCut { .. }
+                | Fault::SlowDisk { .. }
+                | Fault::FillDisk { .. }
+                | Fault::FailFlush { .. }
+                    if self.disk.mode == DiskMode::None =>
+                {
+                    return wrong(&format!(
+                        "\"{rule}\" needs nodes with disks of their own: give a [disk] table"
+                    ));
+                }
+                Fault::JumpClock { .. } => {
+                    return wrong(&format!(
+                        "\"{rule}\" cannot be done: the nodes share this machine's kernel, which has one wall clock"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        breaking.check(self.load.sessions).map_err(super::PlanError)
     }
 
     /// The device that the cell is measured on.

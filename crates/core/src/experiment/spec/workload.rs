@@ -213,6 +213,13 @@ impl<'de> Deserialize<'de> for Sample {
     }
 }
 
+impl Default for WorkloadSpec {
+    /// What an empty table gives: reads, of a number of records that is still to be said.
+    fn default() -> Self {
+        toml::Table::new().try_into().expect("every field has a default")
+    }
+}
+
 impl WorkloadSpec {
     fn standard(&self) -> Option<Standard> {
         match &self.mix {

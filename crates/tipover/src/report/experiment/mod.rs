@@ -1,8 +1,10 @@
 //! The page of an experiment, from the figures of its study.
 
+mod broken;
 mod large_values;
 mod load;
 mod sections;
+mod studies;
 mod tipping_point;
 mod working_set;
 
@@ -56,7 +58,21 @@ pub fn of_experiment(
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
+        Some(study @ ("write-concern" | "bank")) => {
+            let broken = broken::cells(&cells);
+            sections.push(match study {
+                "bank" => studies::bank(&broken)?,
+                _ => studies::price_list(&broken)?,
+            });
+            headline.extend(broken::headline(&broken));
+            sections.extend(broken::sections(&broken));
+        }
         Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),
+        None if experiment.sweeps.iter().flat_map(|s| &s.cells).any(|cell| cell.spec.breaking.is_some()) => {
+            let broken = broken::cells(&cells);
+            headline.extend(broken::headline(&broken));
+            sections.extend(broken::sections(&broken));
+        }
         None => {
             headline.extend(sections::in_short(&cells));
             headline.extend(load::headline(&cells));

@@ -1,0 +1,225 @@
+//! A cluster of our own for a cell, and what is broken on it.
+
+use crate::check::Exposure;
+use crate::check::recovery::Objective;
+use crate::device::PowerCut;
+use crate::schedule::Schedule;
+use crate::units::span;
+use crate::workload::bank::{Bank, BankSpec};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A cluster that is made for the cell, each node with the memory and the disk of the plan. The target's
+/// address is then the cluster's, and `target.settings` stay those of the sessions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabSpec {
+    /// One of `tipover lab up`'s recipes.
+    pub recipe: String,
+    /// Major version of the server. Absent: the newest that is installed.
+    pub version: Option<u32>,
+    /// Path of the server's program, for those that are not looked for (mongod).
+    pub program: Option<String>,
+    /// Processors of each node. Absent: unlimited.
+    pub cpus: Option<f64>,
+    /// Settings of every server, in its own words; they win over the recipe's.
+    #[serde(default, deserialize_with = "words")]
+    pub settings: BTreeMap<String, String>,
+    /// One-way delay between any two nodes.
+    #[serde(default, with = "span")]
+    pub delay: Duration,
+    /// When a primary has been dead for so long, a replica takes its place. 0: nobody ever does.
+    #[serde(default = "one_second", with = "span")]
+    pub failover: Duration,
+}
+
+fn one_second() -> Duration {
+    Duration::from_secs(1)
+}
+
+/// `1`, `true` and `"on"` are all settings in a server's own words.
+fn words<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Word {
+        Text(String),
+        Whole(i64),
+        Number(f64),
+        Switch(bool),
+    }
+    let given = BTreeMap::<String, Word>::deserialize(d)?;
+    let word = |word| match word {
+        Word::Text(text) => text,
+        Word::Whole(number) => number.to_string(),
+        Word::Number(number) => number.to_string(),
+        Word::Switch(on) => on.to_string(),
+    };
+    Ok(given.into_iter().map(|(name, given)| (name, word(given))).collect())
+}
+
+/// What is checked, and under which faults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BreakSpec {
+    /// Which checks; each takes its share of the sessions.
+    pub checks: Vec<Check>,
+    /// The faults, counted from the beginning of the load. They begin later by up to `jitter`.
+    pub faults: Schedule,
+    /// Each repeat begins its faults later by a part of this, drawn from its seed, so that they do not always
+    /// meet the same moment of a periodic flush.
+    #[serde(with = "span")]
+    pub jitter: Duration,
+    /// How long the load lasts, the jitter not included. Faults that are not undone by then are undone then.
+    #[serde(with = "span")]
+    pub length: Duration,
+    /// The bank.
+    pub bank: BankSpec,
+    /// From one snapshot of all balances to the next; 0: none.
+    #[serde(with = "span")]
+    pub snapshots: Duration,
+    /// After recovery everything is read, and read again after so long.
+    #[serde(with = "span")]
+    pub read_again: Duration,
+    /// The time before a fault whose acknowledgements are at risk.
+    #[serde(with = "span")]
+    pub window: Duration,
+    /// So many acknowledgements in the window make a fault a test.
+    pub least_acknowledged: u64,
+    /// The loss that the setting documents, to print beside what was found. 0: none is documented.
+    #[serde(with = "span")]
+    pub documented: Duration,
+    /// Operations should be done within this.
+    #[serde(with = "span")]
+    pub latency_limit: Duration,
+    /// It works again when the limit was kept for so long.
+    #[serde(with = "span")]
+    pub hold: Duration,
+    /// What a power cut does to what was not flushed.
+    pub power: PowerCut,
+}
+
+impl Default for BreakSpec {
+    fn default() -> Self {
+        let Exposure { window, least_acknowledged, objective, .. } = Exposure::default();
+        BreakSpec {
+            checks: vec![Check::Ledger],
+            faults: Schedule::default(),
+            jitter: Duration::from_millis(500),
+            length: Duration::from_secs(6),
+            bank: BankSpec { accounts: 1_000, ..BankSpec::default() },
+            snapshots: Duration::from_millis(500),
+            read_again: Duration::from_millis(500),
+            window,
+            least_acknowledged,
+            documented: Duration::ZERO,
+            latency_limit: objective.service,
+            hold: Duration::from_secs(1),
+            power: PowerCut::default(),
+        }
+    }
+}
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// Keys, each written by one client.
+    Ledger,
+    /// Transfers between accounts.
+    Bank,
+}
+
+impl BreakSpec {
+    /// What counts as a test of durability.
+    pub fn exposure(&self) -> Exposure {
+        Exposure {
+            window: self.window,
+            least_acknowledged: self.least_acknowledged,
+            documented: Some(self.documented).filter(|documented| !documented.is_zero()),
+            objective: Objective { service: self.latency_limit, share: 0.99, hold: self.hold },
+        }
+    }
+
+    /// What no type can say.
+    pub(super) fn check(&self, sessions: u32) -> Result<(), String> {
+        if self.checks.is_empty() {
+            return Err("break.checks names no check; there are \"ledger\" and \"bank\"".into());
+        }
+        if (sessions as usize) < self.checks.len() {
+            return Err(format!(
+                "load.sessions = {sessions} is too few for {} checks: each needs one at least",
+                self.checks.len()
+            ));
+        }
+        if self.length.is_zero() {
+            return Err("break.length must be longer than 0 s".into());
+        }
+        let bank = Bank::new(self.bank);
+        bank.map(drop).map_err(|error| format!("break.bank: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::Experiment;
+    use std::time::Duration;
+
+    const PLAN: &str = r#"
+        name = "b"
+        title = "B"
+        question = "q"
+        why = "w"
+        how_to_read = "h"
+        repeats = 1
+        [target]
+        kind = "postgres"
+        [disk]
+        size = "1 GiB"
+        [load]
+        sessions = 2
+        [lab]
+        recipe = "postgres"
+        settings = { max_connections = 20, fsync = false, synchronous_commit = "off" }
+        [break]
+        checks = ["ledger", "bank"]
+        faults = "at 1 s: power cut all, restart after 100 ms"
+        documented = "600 ms"
+        [[sweep]]
+        name = "s"
+        question = "q"
+        axis = []
+        [scale.quick]
+    "#;
+
+    #[test]
+    fn a_lab_is_read_with_settings_in_the_servers_words() {
+        let experiment = Experiment::parse(PLAN, "quick", &[]).unwrap();
+        let spec = &experiment.sweeps[0].cells[0].spec;
+        let settings = &spec.lab.as_ref().unwrap().settings;
+        assert_eq!(settings["max_connections"], "20");
+        assert_eq!((settings["fsync"].as_str(), settings["synchronous_commit"].as_str()), ("false", "off"));
+        let breaking = spec.breaking.as_ref().unwrap();
+        assert_eq!(breaking.exposure().documented, Some(Duration::from_millis(600)));
+        let text = serde_json::to_string(spec).unwrap();
+        assert_eq!(&serde_json::from_str::<crate::experiment::Spec>(&text).unwrap(), spec);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_words() {
+        for (from, to, words) in [
+            ("[disk]\n        size = \"1 GiB\"", "", "give a [disk] table"),
+            ("power cut all, restart after 100 ms", "jump clock of a back 5 s", "one wall clock"),
+            ("sessions = 2", "sessions = 1", "too few for 2 checks"),
+            ("[\"ledger\", \"bank\"]", "[]", "names no check"),
+            ("[lab]\n        recipe = \"postgres\"", "[machine]\n        memory = \"1 GiB\"\n", "settings"),
+            ("kind = \"postgres\"", "kind = \"null\"", "wiredtiger, postgres, mysql or mongodb"),
+            ("[break]\n", "[break]\n        bank = { accounts = 1 }\n", "at least 2"),
+        ] {
+            let text = PLAN.replacen(from, to, 1);
+            assert_ne!(text, PLAN, "{from}");
+            let error = Experiment::parse(&text, "quick", &[]).unwrap_err().to_string();
+            assert!(error.contains(words), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Carries out a schedule of faults on a cluster, and says of each what it hit.
+//!
+//! Everything is undone: at its time by the schedule, at the end by [`Conductor::finish`], and when this
+//! process is killed because processes, disks and networks end with it.
+
+use crate::cluster::{Cluster, ClusterError, LinkFault};
+use crate::cluster_recipe::Replication;
+use crate::network::Link;
+use crate::node::{Node, NodeError, effect};
+use rustix::fs::FallocateFlags;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tipover_core::check::Carried;
+use tipover_core::device::{self, CutReport, PowerCut};
+use tipover_core::schedule::{self, Action, Effect, Fault, Injection, Nodes, Schedule, Timed};
+use tipover_core::units::{Bytes, Tick, span};
+
+/// How the schedule is carried out where it leaves something open.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// What a power cut does to what was not flushed; each cut draws from a seed of its own.
+    pub power: PowerCut,
+    /// A dead primary's place is taken by a replica after so long; 0: never.
+    pub failover: Duration,
+}
+
+/// What is to be done at a time.
+#[derive(Debug, Clone, PartialEq)]
+enum Task {
+    Inject(u32, Fault),
+    Undo(u32),
+    Toggle(u32),
+    FailOver(u32),
+}
+
+/// A fault that is in force.
+#[derive(Debug)]
+struct InForce {
+    fault: Fault,
+    /// Where its entry is.
+    entry: usize,
+    nodes: Vec<String>,
+    links: Vec<LinkFault>,
+    /// Packets that its links touched before they were let through in between.
+    touched: u64,
+    /// Rules of disks: the node, and the rule's number.
+    rules: Vec<(String, u64)>,
+    ballast: Vec<(String, PathBuf)>,
+}
+
+/// Carries out a schedule. Who holds it asks [`Conductor::next`] when to call [`Conductor::act`].
+#[derive(Debug)]
+pub struct Conductor<'c> {
+    cluster: &'c mut Cluster,
+    policy: Policy,
+    rules: Vec<String>,
+    agenda: BinaryHeap<Reverse<(Duration, u64)>>,
+    tasks: BTreeMap<u64, Task>,
+    in_force: BTreeMap<u32, InForce>,
+    carried: Vec<Carried>,
+}
+
+impl<'c> Conductor<'c> {
+    /// One that will carry out `timed`, which was expanded from `schedule`.
+    pub fn new(
+        cluster: &'c mut Cluster,
+        schedule: &Schedule,
+        timed: Vec<Timed>,
+        policy: Policy,
+    ) -> Conductor<'c> {
+        let rules = schedule.rules.iter().map(ToString::to_string).collect();
+        let mut conductor = Conductor {
+            cluster,
+            policy,
+            rules,
+            agenda: BinaryHeap::new(),
+            tasks: BTreeMap::new(),
+            in_force: BTreeMap::new(),
+            carried: vec![],
+        };
+        for Timed { at, injection, rule, action } in timed {
+            let task = match action {
+                Action::Inject { fault } => {
+                    let words = conductor.rules.get(rule as usize).cloned().unwrap_or_default();
+                    // Its entry stands before it happens, so that one that never does is seen.
+                    conductor.expect(injection, words);
+                    Task::Inject(injection, fault)
+                }
+                Action::Undo { .. } => Task::Undo(injection),
+            };
+            conductor.plan(at, task);
+        }
+        conductor
+    }
+
+    fn expect(&mut self, injection: u32, rule: String) {
+        let nothing = Effect::Nothing { reason: "the run ended before its time".into() };
+        let place = injection as usize;
+        let empty = || Carried {
+            injection: Injection {
+                rule: String::new(),
+                at: Tick(0),
+                uncertainty: Duration::ZERO,
+                undone: None,
+                effect: nothing.clone(),
+            },
+            evidence: vec![],
+        };
+        if self.carried.len() <= place {
+            self.carried.resize_with(place + 1, empty);
+        }
+        self.carried[place].injection.rule = rule;
+    }
+
+    fn plan(&mut self, at: Duration, task: Task) {
+        let number = self.tasks.keys().next_back().map_or(0, |last| last + 1);
+        self.tasks.insert(number, task);
+        self.agenda.push(Reverse((at, number)));
+    }
+
+    /// When something is to be done next, counted from the beginning.
+    pub fn next(&self) -> Option<Duration> {
+        self.agenda.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The cluster that is broken.
+    pub fn cluster(&self) -> &Cluster {
+        self.cluster
+    }
+
+    /// Does what is due at `elapsed`. `clock` is the trial's.
+    ///
+    /// # Errors
+    /// The laboratory could not do it, or a node does not come back.
+    pub fn act(&mut self, elapsed: Duration, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
+        while let Some(Reverse((at, number))) = self.agenda.peek().copied().filter(|r| r.0.0 <= elapsed) {
+            self.agenda.pop();
+            match self.tasks.remove(&number) {
+                Some(Task::Inject(injection, fault)) => self.inject(injection, fault, at, clock)?,
+                Some(Task::Undo(injection)) => self.undo(injection, clock)?,
+                Some(Task::Toggle(injection)) => self.toggle(injection, at)?,
+                Some(Task::FailOver(injection)) => self.fail_over(injection)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes what is still in force, and gives back what was done.
+    ///
+    /// # Errors
+    /// The first that could not be undone; the others are all the same.
+    pub fn finish(mut self, clock: &dyn Fn() -> Tick) -> (Vec<Carried>, Result<(), ClusterError>) {
+        let open: Vec<u32> = self.in_force.keys().copied().collect();
+        let mut result = Ok(());
+        for injection in open {
+            result = result.and(self.undo(injection, clock));
+        }
+        (std::mem::take(&mut self.carried), result)
+    }
+
+    fn names(&self, nodes: &Nodes) -> Vec<String> {
+        let primary = self.cluster.primary();
+        let others = self.cluster.nodes().iter().map(Node::name).filter(|name| *name != primary);
+        match nodes {
+            Nodes::Named(names) => names.clone(),
+            Nodes::Primary => vec![primary.to_string()],
+            Nodes::Replica => others.take(1).map(ToString::to_string).collect(),
+            // These are drawn when the schedule is expanded.
+            Nodes::OneOf(_) | Nodes::Any | Nodes::All | Nodes::Rest => vec![],
+        }
+    }
+
+    /// Both sides of a link by name; `rest` is everybody who is not on the first side.
+    fn ends(&self, link: &schedule::Link) -> Vec<(String, String)> {
+        let from = self.names(&link.from);
+        let to = match &link.to {
+            Nodes::Rest => self.cluster.nodes().iter().map(|node| node.name().to_string()).collect(),
+            nodes => self.names(nodes),
+        };
+        let mut pairs = Vec::new();
+        for (a, b) in from.iter().flat_map(|a| to.iter().map(move |b| (a, b))).filter(|(a, b)| a != b) {
+            pairs.push((a.clone(), b.clone()));
+            if !link.one_way {
+                pairs.push((b.clone(), a.clone()));
+            }
+        }
+        pairs
+    }
+
+    fn inject(
+        &mut self,
+        injection: u32,
+        fault: Fault,
+        at: Duration,
+        clock: &dyn Fn() -> Tick,
+    ) -> Result<(), ClusterError> {
+        let mut force = InForce {
+            entry: injection as usize,
+            nodes: vec![],
+            links: vec![],
+            touched: 0,
+            rules: vec![],
+            ballast: vec![],
+            fault: fault.clone(),
+        };
+        let (before, began) = (clock(), Instant::now());
+        let (effect, evidence) = self.begin(&mut force, at, injection)?;
+        let uncertainty = began.elapsed();
+        let entry = &mut self.carried[force.entry];
+        (entry.injection.at, entry.injection.uncertainty) = (before, uncertainty);
+        entry.injection.effect = effect;
+        entry.evidence = evidence;
+        self.in_force.insert(injection, force);
+        Ok(())
+    }
+
+    /// Begins a fault. The effect of one that lasts is known at its end.
+    fn begin(
+        &mut self,
+        force: &mut InForce,
+        at: Duration,
+        injection: u32,
+    ) -> Result<(Effect, Vec<String>), ClusterError> {
+        let lasting = || (Effect::Nothing { reason: "it was never undone, so never counted".into() }, vec![]);
+        match &force.fault.clone() {
+            Fault::Kill { nodes } => {
+                force.nodes = self.names(nodes);
+                let killed = self.cluster.each(&force.nodes, Node::kill)?;
+                self.plan_failover(&force.nodes, at, injection);
+                Ok(summed(&killed, "processes killed"))
+            }
+            Fault::PowerCut { nodes } => {
+                force.nodes = self.names(nodes);
+                let seed = self.policy.power.seed ^ (u64::from(injection) << 32);
+                let cut = PowerCut { seed, ..self.policy.power };
+                let found = self.cluster.each(&force.nodes, |node| node.power_cut(&cut))?;
+                self.plan_failover(&force.nodes, at, injection);
+                let killed: Vec<_> =
+                    found.iter().map(|(name, (hit, _))| (name.clone(), hit.clone())).collect();
+                let (effect, mut evidence) = summed(&killed, "processes killed");
+                evidence.extend(found.iter().map(|(name, (_, report))| discarded(name, report)));
+                Ok((effect, evidence))
+            }
+            Fault::KillBackend { nodes } => {
+                force.nodes = self.names(nodes);
+                let killed = self.cluster.each(&force.nodes, Node::kill_one_backend)?;
+                Ok(summed(&killed, "processes that served a client killed"))
+            }
+            Fault::Pause { nodes } => {
+                force.nodes = self.names(nodes);
+                let paused = self.cluster.each(&force.nodes, Node::pause)?;
+                Ok(summed(&paused, "processes stopped where they stood"))
+            }
+            Fault::StepDown { .. } => {
+                let old = self.cluster.primary().to_string();
+                let successor = match self.cluster.successor() {
+                    Ok(successor) => successor,
+                    Err(error) => return Ok((Effect::Nothing { reason: error.to_string() }, vec![])),
+                };
+                force.nodes = vec![old.clone()];
+                let effect = self.cluster.step_down(&successor)?;
+                Ok((effect, vec![format!("{old} stopped in good order and {successor} took over")]))
+            }
+            Fault::Cut { link } => self.shape_links(force, link, Link::cut()).map(|()| lasting()),
+            Fault::Flap { link, period } => {
+                self.shape_links(force, link, Link::cut())?;
+                self.plan(at + *period / 2, Task::Toggle(injection));
+                Ok(lasting())
+            }
+            Fault::Delay { link, by, jitter } => {
+                let delayed = Link { jitter: *jitter, ..Link::delayed(*by) };
+                self.shape_links(force, link, delayed).map(|()| lasting())
+            }
+            Fault::Loss { link, share } => {
+                let lossy = Link { loss: *share, ..Link::default() };
+                self.shape_links(force, link, lossy).map(|()| lasting())
+            }
+            Fault::SlowDisk { nodes, by } => {
+                let rule = device::Rule::new(device::Effect::Slow(*by));
+                self.disk_rule(force, nodes, &rule).map(|()| lasting())
+            }
+            Fault::FailFlush { nodes, count } => {
+                let eio = device::Rule::new(device::Effect::Eio { sticky: false });
+                let rule =
+                    device::Rule { kind: Some(device::Kind::Flush), times: Some(u64::from(*count)), ..eio };
+                self.disk_rule(force, nodes, &rule).map(|()| lasting())
+            }
+            Fault::FillDisk { nodes } => self.fill(force, nodes).map(|()| lasting()),
+            Fault::SqueezeCpu { nodes, to } => {
+                force.nodes = self.names(nodes);
+                self.cluster.each(&force.nodes, |node| node.squeeze(Some(to.0), None))?;
+                Ok(lasting())
+            }
+            Fault::SqueezeMemory { nodes, to } => {
+                force.nodes = self.names(nodes);
+                self.cluster.each(&force.nodes, |node| node.squeeze(None, Some(to.0)))?;
+                Ok(lasting())
+            }
+            Fault::JumpClock { .. } => Err(ClusterError::Senseless(NO_CLOCK.into())),
+        }
+    }
+
+    /// A link as it usually is, with the fault's rule over it.
+    fn shape_links(
+        &mut self,
+        force: &mut InForce,
+        link: &schedule::Link,
+        rule: Link,
+    ) -> Result<(), ClusterError> {
+        for (from, to) in self.ends(link) {
+            let usual = self.cluster.usual_link(&from, &to);
+            let rule = Link { delay: usual.delay + rule.delay, ..rule };
+            force.links.push(self.cluster.break_link(&from, &to, rule)?);
+        }
+        Ok(())
+    }
+
+    fn disk_rule(
+        &mut self,
+        force: &mut InForce,
+        nodes: &Nodes,
+        rule: &device::Rule,
+    ) -> Result<(), ClusterError> {
+        force.nodes = self.names(nodes);
+        for name in &force.nodes {
+            let node = self.cluster.node(name)?;
+            let number = disk(node)?.add_fault(rule).map_err(|source| disk_failed(node, source))?;
+            force.rules.push((name.clone(), number));
+        }
+        Ok(())
+    }
+
+    /// Takes all space that is left on the nodes' disks.
+    fn fill(&mut self, force: &mut InForce, nodes: &Nodes) -> Result<(), ClusterError> {
+        force.nodes = self.names(nodes);
+        for name in &force.nodes {
+            let node = self.cluster.node(name)?;
+            let path = disk(node)?.path().join("ballast");
+            let kernel = |source| NodeError::Kernel { node: name.clone(), what: "filling its disk", source };
+            let file = File::create(&path).map_err(kernel)?;
+            let (mut end, mut piece) = (0u64, 1u64 << 30);
+            // What a file system keeps for itself is not known beforehand.
+            while piece >= 4096 {
+                match rustix::fs::fallocate(&file, FallocateFlags::empty(), end, piece) {
+                    Ok(()) => end += piece,
+                    Err(_) => piece /= 2,
+                }
+            }
+            force.ballast.push((name.clone(), path));
+        }
+        Ok(())
+    }
+
+    fn plan_failover(&mut self, hit: &[String], at: Duration, injection: u32) {
+        let replicates =
+            matches!(self.cluster.recipe().replication, Replication::Streaming | Replication::Binlog);
+        if replicates && !self.policy.failover.is_zero() && hit.iter().any(|n| n == self.cluster.primary()) {
+            self.plan(at + self.policy.failover, Task::FailOver(injection));
+        }
+    }
+
+    fn fail_over(&mut self, injection: u32) -> Result<(), ClusterError> {
+        let old = self.cluster.primary().to_string();
+        if self.cluster.node_mut(&old)?.is_running() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let taken = self.cluster.successor().and_then(|name| {
+            self.cluster.promote(&name)?;
+            Ok(name)
+        });
+        let after = span::print(self.policy.failover);
+        let words = match taken {
+            Ok(name) => format!("after {after} {name} took over from {old} in {:.0} ms", ms(began)),
+            Err(error) => format!("after {after} nobody could take over from {old}: {error}"),
+        };
+        self.carried[injection as usize].evidence.push(words);
+        Ok(())
+    }
+
+    fn toggle(&mut self, injection: u32, at: Duration) -> Result<(), ClusterError> {
+        let Some(mut force) = self.in_force.remove(&injection) else { return Ok(()) };
+        if let Fault::Flap { link, period } = force.fault.clone() {
+            if force.links.is_empty() {
+                self.shape_links(&mut force, &link, Link::cut())?;
+            } else {
+                force.touched += self.heal(&mut force)?;
+            }
+            self.plan(at + period / 2, Task::Toggle(injection));
+        }
+        self.in_force.insert(injection, force);
+        Ok(())
+    }
+
+    /// Lets the links of a fault through again; how many packets it touched.
+    fn heal(&mut self, force: &mut InForce) -> Result<u64, ClusterError> {
+        let mut touched = 0;
+        for link in std::mem::take(&mut force.links) {
+            if let Effect::Fired { count } = self.cluster.heal_link(&link)? {
+                touched += count;
+            }
+        }
+        Ok(touched)
+    }
+
+    fn undo(&mut self, injection: u32, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
+        let Some(mut force) = self.in_force.remove(&injection) else { return Ok(()) };
+        let undone = self.end(&mut force);
+        let entry = &mut self.carried[force.entry];
+        entry.injection.undone = Some(clock());
+        if let Some((effect, evidence)) = undone? {
+            entry.injection.effect = effect;
+            entry.evidence.extend(evidence);
+        }
+        Ok(())
+    }
+
+    /// Ends a fault; its effect, if that is known only now.
+    fn end(&mut self, force: &mut InForce) -> Result<Option<(Effect, Vec<String>)>, ClusterError> {
+        match &force.fault {
+            Fault::Kill { .. } | Fault::KillBackend { .. } | Fault::PowerCut { .. } => {
+                if matches!(force.fault, Fault::PowerCut { .. }) {
+                    self.cluster.each(&force.nodes, Node::power_on)?;
+                }
+                self.cluster.come_back(&force.nodes)?;
+                Ok(None)
+            }
+            Fault::StepDown { .. } => self.cluster.come_back(&force.nodes).map(|()| None),
+            Fault::Pause { .. } => self.cluster.each(&force.nodes, Node::resume).map(|_| None),
+            Fault::Cut { .. } | Fault::Flap { .. } | Fault::Delay { .. } | Fault::Loss { .. } => {
+                let what = if matches!(force.fault, Fault::Delay { .. }) { "held back" } else { "dropped" };
+                let ends: Vec<String> = force.links.iter().map(ToString::to_string).collect();
+                let touched = force.touched + self.heal(force)?;
+                let reason = format!("no packet went {} meanwhile", ends.join(", "));
+                Ok(Some((effect(touched as usize, &reason), vec![format!("{touched} packets {what}")])))
+            }
+            Fault::SlowDisk { .. } | Fault::FailFlush { .. } => self.clear_rules(force).map(Some),
+            Fault::FillDisk { .. } => self.empty(force).map(Some),
+            Fault::SqueezeCpu { .. } | Fault::SqueezeMemory { .. } => {
+                let felt = self.cluster.each(&force.nodes, Node::release)?;
+                Ok(Some(summed(&felt, "times or milliseconds at the limit")))
+            }
+            Fault::JumpClock { .. } => Ok(None),
+        }
+    }
+
+    fn clear_rules(&mut self, force: &mut InForce) -> Result<(Effect, Vec<String>), ClusterError> {
+        let (mut hits, mut evidence) = (0, vec![]);
+        for (name, number) in std::mem::take(&mut force.rules) {
+            let node = self.cluster.node(&name)?;
+            let failed = |source| disk_failed(node, source);
+            let armed = disk(node)?.faults().map_err(failed)?;
+            let fired = armed.iter().find(|rule| rule.number == number).map_or(0, |rule| rule.fired);
+            disk(node)?.clear_faults(Some(number)).map_err(failed)?;
+            hits += fired;
+            evidence.push(format!("{name}: {fired} requests to its disk"));
+        }
+        // A server that gave up because of its disk is started again, as its supervisor would do.
+        self.cluster.come_back(&force.nodes)?;
+        Ok((effect(hits as usize, "no request met the fault"), evidence))
+    }
+
+    /// Gives the space back. That nothing was left is no effect; a write that found nothing is one.
+    fn empty(&mut self, force: &mut InForce) -> Result<(Effect, Vec<String>), ClusterError> {
+        let (mut hits, mut evidence) = (0, vec![]);
+        for (name, path) in std::mem::take(&mut force.ballast) {
+            let node = self.cluster.node(&name)?;
+            let size = std::fs::metadata(&path).map_or(0, |about| about.len());
+            let kernel = |source| NodeError::Kernel { node: name.clone(), what: "emptying its disk", source };
+            let said = node.server().map(|server| server.last_words()).unwrap_or_default();
+            let full = |line: &&String| line.contains("No space left") || line.contains("isk is full");
+            let lines = said.iter().filter(full).count();
+            std::fs::remove_file(&path).map_err(kernel)?;
+            hits += lines;
+            evidence.push(format!(
+                "{name}: {} taken, and its server said {lines} times that its disk is full",
+                Bytes(size).rounded()
+            ));
+        }
+        self.cluster.come_back(&force.nodes)?;
+        Ok((effect(hits, "no server complained about a full disk"), evidence))
+    }
+}
+
+/// What is said of a clock that cannot be moved.
+pub const NO_CLOCK: &str = "the wall clock of one node cannot be moved here: all nodes share this machine's kernel, \
+                            and time namespaces have no wall clock";
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn disk(node: &Node) -> Result<&tipover_disk::Disk, NodeError> {
+    let words = "it has no disk of its own that could be broken; give it a shaped one";
+    node.disk().ok_or_else(|| NodeError::Senseless { node: node.name().into(), words: words.into() })
+}
+
+fn disk_failed(node: &Node, source: tipover_disk::DiskError) -> NodeError {
+    NodeError::Disk { node: node.name().into(), source }
+}
+
+fn discarded(name: &str, report: &CutReport) -> String {
+    let CutReport { lost_blocks, lost_bytes, kept_blocks, torn_blocks, lost_names, .. } = report;
+    let mut words = format!(
+        "{name}: {} in {lost_blocks} blocks that nobody had flushed were discarded",
+        Bytes(*lost_bytes).rounded()
+    );
+    if kept_blocks + torn_blocks > 0 {
+        words += &format!(", {kept_blocks} survived, {torn_blocks} were torn");
+    }
+    if *lost_names > 0 {
+        words += &format!(", {lost_names} changes of names were undone");
+    }
+    words
+}
+
+/// The effects on several nodes together, and a sentence for each.
+fn summed(effects: &[(String, Effect)], what: &str) -> (Effect, Vec<String>) {
+    let (mut count, mut evidence) = (0, vec![]);
+    for (name, effect) in effects {
+        evidence.push(match effect {
+            Effect::Fired { count: hits } => {
+                count += hits;
+                format!("{name}: {hits} {what}")
+            }
+            Effect::Nothing { reason } => format!("{name}: {reason}"),
+        });
+    }
+    let reason = if evidence.is_empty() { "there is no such node".into() } else { evidence.join("; ") };
+    (effect(count as usize, &reason), evidence)
+}

@@ -1,0 +1,80 @@
+//! A server that is a program of ours: one that obeys the arguments it is started with, `--folder`,
+//! `--listen` and `--ready`, and writes its process number into the last file when it serves.
+
+use super::server::{Engine, Place, ServerError};
+use super::{Missing, Stop};
+use crate::Signal;
+use std::path::PathBuf;
+use std::process::Command;
+use tipover_disk::DaemonCommand;
+
+/// A program of ours that serves, and what it is called.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Own {
+    /// "WiredTiger 11.3.1".
+    pub name: String,
+    /// How to start it; the three arguments above are added.
+    pub command: DaemonCommand,
+}
+
+impl Own {
+    fn ready_file(place: &Place) -> PathBuf {
+        place.runtime.join("ready")
+    }
+}
+
+impl Engine for Own {
+    fn version(&self) -> &str {
+        &self.name
+    }
+
+    fn account(&self) -> &'static str {
+        "nobody"
+    }
+
+    /// The program makes its files itself.
+    fn is_created(&self, _: &Place) -> bool {
+        true
+    }
+
+    fn create(&self, _: &Place) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn command(&self, place: &Place) -> Command {
+        let mut command = Command::new(&self.command.program);
+        command.args(&self.command.arguments).envs(self.command.environment.iter().cloned());
+        command.arg("--folder").arg(&place.data).arg("--listen").arg(place.address.to_string());
+        command.arg("--ready").arg(Own::ready_file(place)).current_dir("/");
+        command
+    }
+
+    /// A file of an earlier process names another one.
+    fn is_ready(&self, place: &Place, pid: u32) -> bool {
+        std::fs::read_to_string(Own::ready_file(place)).is_ok_and(|text| text.trim() == pid.to_string())
+    }
+
+    fn socket(&self, place: &Place) -> PathBuf {
+        place.runtime.join("no-socket")
+    }
+
+    fn url(&self, place: &Place) -> String {
+        place.address.to_string()
+    }
+
+    fn stop_signal(&self, _: Stop) -> Signal {
+        Signal::TERM
+    }
+
+    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+        Err(Missing {
+            what: format!("a client of {}", self.name),
+            looked: "it is embedded in a process of ours and has none".into(),
+            advice: "ask through the session for checks".into(),
+        })
+    }
+
+    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
+}

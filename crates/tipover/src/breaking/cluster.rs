@@ -1,0 +1,193 @@
+//! The cluster of a cell: started once, used by all its repeats.
+
+use super::places::Place;
+use super::{Laboratory, bytes_below};
+use crate::trial::Report;
+use anyhow::{Context, Result, bail};
+use std::time::Duration;
+use tipover_core::check::Source;
+use tipover_core::device;
+use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Filesystem, LabSpec, Spec};
+use tipover_core::units::Bytes;
+use tipover_disk::{BackingChoice, DaemonCommand, MountOptions};
+use tipover_lab::network::Link;
+use tipover_lab::recipe::Own;
+use tipover_lab::{Cluster, ClusterOptions, ClusterRecipe, Limits, Node, Replication};
+
+/// A running cluster, and the cell it was made for.
+pub struct Running {
+    spec: Spec,
+    cluster: Cluster,
+}
+
+impl Laboratory {
+    /// The cluster of `spec`: the one that is running, if it was made for the same cell and is whole, or a
+    /// new one.
+    pub(super) fn of(&mut self, spec: &Spec, report: &dyn Report) -> Result<&mut Running> {
+        let usable = self.running.take().filter(|running| running.spec == *spec).and_then(|mut running| {
+            let names = running.names();
+            running.cluster.come_back(&names).ok()?;
+            running.settle(super::PATIENCE).ok()?;
+            running.unshape().ok()?;
+            Some(running)
+        });
+        let running = match usable {
+            Some(running) => running,
+            None => {
+                report.doing("starting the cluster");
+                Running { spec: spec.clone(), cluster: start(spec)? }
+            }
+        };
+        Ok(self.running.insert(running))
+    }
+}
+
+fn start(spec: &Spec) -> Result<Cluster> {
+    let lab = spec.lab.as_ref().context("a trial of a lab has a [lab] table")?;
+    let recipe = ClusterRecipe::named(&lab.recipe)?;
+    let root = rustix::process::geteuid().is_root();
+    // One node needs no network, unless a link is to be broken.
+    let network = root && recipe.nodes.len() > 1;
+    let mut cluster = Cluster::start(&ClusterOptions {
+        version: lab.version,
+        limits: Limits { memory: spec.machine.memory.map(|memory| memory.0), cpus: lab.cpus, cpu_set: None },
+        disk: disk(&spec.disk)?,
+        settings: lab.settings.clone().into_iter().collect(),
+        network: network.then(|| DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB])),
+        own: Some(own(spec)?),
+        seed: 1,
+        recipe,
+    })?;
+    if !lab.delay.is_zero() {
+        cluster.set_links(Link::delayed(lab.delay))?;
+    }
+    Ok(cluster)
+}
+
+/// This program, serving the embedded engine.
+fn own(spec: &Spec) -> Result<Own> {
+    let served = Spec { lab: None, breaking: None, ..spec.clone() };
+    let command = DaemonCommand::this_program(&[crate::CHECK_SERVER_VERB, &serde_json::to_string(&served)?]);
+    Ok(Own { name: "WiredTiger".into(), command })
+}
+
+fn disk(spec: &DiskSpec) -> Result<Option<MountOptions>> {
+    let root = rustix::process::geteuid().is_root();
+    let mode = match spec.mode {
+        DiskMode::None => return Ok(None),
+        DiskMode::Block => tipover_disk::Mode::Block,
+        DiskMode::File => tipover_disk::Mode::File,
+        DiskMode::Auto if root => tipover_disk::Mode::Block,
+        DiskMode::Auto => tipover_disk::Mode::File,
+    };
+    let backing = match spec.backing {
+        BackingKind::Memory => BackingChoice::Memory,
+        BackingKind::Disk => bail!("the disks of a lab keep their bytes in memory: leave disk.backing out"),
+    };
+    Ok(Some(MountOptions {
+        mode,
+        filesystem: match spec.filesystem {
+            Filesystem::Ext4 => tipover_disk::Filesystem::Ext4,
+            Filesystem::Xfs => tipover_disk::Filesystem::Xfs,
+        },
+        size: spec.size,
+        backing,
+        // The node chooses.
+        mountpoint: Default::default(),
+        // Shaped when the load begins: making a database on a spinning disk takes minutes.
+        spec: device::Spec::default(),
+        readahead: spec.readahead,
+        power_cuts: true,
+        daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
+    }))
+}
+
+/// The servers that take writes: the primary, or every member that runs.
+pub(super) fn writers(cluster: &Cluster, spec: &Spec) -> Vec<Place> {
+    let primary = vec![cluster.primary().to_string()];
+    let names = match cluster.recipe().replication {
+        Replication::Galera => cluster.nodes().iter().map(|node| node.name().to_string()).collect(),
+        _ => primary,
+    };
+    let place = |name: &String| cluster.url(name).ok().map(|url| Place::new(spec, &url));
+    names.iter().filter_map(place).collect()
+}
+
+impl Running {
+    /// The cluster, to be broken.
+    pub(super) fn cluster(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// Its nodes.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.cluster.nodes().iter().map(|node| node.name().to_string()).collect()
+    }
+
+    /// What it is, for the record.
+    pub(super) fn sentence(&self) -> String {
+        let version = self.cluster.nodes().first().and_then(Node::server).map(|s| s.version().to_string());
+        let lab = self.spec.lab.as_ref().map(|lab: &LabSpec| lab.recipe.as_str()).unwrap_or_default();
+        format!("{lab}: {} nodes of {}", self.cluster.nodes().len(), version.unwrap_or_default())
+    }
+
+    /// Its nodes and who of them is primary.
+    pub(super) fn describe(&self) -> String {
+        format!("{}; primary at the end: {}", self.names().join(", "), self.cluster.primary())
+    }
+
+    /// See [`writers`].
+    pub(super) fn writers(&self, spec: &Spec) -> Vec<Place> {
+        writers(&self.cluster, spec)
+    }
+
+    /// The survivors and each replica by itself.
+    pub(super) fn sources(&self, spec: &Spec) -> Vec<(Source, Place)> {
+        let primary = self.cluster.primary();
+        let mut sources: Vec<(Source, Place)> = self
+            .names()
+            .into_iter()
+            .filter_map(|name| {
+                let place = Place::new(spec, &self.cluster.url(&name).ok()?);
+                let source = if name == primary { Source::Survivors } else { Source::Replica(name.clone()) };
+                Some((source, place))
+            })
+            .collect();
+        sources.sort_by(|a, b| a.0.cmp(&b.0));
+        sources
+    }
+
+    /// Waits until every node follows.
+    pub(super) fn settle(&mut self, patience: Duration) -> Result<()> {
+        Ok(self.cluster.wait_whole(patience)?)
+    }
+
+    /// Gives the disks the shape of the cell.
+    pub(super) fn shape(&self, spec: &Spec) -> Result<()> {
+        self.set_disks(&spec.shape()?)
+    }
+
+    fn unshape(&self) -> Result<()> {
+        self.set_disks(&device::Spec::default())
+    }
+
+    fn set_disks(&self, shape: &device::Spec) -> Result<()> {
+        for disk in self.cluster.nodes().iter().filter_map(Node::disk) {
+            disk.set_spec(shape)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the primary's files on its disk.
+    pub(super) fn data(&self) -> Option<Bytes> {
+        let node = self.cluster.node(self.cluster.primary()).ok()?;
+        node.disk()?;
+        Some(bytes_below(node.server()?.data()))
+    }
+
+    /// What cannot be had on this machine.
+    pub(super) fn lost(&self) -> Vec<String> {
+        let alone = self.cluster.nodes().len() == 1;
+        if alone { vec![] } else { self.cluster.lost().to_vec() }
+    }
+}

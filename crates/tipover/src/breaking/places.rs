@@ -1,0 +1,79 @@
+//! Where the servers are now: whoever takes writes can change while clients are at work.
+
+use super::server::Remote;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tipover_core::experiment::{Spec, TargetKind};
+use tipover_core::target::{CheckSession, Facts, Target, TargetError};
+
+/// One server, and how to speak with it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    spec: Spec,
+    url: String,
+}
+
+impl Place {
+    /// The server at `url`, which is as its recipe gives it.
+    pub fn new(spec: &Spec, url: &str) -> Place {
+        Place { spec: spec.clone(), url: url.to_string() }
+    }
+
+    fn target(&self, timeout: Duration) -> Result<Box<dyn Target>, TargetError> {
+        let mut spec = self.spec.clone();
+        // The cell is one of a lab; what is connected to is a server like any other.
+        (spec.lab, spec.breaking) = (None, None);
+        spec.load.timeout = timeout;
+        let wrong = |error: String| TargetError::new("reading the server's address", error);
+        spec.target.address = Some(self.url.parse().map_err(wrong)?);
+        tipover_targets::start(&spec, Path::new(""))
+    }
+
+    /// Opens a session for checks on the calling thread and lets `work` use it.
+    ///
+    /// # Errors
+    /// It could not be opened; then `work` was not called.
+    pub fn with_session(
+        &self,
+        timeout: Duration,
+        work: &mut dyn FnMut(&mut dyn CheckSession),
+    ) -> Result<(), TargetError> {
+        if self.spec.target.kind == TargetKind::Wiredtiger {
+            work(&mut Remote::connect(&self.url, timeout)?);
+            return Ok(());
+        }
+        let target = self.target(timeout)?;
+        work(target.open_checks()?.as_mut());
+        Ok(())
+    }
+
+    /// What the server says of itself.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn facts(&self, timeout: Duration) -> Result<Facts, TargetError> {
+        if self.spec.target.kind == TargetKind::Wiredtiger {
+            return Remote::connect(&self.url, timeout)?.facts();
+        }
+        self.target(timeout)?.facts()
+    }
+}
+
+/// The servers that take writes now.
+#[derive(Debug, Default)]
+pub struct Places(Mutex<Vec<Place>>);
+
+impl Places {
+    /// These from now on.
+    pub fn set(&self, places: Vec<Place>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = places;
+    }
+
+    /// The `n`-th of them, counted round and round.
+    pub fn of(&self, n: usize) -> Place {
+        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(!places.is_empty(), "a cluster without a place to write to is never given to clients");
+        places[n % places.len()].clone()
+    }
+}

@@ -1,0 +1,477 @@
+//! `tipover break`: load, break, recover, read everything back, so many times, and one page of verdict.
+//!
+//! The flags make a plan like any other, whose cells run in clusters of their own; what is there already is
+//! not run again.
+
+use super::run::{Prepared, command_line, prepare};
+use super::{BadInput, Ending, report};
+use crate::runner;
+use crate::study::{BrokenCell, Cells};
+use crate::trial::Interrupt;
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tipover_core::check::Verdict;
+use tipover_core::device;
+use tipover_core::experiment::{Check, Durability, Experiment, unknown};
+use tipover_core::schedule::{Schedule, Undo, When};
+use tipover_core::units::{Bytes, span};
+use tipover_lab::{ClusterRecipe, RECIPES, System};
+
+/// Break a database on purpose, and say whether it lost what it had acknowledged
+///
+/// Starts the recipe in a laboratory of its own (every node a process tree with its own shaped disk and
+/// address), writes a ledger and transfers money, carries out the faults, waits until every node follows
+/// again, and reads everything twice from the survivors and from each replica. Zero lost is printed as an
+/// upper bound. Running again adds only the repetitions that are missing. Exit codes: 0 it kept its word, 1
+/// it did not, or it cannot be said, 2 the input cannot be used.
+#[derive(Debug, Args)]
+pub struct Break {
+    /// The recipe: wiredtiger, postgres, postgres-sync, mariadb, mariadb-semisync, galera
+    target: String,
+
+    /// What is broken and when; a rule without a time begins after 2 s, and "power cut all" is the default
+    ///
+    /// Rules apart by ";", such as "at 1 s: kill primary, restart after 500 ms; at 4 s: cut a from rest for 2
+    /// s". The grammar is in docs/correctness.md.
+    #[arg(long, value_name = "RULES")]
+    faults: Option<String>,
+
+    /// What is checked: ledger, bank, or both
+    #[arg(long, value_delimiter = ',', default_value = "ledger", value_name = "CHECKS")]
+    checks: Vec<String>,
+
+    /// How many runs, each with all the faults
+    #[arg(long, default_value_t = 10)]
+    times: u32,
+
+    /// A setting of the servers in their own words, such as synchronous_commit=off; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+
+    /// What to compare with: settings that differ, as for --set, or durability=journalled
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    against: Vec<(String, String)>,
+
+    /// What an acknowledgement shall promise: unacknowledged, acknowledged, written, journalled, ...
+    #[arg(long, value_name = "WORD")]
+    durability: Option<String>,
+
+    /// Each node's disk: a profile (see `tipover disk profiles`), a shape such as "latency=1ms", or none
+    #[arg(long, default_value = "gp3", value_name = "DISK")]
+    disk: String,
+
+    /// Its size
+    #[arg(long, default_value = "2 GiB")]
+    disk_size: Bytes,
+
+    /// Its file system: ext4 or xfs
+    #[arg(long, default_value = "ext4")]
+    filesystem: String,
+
+    /// What a power cut leaves of what was not flushed, such as "survive=50%,torn=512B"
+    #[arg(long, value_name = "CUT")]
+    power: Option<device::PowerCut>,
+
+    /// Sessions, shared out among the checks
+    #[arg(long, default_value_t = 4)]
+    sessions: u32,
+
+    /// Pause of a session after each answer
+    #[arg(long, default_value = "500 us", value_name = "SPAN", value_parser = span::parse)]
+    think: Duration,
+
+    /// How long the load of a run lasts; enough for the faults and three seconds more, if not said
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    length: Option<Duration>,
+
+    /// The time before a fault whose acknowledgements are at risk; if not said, what the setting documents
+    ///
+    /// Where nothing is documented it is 100 ms, and 1 s for a cluster.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    window: Option<Duration>,
+
+    /// Accounts of the bank
+    #[arg(long, default_value_t = 1_000)]
+    accounts: u64,
+
+    /// Operations should be done within this
+    #[arg(long, default_value = "100 ms", value_name = "SPAN", value_parser = span::parse)]
+    latency_limit: Duration,
+
+    /// When a dead primary is replaced; "0 s": never
+    #[arg(long, default_value = "1 s", value_name = "SPAN", value_parser = span::parse)]
+    failover: Duration,
+
+    /// One-way delay between any two nodes
+    #[arg(long, default_value = "0 s", value_name = "SPAN", value_parser = span::parse)]
+    delay: Duration,
+
+    /// Memory of each node
+    #[arg(long)]
+    memory: Option<Bytes>,
+
+    /// Processors of each node
+    #[arg(long)]
+    cpus: Option<f64>,
+
+    /// Major version of the server; the newest installed one if not said
+    #[arg(long)]
+    version: Option<u32>,
+
+    /// Seed of the faults' moments and of chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Only print the plan that these flags make
+    #[arg(long)]
+    plan: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+/// What manuals say may be lost, by setting and value.
+const DOCUMENTED: [(&str, &str, Duration); 5] = [
+    // PostgreSQL: "three times wal_writer_delay", which is 200 ms.
+    ("synchronous_commit", "off", Duration::from_millis(600)),
+    // MariaDB: about once a second.
+    ("innodb_flush_log_at_trx_commit", "0", Duration::from_secs(1)),
+    ("innodb_flush_log_at_trx_commit", "2", Duration::from_secs(1)),
+    // mongod: journalCommitInterval of 100 ms.
+    ("durability", "acknowledged", Duration::from_millis(100)),
+    ("durability", "unacknowledged", Duration::from_millis(100)),
+];
+
+/// Faults without a time begin after so long; then the database is at its usual pace.
+const BEFORE: Duration = Duration::from_secs(2);
+/// What is killed comes back after so long, and what lasts lasts so long, if it is not said.
+const DOWN: Duration = Duration::from_millis(200);
+const LASTS: Duration = Duration::from_secs(2);
+/// Load after the last fault is undone, so that it can be seen to work again.
+const AFTER: Duration = Duration::from_secs(3);
+
+impl Break {
+    /// Carries it out.
+    pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
+        let text = self.plan_text()?;
+        let wrong = |error: tipover_core::experiment::PlanError| BadInput(error.to_string());
+        let experiment = Experiment::parse(&text, "asked", &[]).map_err(wrong)?;
+        for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+            let Some(breaking) = &cell.spec.breaking else { continue };
+            let expanded = breaking.faults.expand(&self.recipe()?.nodes, breaking.length, self.seed);
+            expanded.map_err(|error| BadInput(format!("--faults: {error}")))?;
+        }
+        if self.plan {
+            print!("{text}");
+            return Ok(Ending::Held);
+        }
+        // The name says what the plan is but for how often, so more repetitions go on in the same place.
+        let Prepared { store, work, reserved: _reserved } = prepare(&experiment, results, &text, true)?;
+        let command = command_line();
+        let tally = runner::run(&experiment, &store, &work, &command, false, interrupt);
+        let _ = std::fs::remove_dir(&work);
+        let tally = tally?;
+        report::publish(&store, &experiment, &command, json)?;
+        let records = store.records(&experiment)?;
+        eprintln!(
+            "{} runs now, {} were there already, {} failed",
+            tally.measured, tally.present, tally.failed
+        );
+        // The first cell is the one that was asked about; the other is only to compare.
+        let cells = Cells::of(&experiment, &records);
+        let asked = cells.all.first().and_then(BrokenCell::of);
+        let held = asked.is_some_and(|cell| cell.verdict() == Verdict::Valid) && tally.failed == 0;
+        Ok(if held { Ending::Held } else { Ending::NotHeld })
+    }
+
+    fn recipe(&self) -> Result<ClusterRecipe> {
+        let names: Vec<&str> =
+            RECIPES.iter().map(|(name, _)| *name).filter(|name| *name != "ferretdb").collect();
+        if !names.contains(&self.target.as_str()) {
+            return Err(BadInput(unknown("recipe", &self.target, &names)).into());
+        }
+        Ok(ClusterRecipe::named(&self.target).map_err(|error| BadInput(error.to_string()))?)
+    }
+
+    /// The rules with all that was left open.
+    fn schedule(&self) -> Result<Schedule> {
+        let default = if self.disk == "none" { "kill all" } else { "power cut all" };
+        let given = self.faults.as_deref().unwrap_or(default);
+        if given.trim() == "none" {
+            return Ok(Schedule::default());
+        }
+        let timed = |rule: &str| {
+            let rule = rule.trim();
+            match rule.starts_with("at ") || rule.starts_with("every ") || rule.is_empty() {
+                true => rule.to_string(),
+                false => format!("at {}: {rule}", span::print(BEFORE)),
+            }
+        };
+        let text: Vec<String> = given.split([';', '\n']).map(timed).collect();
+        let mut schedule: Schedule =
+            text.join(";").parse().map_err(|error| BadInput(format!("--faults: {error}")))?;
+        for rule in &mut schedule.rules {
+            let restarts = rule.fault.undo() == Undo::Restart;
+            rule.undo_after.get_or_insert(if restarts { DOWN } else { LASTS });
+        }
+        Ok(schedule)
+    }
+
+    fn length(&self, schedule: &Schedule) -> Duration {
+        let ends = schedule.rules.iter().map(|rule| {
+            let undo = rule.undo_after.unwrap_or_default();
+            undo + match rule.when {
+                When::At(at) => at,
+                When::Every { period, from, until, times } => {
+                    let last = times.map(|times| from.unwrap_or(period) + period * times.saturating_sub(1));
+                    until.or(last).unwrap_or(Duration::from_secs(30))
+                }
+            }
+        });
+        self.length.unwrap_or(ends.max().unwrap_or(BEFORE) + AFTER)
+    }
+
+    /// The shape of the nodes' disks; `None` for this machine's own.
+    fn shape(&self) -> Result<Option<String>> {
+        if self.disk == "none" {
+            return Ok(None);
+        }
+        super::lab::shape(&self.disk).map(Some)
+    }
+
+    /// The plan that the flags make, as TOML.
+    fn plan_text(&self) -> Result<String> {
+        let recipe = self.recipe()?;
+        let schedule = self.schedule()?;
+        let mut checks = Vec::new();
+        for check in &self.checks {
+            checks.push(match check.as_str() {
+                "ledger" => Check::Ledger,
+                "bank" => Check::Bank,
+                other => return Err(BadInput(unknown("check", other, &["ledger", "bank"])).into()),
+            });
+        }
+        let kind = match recipe.server {
+            System::Postgres => "postgres",
+            System::Mariadb => "mysql",
+            System::Ferretdb => "mongodb",
+            System::Wiredtiger => "wiredtiger",
+        };
+        let (settings, durability) = self.settings(&self.set, self.durability.as_deref())?;
+        let (mut other, other_durability) = self.settings(&self.against, durability.as_deref())?;
+        for (name, value) in &settings {
+            other.entry(name.clone()).or_insert(value.clone());
+        }
+        let documented = documented(&settings, durability.as_deref());
+        // What a cluster may lose in a failover is bounded by no interval of a flush.
+        let least = Duration::from_millis(if recipe.nodes.len() > 1 { 1_000 } else { 100 });
+        let window = self.window.unwrap_or(documented.max(least));
+        let mut target = json!({ "kind": kind });
+        if let Some(durability) = &durability {
+            target["durability"] = json!(durability);
+        }
+        if recipe.server == System::Wiredtiger {
+            target["wiredtiger"] = json!({ "cache": "64 MiB" });
+        }
+        let spans = |span: Duration| span::print(span);
+        let mut plan = json!({
+            "title": format!("{}: {}", self.target, describe(&schedule)),
+            "question": "Does it lose what it acknowledged, how long is it away, and what does safety cost?",
+            "why": "An acknowledgement is a promise; what it is worth shows only when something breaks.",
+            "how_to_read": "Verdicts: valid, no evidence, not tested, unknown, INVALID. Zero lost is an upper bound on the \
+                            chance of a loss, for this fault on this machine, and nothing more.",
+            "repeats": self.times,
+            "seed": self.seed,
+            "scale": { "asked": {} },
+            "target": target,
+            "lab": {
+                "recipe": self.target,
+                "settings": settings,
+                "failover": spans(self.failover),
+                "delay": spans(self.delay),
+            },
+            "load": {
+                "sessions": self.sessions,
+                "think": spans(self.think),
+                "timeout": "2 s",
+                "retries": 10,
+            },
+            "break": {
+                "checks": checks,
+                "faults": schedule.to_string(),
+                "length": spans(self.length(&schedule)),
+                "bank": { "accounts": self.accounts },
+                "window": spans(window),
+                "documented": spans(documented),
+                "latency_limit": spans(self.latency_limit),
+            },
+        });
+        self.add_what_was_said(&mut plan)?;
+        plan["sweep"] =
+            json!([sweep((&settings, &durability), (&other, &other_durability), !self.against.is_empty())?]);
+        let text = |plan: &Value| toml::to_string(plan).map_err(|error| BadInput(error.to_string()));
+        plan["name"] = json!("break");
+        let experiment = Experiment::parse(&text(&plan)?, "asked", &[]);
+        let experiment = experiment.map_err(|error| BadInput(error.to_string()))?;
+        // How often is not part of the name: more repetitions belong to the same question.
+        let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+        let hash: Vec<String> = cells.map(|cell| cell.spec.fingerprint()[..6].to_string()).collect();
+        plan["name"] = json!(format!("break-{}-{}-{}", self.target, hash.join("-"), self.seed));
+        Ok(text(&plan)?)
+    }
+
+    /// Puts into the plan what has no default.
+    fn add_what_was_said(&self, plan: &mut Value) -> Result<()> {
+        if let Some(power) = &self.power {
+            plan["break"]["power"] = json!(power.to_string());
+        }
+        if let Some(shape) = self.shape()? {
+            plan["disk"] =
+                json!({ "size": self.disk_size.to_string(), "shape": shape, "filesystem": self.filesystem });
+        }
+        if let Some(memory) = self.memory {
+            plan["machine"] = json!({ "memory": memory.to_string() });
+        }
+        if let Some(cpus) = self.cpus {
+            plan["lab"]["cpus"] = json!(cpus);
+        }
+        if let Some(version) = self.version {
+            plan["lab"]["version"] = json!(version);
+        }
+        Ok(())
+    }
+
+    /// Settings of the servers, and the durability among them.
+    fn settings(
+        &self,
+        given: &[(String, String)],
+        durability: Option<&str>,
+    ) -> Result<(BTreeMap<String, String>, Option<String>)> {
+        let mut settings: BTreeMap<String, String> = given.iter().cloned().collect();
+        let durability = settings.remove("durability").or(durability.map(Into::into));
+        if let Some(word) = &durability {
+            let known: Result<Durability, _> = serde_json::from_value(json!(word));
+            let words = [
+                "unacknowledged",
+                "acknowledged",
+                "written",
+                "journalled",
+                "replicated_to_one",
+                "replicated_to_majority",
+            ];
+            known.map_err(|_| BadInput(unknown("durability", word, &words)))?;
+        }
+        Ok((settings, durability))
+    }
+}
+
+/// What the manual of a setting says may be lost; zero if it says nothing.
+fn documented(settings: &BTreeMap<String, String>, durability: Option<&str>) -> Duration {
+    let given = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let given = given.chain(durability.map(|word| ("durability", word)));
+    let known = given.filter_map(|(name, value)| {
+        DOCUMENTED.iter().find(|(n, v, _)| *n == name && *v == value).map(|(_, _, span)| *span)
+    });
+    known.max().unwrap_or_default()
+}
+
+type Settings<'a> = (&'a BTreeMap<String, String>, &'a Option<String>);
+
+/// One cell, or two that differ in settings or in durability.
+fn sweep(asked: Settings<'_>, other: Settings<'_>, compared: bool) -> Result<Value> {
+    let mut sweep = json!({ "name": "asked", "question": "What was asked for.", "axis": [] });
+    if !compared {
+        return Ok(sweep);
+    }
+    let label = |(settings, durability): Settings<'_>, beside: Settings<'_>| {
+        let differing = settings.iter().filter(|(name, value)| beside.0.get(*name) != Some(*value));
+        let mut words: Vec<String> = differing.map(|(name, value)| format!("{name}={value}")).collect();
+        if durability != beside.1 {
+            words.extend(durability.iter().cloned());
+        }
+        if words.is_empty() { "as the recipe has it".to_string() } else { words.join(" ") }
+    };
+    let labels = [label(asked, other), label(other, asked)];
+    let axis = match (asked.0 == other.0, asked.1 == other.1) {
+        (true, true) => return Err(BadInput("--against names what --set has already".into()).into()),
+        (true, false) => {
+            let word = |durability: &Option<String>| durability.clone().unwrap_or("configured".into());
+            json!({ "name": "setting", "sets": "target.durability", "labels": labels,
+                    "values": [word(asked.1), word(other.1)] })
+        }
+        (false, true) => {
+            json!({ "name": "setting", "sets": "lab.settings", "labels": labels, "values": [asked.0, other.0] })
+        }
+        (false, false) => {
+            let text = "--against can change settings of the servers or durability, not both at once";
+            return Err(BadInput(text.into()).into());
+        }
+    };
+    sweep["axis"] = json!([axis]);
+    Ok(sweep)
+}
+
+fn describe(schedule: &Schedule) -> String {
+    let faults: Vec<String> = schedule.rules.iter().map(|rule| rule.fault.to_string()).collect();
+    if faults.is_empty() { "nothing broken".into() } else { faults.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        breaking: Break,
+    }
+
+    fn plan(arguments: &str) -> Result<(String, Experiment)> {
+        let words = std::iter::once("break").chain(arguments.split('|'));
+        let text = Line::try_parse_from(words).unwrap().breaking.plan_text()?;
+        let experiment = Experiment::parse(&text, "asked", &[]).unwrap();
+        Ok((text, experiment))
+    }
+
+    #[test]
+    fn flags_make_a_plan_that_can_be_read_back() {
+        let (text, experiment) =
+            plan("postgres|--set|synchronous_commit=off|--against|synchronous_commit=on|--times|30").unwrap();
+        assert!(text.contains("power cut all, restart after 200 ms"), "{text}");
+        let cells = &experiment.sweeps[0].cells;
+        assert_eq!((experiment.repeats, cells.len()), (30, 2));
+        assert_eq!(cells[0].labels[0].1, "synchronous_commit=off");
+        let spec = cells[0].spec.breaking.as_ref().unwrap();
+        assert_eq!(spec.documented, Duration::from_millis(600));
+        assert_eq!(spec.window, Duration::from_millis(600));
+        // So many times is no other question; another setting is.
+        let name = |arguments: &str| plan(arguments).unwrap().1.name;
+        assert_eq!(name("postgres|--times|3"), name("postgres|--times|4"));
+        assert_ne!(name("postgres|--times|3"), name("postgres|--sessions|3"));
+    }
+
+    #[test]
+    fn wrong_words_are_answered_with_right_ones() {
+        for (arguments, words) in [
+            ("postgers", "did you mean `postgres`"),
+            ("postgres|--faults|kil all", "did you mean \"kill\""),
+            ("postgres|--checks|legder", "did you mean `ledger`"),
+            ("postgres|--disk|sata-sdd", "did you mean \"sata-ssd\""),
+            ("wiredtiger|--durability|journaled", "did you mean `journalled`"),
+            ("postgres|--set|a=1|--against|a=1", "already"),
+        ] {
+            let error = plan(arguments).unwrap_err();
+            assert!(error.is::<BadInput>(), "{error}");
+            assert!(error.to_string().contains(words), "{arguments}: {error}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The page of cells under faults: the verdict, how long it was away, what safety costs, and the evidence.
+
+use super::sections::{number, shown};
+use crate::report::{
+    Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Emphasis, Number, Point, Row, Section, Series,
+    SeriesKind, Table, Verdict as Sign,
+};
+use crate::study::{BrokenCell, Cells, Spans};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tipover_core::check::broken::Things;
+use tipover_core::check::{Broken, Verdict};
+use tipover_core::op::{Failure, OpKind};
+use tipover_core::schedule::Effect;
+use tipover_core::units::{significant, span};
+
+/// Cells under faults, in the plan's order.
+pub fn cells<'a>(cells: &'a Cells<'a>) -> Vec<BrokenCell<'a>> {
+    cells.all.iter().filter_map(BrokenCell::of).collect()
+}
+
+/// One sentence a cell, and what the first one costs against each other.
+pub fn headline(cells: &[BrokenCell<'_>]) -> Vec<String> {
+    let mut said: Vec<String> = cells.iter().map(sentence).collect();
+    if let [first, others @ ..] = cells {
+        said.extend(others.iter().filter_map(|other| price(first, other)));
+    }
+    said
+}
+
+fn sentence(cell: &BrokenCell<'_>) -> String {
+    if cell.runs.is_empty() {
+        return format!("{}: {}", cell.name(), cell.of.why_none());
+    }
+    let mut said: Vec<String> = Vec::new();
+    for things in [Things::Writes, Things::Transfers] {
+        said.extend(cell.losses(things).map(|(_, summary)| summary));
+    }
+    // A lost acknowledgement is said above; what else is wrong is said too.
+    let others = cell.runs.iter().flat_map(|run| &run.problems).map(|finding| finding.summary.clone());
+    let mut others: Vec<String> = others.collect();
+    others.sort();
+    others.dedup();
+    said.extend(others);
+    format!("{}, {}: {}: {}", cell.name(), cell.faults(), cell.verdict().words(), said.join("; "))
+}
+
+/// "b takes 2.1 × the latency of a".
+fn price(base: &BrokenCell<'_>, other: &BrokenCell<'_>) -> Option<String> {
+    let kind = *base.kinds().first()?;
+    let (a, b) = (base.calm_mean_ms(kind)?, other.calm_mean_ms(kind)?);
+    let ratio = b.relative_to(&a);
+    let interval = match ratio.low.is_finite() && ratio.high.is_finite() {
+        true => format!(" ({} to {})", significant(ratio.low.max(0.0), 2), significant(ratio.high, 2)),
+        false => String::new(),
+    };
+    let words = significant(ratio.value, 2);
+    Some(format!(
+        "{} takes {words} ×{interval} the latency of {}, before anything breaks",
+        other.name(),
+        base.name()
+    ))
+}
+
+/// All sections about faults.
+pub fn sections(cells: &[BrokenCell<'_>]) -> Vec<Section> {
+    let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
+    let mut verdicts = vec![Block::Table(verdicts(cells))];
+    verdicts.extend(evidence(cells));
+    verdicts.extend(losses(cells).map(Block::Chart));
+    let mut all = vec![
+        section("verdict", "Verdict", verdicts),
+        section("away", "How long it was away", vec![Block::Table(away(cells))]),
+        section("price", "What it costs", vec![Block::Table(prices(cells))]),
+    ];
+    let faults = faults(cells);
+    if !faults.rows.is_empty() {
+        all.push(section("faults", "Faults", vec![Block::Table(faults)]));
+    }
+    all
+}
+
+/// The verdict of a cell as a sign.
+pub fn sign(verdict: Verdict) -> Sign {
+    match verdict {
+        Verdict::Valid => Sign::Held,
+        Verdict::Invalid => Sign::NotHeld,
+        Verdict::NoEvidence | Verdict::NotTested | Verdict::Unknown => Sign::Unknown,
+    }
+}
+
+/// "12 to 640": what each fault that lost something lost.
+pub fn lost_per_fault(cell: &BrokenCell<'_>, things: Things) -> Cell {
+    let Some((losses, _)) = cell.losses(things) else { return Cell::missing("not checked") };
+    let counts = losses.faults.iter().filter(|fault| fault.lost > 0).map(|fault| fault.lost);
+    let (least, most) = (counts.clone().min(), counts.max());
+    match least.zip(most) {
+        Some((least, most)) if least == most => Number::exact(most as f64, "").into(),
+        Some((least, most)) => Number::range(least as f64, most as f64, "").digits(0).into(),
+        None if losses.chance.faults > 0 => Number::exact(0.0, "").into(),
+        None => Cell::missing("no evidence"),
+    }
+}
+
+/// "a loss in less than 10 % of faults": the chance of a loss with 95 %.
+pub fn chance(cell: &BrokenCell<'_>, things: Things) -> Cell {
+    let Some((losses, _)) = cell.losses(things) else { return Cell::missing("not checked") };
+    if losses.chance.faults == 0 {
+        return Cell::missing("no fault with enough acknowledgements before it");
+    }
+    let percent = |p: f64| significant(100.0 * p, 2);
+    match losses.chance.with_loss {
+        0 => format!("< {} %", percent(losses.chance.high)).into(),
+        _ => format!("{} to {} %", percent(losses.chance.low), percent(losses.chance.high)).into(),
+    }
+}
+
+fn verdicts(cells: &[BrokenCell<'_>]) -> Table {
+    let mut rows = Vec::new();
+    for cell in cells {
+        let (fired, all) = cell.fired();
+        if !cell.runs.is_empty() && cell.runs.iter().all(|run| !run.came_back()) {
+            let mut row: Vec<Cell> = vec![
+                cell.name().into(),
+                "everything".into(),
+                Cell::verdict(sign(cell.verdict()), cell.verdict().words()),
+                format!("{fired} of {all}").into(),
+            ];
+            row.extend([0; 5].map(|_| Cell::missing("nothing could be read back")));
+            rows.push(Row::new(row));
+        }
+        for things in [Things::Writes, Things::Transfers] {
+            let Some((losses, _)) = cell.losses(things) else { continue };
+            let window = losses.faults.iter().filter_map(|fault| fault.loss_window).max();
+            let error = losses.faults.iter().map(|fault| fault.uncertainty).max().unwrap_or_default();
+            let window = match window {
+                Some(window) => Number::new(ms(window), "ms")
+                    .between(ms(window.saturating_sub(error)), ms(window + error))
+                    .into(),
+                None => Cell::missing("nothing was lost"),
+            };
+            rows.push(Row::new(vec![
+                cell.name().into(),
+                things.name().into(),
+                Cell::verdict(sign(cell.verdict()), cell.verdict().words()),
+                format!("{fired} of {all}").into(),
+                format!("{} of {}", losses.chance.with_loss, losses.chance.faults).into(),
+                lost_per_fault(cell, things),
+                window,
+                chance(cell, things),
+                Number::exact(losses.chance.least_acknowledged as f64, "").into(),
+            ]));
+        }
+    }
+    Table {
+        caption: "What was acknowledged and then lost".into(),
+        columns: vec![
+            Column::words("Cell"),
+            Column::words("Checked"),
+            Column::words("Verdict"),
+            Column::words("With effect").group("Faults"),
+            Column::words("With a loss").group("Faults"),
+            Column::numbers("Lost per such fault", "").group("Lost"),
+            Column::numbers("Window", "ms").group("Lost"),
+            Column::words("Chance, 95 %").group("Lost"),
+            Column::numbers("At risk, at least", "").group("Lost"),
+        ],
+        rows,
+        how_to_read: "With a loss: of the faults that had an effect and enough acknowledgements before them (or a \
+                      loss). Window: from the earliest lost acknowledgement to its fault, the longest of all. Chance: \
+                      of a loss in a fault; where none was seen, its upper bound 1 − 0.05^(1/n). At risk: \
+                      acknowledgements within the window before a fault, the fewest of all faults."
+            .into(),
+    }
+}
+
+fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+fn spans(spans: Option<Spans>, why: &str) -> Cell {
+    match spans {
+        None => Cell::missing(why),
+        Some(Spans { median, longest, known, faults }) => {
+            let text = format!("{} (up to {})", span::rounded(median), span::rounded(longest));
+            if known < faults { format!("{text}, in {known} of {faults}").into() } else { text.into() }
+        }
+    }
+}
+
+fn away(cells: &[BrokenCell<'_>]) -> Table {
+    let row = |cell: &BrokenCell<'_>| {
+        let rate = |rate: Option<f64>| match rate {
+            Some(rate) => Number::new(rate, "/s").into(),
+            None => Cell::missing("no fault to count from"),
+        };
+        Row::new(vec![
+            cell.name().into(),
+            spans(cell.spans(|fault| fault.recovery.first_success), "no success after a fault, or no fault"),
+            spans(cell.spans(|fault| fault.recovery.objective_again), "not within the run, or no fault"),
+            spans(cell.replicas_agree(), "there is no replica, or one that differs"),
+            rate(cell.throughput(|fault| fault.recovery.before.map(|rate| rate.0))),
+            rate(cell.throughput(|fault| fault.recovery.during.map(|rate| rate.0))),
+            rate(cell.throughput(|fault| fault.recovery.after.map(|rate| rate.0))),
+        ])
+    };
+    Table {
+        caption: "From the fault on, as clients saw it".into(),
+        columns: vec![
+            Column::words("Cell"),
+            Column::words("First success"),
+            Column::words("Objective holds again"),
+            Column::words("Replicas agree"),
+            Column::numbers("before", "/s").group("Acknowledged"),
+            Column::numbers("during", "/s").group("Acknowledged"),
+            Column::numbers("after", "/s").group("Acknowledged"),
+        ],
+        rows: cells.iter().map(row).collect(),
+        how_to_read: "Medians, and the longest. They include the time for which the fault lasted. The objective: 99 % \
+                      of operations within the limit of the plan for its hold, and no second without one. Replicas \
+                      agree: at the first of the two readings after the run that showed it, so an upper bound. \
+                      During: from the fault until the objective holds again."
+            .into(),
+    }
+}
+
+fn words(failures: &BTreeMap<Failure, u64>) -> String {
+    let each = failures.iter().map(|(failure, count)| format!("{count} {}", failure.name()));
+    let words = each.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { "none".into() } else { words }
+}
+
+fn kind_name(kind: OpKind) -> &'static str {
+    match kind {
+        OpKind::Update => "writes",
+        OpKind::Transfer => "transfers",
+        other => other.name(),
+    }
+}
+
+fn prices(cells: &[BrokenCell<'_>]) -> Table {
+    let mut rows = Vec::new();
+    for cell in cells {
+        for kind in cell.kinds() {
+            let percentile = |quantile| match cell.calm_ms(kind, quantile) {
+                Ok(estimate) => number(&estimate, "ms").into(),
+                Err(few) => Cell::missing(&few.to_string()),
+            };
+            let (retries, refused, unknown) = cell.not_done(kind);
+            rows.push(Row::new(vec![
+                cell.name().into(),
+                kind_name(kind).into(),
+                shown(cell.calm_rate(Some(kind)).as_ref(), "/s", cell.of),
+                shown(cell.calm_mean_ms(kind).as_ref(), "ms", cell.of),
+                percentile(0.5),
+                percentile(0.99),
+                Number::exact(retries as f64, "").into(),
+                words(&refused).into(),
+                words(&unknown).into(),
+            ]));
+        }
+    }
+    Table {
+        caption: "Throughput and latency before the first fault".into(),
+        columns: vec![
+            Column::words("Cell"),
+            Column::words("Operations"),
+            Column::numbers("Throughput", "/s"),
+            Column::numbers("mean", "ms").group("Latency"),
+            Column::numbers("median", "ms").group("Latency"),
+            Column::numbers("p99", "ms").group("Latency"),
+            Column::numbers("Retries", "").group("Whole run"),
+            Column::words("Refused").group("Whole run"),
+            Column::words("Unknown").group("Whole run"),
+        ],
+        rows,
+        how_to_read: "A closed loop: sessions wait for each other, so these are not latencies of open traffic. They are \
+                      of what was done, all tries and pauses included; refused operations and unknown ones are counted \
+                      apart and never as throughput."
+            .into(),
+    }
+}
+
+/// What was found, as people can follow it.
+fn evidence(cells: &[BrokenCell<'_>]) -> Vec<Block> {
+    const SHOWN: usize = 6;
+    let mut blocks = Vec::new();
+    for cell in cells {
+        let mut texts: Vec<(Verdict, String)> = Vec::new();
+        for (number, run) in cell.runs.iter().enumerate() {
+            for finding in run.findings().filter(|finding| finding.verdict > Verdict::NoEvidence) {
+                for text in &finding.evidence {
+                    let text = format!("{} #{}, {}: {text}", cell.name(), number + 1, finding.checker);
+                    texts.push((finding.verdict, text));
+                }
+                // Notes say what stands in the way of a verdict.
+                if finding.evidence.is_empty() {
+                    let notes = finding.notes.join("; ");
+                    let text = format!(
+                        "{} #{}, {}: {} {notes}",
+                        cell.name(),
+                        number + 1,
+                        finding.checker,
+                        finding.summary
+                    );
+                    texts.push((finding.verdict, text));
+                }
+            }
+        }
+        let left_out = texts.len().saturating_sub(SHOWN);
+        for (verdict, text) in texts.into_iter().take(SHOWN) {
+            let kind = if verdict == Verdict::Invalid { CalloutKind::Failure } else { CalloutKind::Warning };
+            blocks.push(Block::Callout(Callout { kind, text }));
+        }
+        if left_out > 0 {
+            let text = format!("{}: {left_out} more pieces of evidence are in the records", cell.name());
+            blocks.push(Block::Callout(Callout { kind: CalloutKind::Note, text }));
+        }
+    }
+    blocks
+}
+
+/// What each fault lost.
+fn losses(cells: &[BrokenCell<'_>]) -> Option<Chart> {
+    let series: Vec<Series> = cells
+        .iter()
+        .map(|cell| {
+            let points = cell.each_fault().into_iter().enumerate().map(|(number, fault)| {
+                let said = fault
+                    .loss_window
+                    .map_or("nothing lost".to_string(), |window| format!("window {}", span::rounded(window)));
+                Point::new(number as f64 + 1.0, fault.lost as f64).label(&said)
+            });
+            Series::ours(SeriesKind::Points, &cell.name(), &cell.name(), points.collect())
+        })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    if series.is_empty() {
+        return None;
+    }
+    Some(Chart {
+        id: "lost".into(),
+        title: "Acknowledged and lost, fault by fault".into(),
+        x: Axis::linear("fault, in the order of the runs", ""),
+        y: Axis::linear("acknowledgements lost", ""),
+        series,
+        lines: vec![],
+        how_to_read: "Each mark is a fault that had an effect. On the line of zero it lost nothing that had been \
+                      acknowledged."
+            .into(),
+        cannot_say: "That a setting never loses anything: so many faults only bound the chance, and this fault on this \
+                     machine says nothing about another kind."
+            .into(),
+    })
+}
+
+fn faults(cells: &[BrokenCell<'_>]) -> Table {
+    const SHOWN: usize = 12;
+    let mut rows = Vec::new();
+    for cell in cells {
+        let each = cell.runs.iter().enumerate().flat_map(|(number, run)| {
+            let run: &Broken = run;
+            run.faults.iter().map(move |fault| (number, fault))
+        });
+        for (number, fault) in each.take(SHOWN) {
+            let (fired, text) = match &fault.injection.effect {
+                Effect::Fired { count } => (Sign::Held, format!("{count}")),
+                Effect::Nothing { reason } => (Sign::Unknown, reason.clone()),
+            };
+            let emphasis = if fired == Sign::Held { Emphasis::Plain } else { Emphasis::Strong };
+            let row = Row::new(vec![
+                cell.name().into(),
+                format!("#{}", number + 1).into(),
+                fault.injection.rule.as_str().into(),
+                Number::new(fault.injection.at.0 as f64 / 1e9, "s").digits(4).into(),
+                Number::new(ms(fault.injection.uncertainty), "ms").digits(2).into(),
+                Cell::verdict(fired, &text),
+                fault.evidence.join("; ").into(),
+            ]);
+            rows.push(row.emphasis(emphasis));
+        }
+    }
+    Table {
+        caption: "What was broken, and what shows that it was".into(),
+        columns: vec![
+            Column::words("Cell"),
+            Column::words("Run"),
+            Column::words("Rule"),
+            Column::numbers("At", "s"),
+            Column::numbers("Within", "ms"),
+            Column::words("Hit"),
+            Column::words("Evidence"),
+        ],
+        rows,
+        how_to_read: format!(
+            "At: on the run's own clock; the fault took effect at most so much later. The first {SHOWN} of each cell; \
+             all are in the records."
+        ),
+    }
+}

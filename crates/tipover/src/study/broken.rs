@@ -1,0 +1,217 @@
+//! The figures of cells under faults: what was lost, how long it was away, what safety cost.
+
+use super::CellRecords;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tipover_core::check::broken::{Things, all_losses};
+use tipover_core::check::loss::{FaultFigures, Losses};
+use tipover_core::check::{Broken, Verdict};
+use tipover_core::measure::{
+    Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile_of_trials,
+};
+use tipover_core::op::{Failure, OpKind};
+
+/// A cell under faults, with what its trials found.
+pub struct BrokenCell<'a> {
+    /// The cell and its records.
+    pub of: &'a CellRecords<'a>,
+    /// What each trial that was carried out found.
+    pub runs: Vec<&'a Broken>,
+}
+
+/// The middle and the longest of several spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spans {
+    /// The median.
+    pub median: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// Of so many faults it is known.
+    pub known: usize,
+    /// And so many there were.
+    pub faults: usize,
+}
+
+impl<'a> BrokenCell<'a> {
+    /// `None` for a cell in which nothing was to be checked.
+    pub fn of(of: &'a CellRecords<'a>) -> Option<BrokenCell<'a>> {
+        of.cell.spec.breaking.as_ref()?;
+        let runs = of.records.iter().filter_map(|record| record.broken.as_deref()).collect();
+        Some(BrokenCell { of, runs })
+    }
+
+    /// "postgres, synchronous_commit=off".
+    pub fn name(&self) -> String {
+        let cell = self.of.cell;
+        let recipe = cell.spec.lab.as_ref().map_or(cell.sweep.as_str(), |lab| lab.recipe.as_str());
+        let labels = cell.labels.iter().map(|(_, label)| label.as_str());
+        std::iter::once(recipe).chain(labels).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The worst of all verdicts; no evidence without a run.
+    pub fn verdict(&self) -> Verdict {
+        let found = self.runs.iter().map(|run| match run.verdict {
+            // One run alone may see too little; all together are judged by the losses below.
+            Verdict::NoEvidence => Verdict::Valid,
+            verdict => verdict,
+        });
+        let worst = found.max().unwrap_or(Verdict::NoEvidence);
+        let faults = self.runs.iter().any(|run| !run.faults.is_empty());
+        let tested = [Things::Writes, Things::Transfers]
+            .into_iter()
+            .filter_map(|things| self.losses(things))
+            .all(|(losses, _)| losses.chance.faults > 0);
+        if faults && !tested { worst.max(Verdict::NoEvidence) } else { worst }
+    }
+
+    /// Losses of all faults of all runs, and their sentence.
+    pub fn losses(&self, things: Things) -> Option<(Losses, String)> {
+        let exposure = self.of.cell.spec.breaking.as_ref()?.exposure();
+        all_losses(&self.runs, things, &exposure)
+    }
+
+    /// "power cut all × 30".
+    pub fn faults(&self) -> String {
+        let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
+        for fault in self.runs.iter().flat_map(|run| &run.faults) {
+            *rules.entry(fault.injection.rule.as_str()).or_default() += 1;
+        }
+        let words = |(rule, count): (&str, usize)| {
+            let fault = rule.split_once(": ").map_or(rule, |(_, fault)| fault);
+            format!("{fault} × {count}")
+        };
+        match rules.is_empty() {
+            true => "nothing broken".into(),
+            false => rules.into_iter().map(words).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    /// Faults that had an effect, and all.
+    pub fn fired(&self) -> (usize, usize) {
+        let all: Vec<_> = self.runs.iter().flat_map(|run| &run.faults).collect();
+        (all.iter().filter(|fault| fault.injection.had_effect()).count(), all.len())
+    }
+
+    /// Figures of every fault with an effect, of writes where there are some, else of transfers.
+    pub fn each_fault(&self) -> Vec<&'a FaultFigures> {
+        let of_run = |run: &'a Broken| -> &'a [FaultFigures] {
+            match (&run.ledger, &run.bank) {
+                (Some(balance), _) => &balance.losses.faults,
+                (None, Some(books)) => &books.losses.faults,
+                (None, None) => &[],
+            }
+        };
+        self.runs.iter().flat_map(|run| of_run(run)).filter(|fault| fault.had_effect).collect()
+    }
+
+    /// A span of each fault: how long until the first success.
+    pub fn spans(&self, span: impl Fn(&FaultFigures) -> Option<Duration>) -> Option<Spans> {
+        let faults = self.each_fault();
+        let mut known: Vec<Duration> = faults.iter().filter_map(|fault| span(fault)).collect();
+        known.sort_unstable();
+        let longest = *known.last()?;
+        Some(Spans { median: known[known.len() / 2], longest, known: known.len(), faults: faults.len() })
+    }
+
+    /// From the last fault of a run until all replicas agreed.
+    pub fn replicas_agree(&self) -> Option<Spans> {
+        let mut known: Vec<Duration> =
+            self.runs.iter().filter_map(|run| run.ledger.as_ref()?.replicas_agree).collect();
+        known.sort_unstable();
+        let longest = *known.last()?;
+        let (known, faults) = (known.clone(), self.runs.len());
+        Some(Spans { median: known[known.len() / 2], longest, known: known.len(), faults })
+    }
+
+    /// Mean over the faults of a throughput: before, during, after.
+    pub fn throughput(&self, of: impl Fn(&FaultFigures) -> Option<f64>) -> Option<f64> {
+        let rates: Vec<f64> = self.each_fault().into_iter().filter_map(of).collect();
+        median(&rates)
+    }
+
+    /// Operations done per second before the first fault.
+    pub fn calm_rate(&self, kind: Option<OpKind>) -> Option<Estimate> {
+        let rate = |run: &&Broken| {
+            let seconds = run.calm_for.as_secs_f64();
+            (seconds > 0.0).then(|| done(&run.calm, kind) as f64 / seconds)
+        };
+        mean_of_trials(&self.runs.iter().filter_map(rate).collect::<Vec<_>>())
+    }
+
+    /// The kinds of operations, in their order.
+    pub fn kinds(&self) -> Vec<OpKind> {
+        let books = self.runs.iter().filter_map(|run| Books::from_text(&run.books).ok());
+        let mut kinds: Vec<OpKind> = books.flat_map(|books| books.kinds()).collect();
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    }
+
+    fn histograms(&self, books: impl Fn(&Broken) -> &BooksText, kind: OpKind) -> Vec<Histogram> {
+        let of = |run: &&Broken| {
+            let book = Books::from_text(books(run)).ok()?.of(kind)?;
+            Some(book.latencies().residence().clone())
+        };
+        self.runs.iter().filter_map(of).collect()
+    }
+
+    /// A percentile of the latency of what was done before the first fault, in milliseconds.
+    pub fn calm_ms(&self, kind: OpKind, quantile: f64) -> Result<Estimate, TooFew> {
+        let trials = self.histograms(|run| &run.calm, kind);
+        percentile_of_trials(&trials, quantile).map(|estimate| estimate.scaled(1e-6))
+    }
+
+    /// Its mean, in milliseconds.
+    pub fn calm_mean_ms(&self, kind: OpKind) -> Option<Estimate> {
+        let trials = self.histograms(|run| &run.calm, kind);
+        let means: Vec<f64> = trials.iter().filter(|h| !h.is_empty()).map(|h| h.mean() * 1e-6).collect();
+        mean_of_trials(&means)
+    }
+
+    /// Mean, p99 and longest of everything that was done, faults included, in milliseconds.
+    pub fn whole_ms(&self, kind: OpKind) -> Option<(f64, f64, f64)> {
+        let mut merged = tipover_core::measure::histogram();
+        for trial in self.histograms(|run| &run.books, kind) {
+            merged.add(trial).ok()?;
+        }
+        (!merged.is_empty()).then(|| {
+            let ms = |ns: u64| ns as f64 * 1e-6;
+            (merged.mean() * 1e-6, ms(merged.value_at_quantile(0.99)), ms(merged.max()))
+        })
+    }
+
+    /// Operations done per second over the whole run, faults included.
+    pub fn whole_rate(&self, kind: OpKind) -> Option<Estimate> {
+        let rate = |run: &&Broken| {
+            let seconds = run.lasted.as_secs_f64();
+            (seconds > 0.0).then(|| done(&run.books, Some(kind)) as f64 / seconds)
+        };
+        mean_of_trials(&self.runs.iter().filter_map(rate).collect::<Vec<_>>())
+    }
+
+    /// Retries, refusals by reason, unknown outcomes by reason, of one kind of operation in all runs.
+    pub fn not_done(&self, kind: OpKind) -> (u64, BTreeMap<Failure, u64>, BTreeMap<Failure, u64>) {
+        let (mut retries, mut refused, mut unknown) = (0, BTreeMap::new(), BTreeMap::new());
+        for run in &self.runs {
+            let Some(book) = Books::from_text(&run.books).ok().and_then(|books| books.of(kind)) else {
+                continue;
+            };
+            retries += book.retries();
+            for (into, from) in [(&mut refused, book.refused()), (&mut unknown, book.unknown())] {
+                for (failure, count) in from {
+                    *into.entry(*failure).or_default() += count;
+                }
+            }
+        }
+        (retries, refused, unknown)
+    }
+}
+
+fn done(books: &BooksText, kind: Option<OpKind>) -> u64 {
+    match kind {
+        None => books.done(),
+        Some(kind) => {
+            Books::from_text(books).ok().and_then(|books| books.of(kind)).map_or(0, |book| book.done())
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `tipover break` with the built program: an unsafe setting loses what it acknowledged in a power cut, a
+//! safe one does not, and nothing is left behind, however it ends.
+
+mod program;
+
+use program::traces::{self, Suspect};
+use program::{Place, alone, can_mount};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const SERVER: &str = "check-server";
+const DAEMON: &str = "disk-daemon";
+
+const CUT: [&str; 10] = [
+    "break",
+    "wiredtiger",
+    "--disk",
+    "latency=1ms",
+    "--disk-size",
+    "512 MiB",
+    "--sessions",
+    "2",
+    "--think",
+    "1 ms",
+];
+
+fn suspect(place: &Place, laboratory: u32) -> Suspect {
+    Suspect { folder: place.here(), laboratory, daemons: place.processes(DAEMON) }
+}
+
+/// Fails unless everything that a run made ends by itself: mounts, devices, processes.
+#[track_caller]
+fn assert_all_gone(place: &Place, suspect: &Suspect) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut left = traces::left(suspect);
+        for verb in [SERVER, DAEMON] {
+            left.extend(place.processes(verb).iter().map(|id| format!("process {id}: {verb}")));
+        }
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < patience, "left behind: {left:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The records of the only campaign below a results folder, by durability.
+fn records(place: &Place, results: &str) -> Vec<(String, Value)> {
+    let paths =
+        place.content().into_iter().filter(|path| path.ends_with("record.json") && path.starts_with(results));
+    paths
+        .map(|path| {
+            let text = std::fs::read_to_string(place.here().join(path)).expect("a record");
+            let record: Value = serde_json::from_str(&text).expect("JSON");
+            let durability = record["spec"]["target"]["durability"].as_str().expect("a word").to_string();
+            (durability, record)
+        })
+        .collect()
+}
+
+#[test]
+fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
+    if !can_mount("a power cut") {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let traces = || suspect(&place, 0);
+    let compared = ["--durability", "acknowledged", "--against", "durability=journalled", "--times", "1"];
+    let ended = place.run(&[&["--results", "cut"], &CUT[..], &compared[..]].concat()).with_code(&[1]);
+    let records = records(&place, "cut");
+    assert_eq!(records.len(), 2, "{}", ended.stderr);
+    for (durability, record) in &records {
+        let broken = &record["broken"];
+        let losses = &broken["ledger"]["losses"];
+        let lost = losses["lost"].as_u64().unwrap_or_else(|| panic!("no losses: {record}"));
+        let fault = &broken["faults"][0];
+        assert_eq!(fault["effect"], "fired", "{fault}");
+        assert!(fault["evidence"].to_string().contains("processes killed"), "{fault}");
+        match durability.as_str() {
+            // Its log is flushed ten times a second; what was acknowledged since is gone.
+            "acknowledged" => assert!(lost > 0 && broken["verdict"] == "invalid", "{losses}"),
+            _ => assert!(lost == 0 && broken["verdict"] != "invalid", "{losses}"),
+        }
+        assert!(losses["faults"][0]["first_success_ns"].is_u64(), "it came back: {losses}");
+    }
+    assert!(ended.stdout.contains("INVALID"), "{}", ended.stdout);
+    // Running again adds nothing.
+    let again = place.run(&[&["--results", "cut"], &CUT[..], &compared[..]].concat()).with_code(&[1]);
+    assert!(again.stderr.contains("2 were there already"), "{}", again.stderr);
+    assert_all_gone(&place, &traces());
+}
+
+#[test]
+fn a_killed_campaign_leaves_nothing_and_goes_on() {
+    if !can_mount("a campaign that is killed") {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let arguments = [&["--results", "kept"], &CUT[..], &["--durability", "written", "--times", "1"]].concat();
+    let mut running = place.start(&arguments);
+    running.until("the engine serves", |place| (!place.processes(SERVER).is_empty()).then_some(()));
+    let traces = suspect(&place, running.id());
+    assert!(!traces::left(&traces).is_empty(), "the test sees what is mounted");
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait(Duration::from_secs(60)).code, None);
+    assert_all_gone(&place, &traces);
+    assert!(records(&place, "kept").is_empty(), "an unfinished run is no run");
+    place.run(&arguments).with_code(&[0, 1]);
+    assert_eq!(records(&place, "kept").len(), 1);
+}
+
+#[test]
+fn wrong_words_are_refused_before_anything_starts() {
+    let place = Place::new();
+    for (arguments, words) in [
+        (vec!["break", "postgers"], "did you mean `postgres`"),
+        (vec!["break", "postgres", "--faults", "kil all"], "did you mean \"kill\""),
+        (vec!["break", "postgres", "--faults", "jump clock of a back 5 s"], "wall clock"),
+        (vec!["break", "postgres", "--faults", "kill z"], "no node \"z\""),
+        (vec!["break", "postgres", "--disk", "none", "--faults", "power cut all"], "[disk]"),
+        (vec!["break", "postgres", "--disk", "floppy"], "no disk profile"),
+    ] {
+        let ended = place.run(&arguments).with_code(&[2]);
+        assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
+    }
+    assert!(place.content().is_empty(), "{:?}", place.content());
+}
