@@ -1,5 +1,6 @@
 //! What a trial leaves behind: raw facts. Every figure and picture is a pure function of records.
 
+use crate::check::Judgement;
 use crate::device;
 use crate::experiment::Spec;
 use crate::measure::{Books, BooksText, Canary, Generator, Headroom, Histogram, Offered, Within, Witnesses};
@@ -76,6 +77,9 @@ pub struct Record {
     /// The machine's canary before and after the trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canaries: Vec<Canary>,
+    /// What the checkers say of everything that the sessions saw; absent where nothing is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<Judgement>,
 }
 
 /// Who made a record.

@@ -451,6 +451,7 @@ pub fn trial(
         ],
         measured: Some(measured),
         canaries: vec![],
+        checked: None,
     };
     (record, series)
 }

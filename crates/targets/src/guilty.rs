@@ -4,6 +4,10 @@
 //! A small store in memory with a log in its folder, which is honest until `target.settings` says otherwise.
 //! It keeps versions instead of values: what a read brings is made from them.
 
+mod checks;
+
+use crate::checked::Checked;
+use checks::{Checks, Vault};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,9 +20,9 @@ use std::time::{Duration, Instant};
 use tipover_core::experiment::{Spec, unknown};
 use tipover_core::metric::{Kind, Metric};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
-use tipover_core::target::{Facts, Session, Target, TargetError};
+use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
 use tipover_core::units::{Ratio, span};
-use tipover_core::workload::{Dataset, Random};
+use tipover_core::workload::{Dataset, Random, Shape};
 
 /// What it does wrong, and how often; all off by default.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +35,10 @@ struct Guilt {
     corrupt_reads: f64,
     /// Share of writes that are done and then reported as a conflict.
     phantom_writes: f64,
+    /// Share of snapshots of the bank that show half of a transfer.
+    dirty_reads: f64,
+    /// Share of transfers that happen twice, as when a retry is not recognised.
+    retried_twice: f64,
     /// Share of operations that are refused because of a conflict, as is their right.
     conflicts: f64,
     /// Acknowledges writes and logs them this much later.
@@ -46,11 +54,13 @@ struct Guilt {
     stall_every: Duration,
 }
 
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 13] = [
     "stale_reads",
     "lost_updates",
     "corrupt_reads",
     "phantom_writes",
+    "dirty_reads",
+    "retried_twice",
     "conflicts",
     "flush_later",
     "rolled_back",
@@ -81,6 +91,8 @@ impl Guilt {
             lost_updates: share("lost_updates")?,
             corrupt_reads: share("corrupt_reads")?,
             phantom_writes: share("phantom_writes")?,
+            dirty_reads: share("dirty_reads")?,
+            retried_twice: share("retried_twice")?,
             conflicts: share("conflicts")?,
             flush_later: time("flush_later")?,
             rolled_back: count("rolled_back")? as usize,
@@ -105,6 +117,8 @@ pub struct Guilty {
     guilt: Guilt,
     path: PathBuf,
     rows: RwLock<BTreeMap<Vec<u8>, Row>>,
+    /// What it keeps for checks.
+    vault: Mutex<Vault>,
     log: Arc<Mutex<Log>>,
     free_servers: (Mutex<u32>, Condvar),
     started: Instant,
@@ -127,14 +141,18 @@ impl Guilty {
         let path = folder.join("guilty.log");
         let doing = format!("opening {}", path.display());
         let failed = |error: std::io::Error| TargetError::new(&doing, error);
-        let mut rows = BTreeMap::new();
+        let (mut rows, mut vault) = (BTreeMap::new(), Vault::default());
         if !folder.as_os_str().is_empty()
             && let Ok(file) = File::open(&path)
         {
             let lines: Vec<String> =
                 BufReader::new(file).lines().collect::<Result<_, _>>().map_err(failed)?;
             let kept = lines.len().saturating_sub(guilt.rolled_back);
-            lines[..kept].iter().for_each(|line| replay(line, &mut rows));
+            lines[..kept].iter().for_each(|line| {
+                if !vault.replay(line) {
+                    replay(line, &mut rows);
+                }
+            });
             if guilt.rolled_back > 0 {
                 let text: String = lines[..kept].iter().flat_map(|line| [line.as_str(), "\n"]).collect();
                 std::fs::write(&path, text).map_err(failed)?;
@@ -149,6 +167,7 @@ impl Guilty {
             guilt,
             path,
             rows: RwLock::new(rows),
+            vault: Mutex::new(vault),
             log: Arc::new(Mutex::new(Log { file, late: vec![] })),
             started: Instant::now(),
             seed: 1,
@@ -204,8 +223,30 @@ impl Guilty {
             let text: String = late.drain(..ready).map(|(_, line)| line).collect();
             return file.write_all(text.as_bytes());
         }
-        file.write_all(line.as_bytes())?;
+        drop(log);
+        self.append(&line)
+    }
+
+    /// What chance says of the next operation.
+    fn draw(&self) -> Random {
+        Random::new(self.seed, self.executed.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Writes to the log at once, and flushes it.
+    fn append(&self, lines: &str) -> std::io::Result<()> {
+        let mut log = self.log.lock();
+        let Log { file: Some(file), .. } = &mut *log else { return Ok(()) };
+        file.write_all(lines.as_bytes())?;
         file.sync_data()
+    }
+
+    /// What a write is answered with whose lines are to be logged.
+    fn written(&self, lines: String, random: &mut Random) -> Outcome {
+        match self.log(lines) {
+            Ok(()) if self.sins(self.guilt.phantom_writes, random) => Outcome::Refused(Failure::Conflict),
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::Unknown(Failure::InputOutput),
+        }
     }
 
     fn write(&self, dataset: &Dataset, op: &Op, random: &mut Random) -> Outcome {
@@ -238,11 +279,7 @@ impl Guilty {
                 return outcome;
             }
         }
-        match self.log(lines) {
-            Ok(()) if self.sins(self.guilt.phantom_writes, random) => Outcome::Refused(Failure::Conflict),
-            Ok(()) => Outcome::Done,
-            Err(_) => Outcome::Unknown(Failure::InputOutput),
-        }
+        self.written(lines, random)
     }
 }
 
@@ -298,7 +335,8 @@ impl Target for Guilty {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        matches!(kind, OpKind::Read | OpKind::Update | OpKind::Insert | OpKind::InsertMany | OpKind::Scan)
+        use OpKind::{Insert, InsertMany, Read, Scan, Transfer, Update};
+        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer)
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -316,7 +354,14 @@ impl Target for Guilty {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        if matches!(dataset.shape, Shape::Ledger | Shape::Bank(_)) {
+            return Ok(Box::new(Checked::new(self.open_checks()?)));
+        }
         Ok(Box::new(GuiltySession { target: self, dataset, fetched: BTreeMap::new(), records: 0 }))
+    }
+
+    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
+        Ok(Box::new(Checks(self)))
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -373,7 +418,7 @@ impl Session for GuiltySession<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
         let target = self.target;
         target.serve();
-        let mut random = Random::new(target.seed, target.executed.fetch_add(1, Ordering::Relaxed));
+        let mut random = target.draw();
         match *op {
             Op::Read { record, fields } => self.read(record, fields, &mut random),
             Op::Scan { first, count, .. } => self.scan(first, count),
@@ -428,11 +473,15 @@ mod tests {
     fn is_honest_until_told_otherwise() {
         let folder = tempfile::tempdir().unwrap();
         let target = Guilty::open(&spec(&[]), folder.path()).unwrap();
-        // It keeps no bank.
-        let kinds = &contract::RECORDS_IN_FULL[..5];
-        let expect = contract::Expect { keeps_records: true, kinds };
+        let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
         contract::check(&target, &expect);
+        contract::check_ledger_and_bank(&target);
+        let before = target.open_checks().unwrap().read_bank().unwrap();
+        drop(target);
+        let target = Guilty::open(&spec(&[]), folder.path()).unwrap();
+        assert_eq!(target.open_checks().unwrap().read_bank().unwrap(), before, "after a restart");
         assert_eq!(target.sample().unwrap()["engine_sins"], 0.0);
+        drop(target);
         assert_eq!(lives(&[]), (400, 400));
     }
 

@@ -1,7 +1,6 @@
 //! What Tipover measures: one module per system behind `core::target::Target`, its statistics beside its
 //! driver. No target knows another one.
 
-#[cfg(any(feature = "wiredtiger", feature = "mongodb"))]
 mod checked;
 #[cfg(feature = "connection")]
 mod connection;

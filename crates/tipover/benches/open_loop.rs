@@ -10,6 +10,9 @@ mod clock;
 #[allow(dead_code, unused_imports)]
 #[path = "../src/drive/mod.rs"]
 mod drive;
+#[allow(dead_code)]
+#[path = "../src/history.rs"]
+mod history;
 
 use anyhow::{Context, Result, ensure};
 use clock::Clock;

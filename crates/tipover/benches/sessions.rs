@@ -13,6 +13,9 @@ mod clock;
 #[path = "../src/drive/mod.rs"]
 mod drive;
 mod echo;
+#[allow(dead_code)]
+#[path = "../src/history.rs"]
+mod history;
 
 use anyhow::{Result, ensure};
 use clock::Clock;

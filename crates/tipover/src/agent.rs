@@ -4,15 +4,18 @@
 //! JSON text a line on its standard input; it answers in the same way on its standard output. When its input
 //! ends it ends, so no agent outlives its laboratory.
 
+use crate::checking;
 use crate::clock::Clock;
 use crate::drive;
+use crate::history::HistoryWriter;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tipover_core::experiment::{LoadSpec, Spec};
+use tipover_core::check::Judgement;
+use tipover_core::experiment::{LoadSpec, Spec, WorkloadKind};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
@@ -62,6 +65,15 @@ pub enum Command {
         load: Option<Box<LoadSpec>>,
         /// Seed of its arrivals.
         seed: Option<u64>,
+        /// Where to write down what the sessions see.
+        history: Option<PathBuf>,
+    },
+    /// Read back what the operations were to change, and judge the history; only while no sessions run.
+    Check {
+        /// The history of the last run.
+        history: PathBuf,
+        /// Where to keep what was read back.
+        evidence: PathBuf,
     },
     /// Read the target's statistics; only while no sessions run.
     Sample,
@@ -120,6 +132,8 @@ pub enum Answer {
     Interval(Box<Cut>),
     /// To `Sample`.
     Sampled(Sample),
+    /// To `Check`.
+    Checked(Box<Judgement>),
     /// To `Halt` and `Stop`.
     Stopped,
     /// To anything: the target could not do it.
@@ -225,12 +239,20 @@ pub fn serve() -> Result<()> {
         match command {
             Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
             Command::Load { threads } => {
-                if let Err(error) = load(&target, &dataset, threads) {
+                let loaded = match spec.workload.kind.is_checked() {
+                    true => checking::prepare(&spec, &target),
+                    false => load(&target, &dataset, threads),
+                };
+                if let Err(error) = loaded {
                     return answer(&Answer::Failed { reason: format!("{error:#}") });
                 }
                 answer(&Answer::Loaded { facts: target.facts()? })?;
             }
-            Command::Run { load, seed: arrivals } => {
+            Command::Run { load, seed: arrivals, history } => {
+                let writer = match history.map(|path| checking::history(&spec, &path)).transpose() {
+                    Ok(writer) => writer,
+                    Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
+                };
                 let plan = drive::Plan::closed(&target, &dataset, workload.as_ref(), &records, 1, clock);
                 let plan = match &load {
                     // Other operations than those of the loads before, so that no cache knows them.
@@ -243,12 +265,22 @@ pub fn serve() -> Result<()> {
                 if load.is_some() {
                     target.burn(true);
                 }
-                match run(&plan, &target, &clock, &mut next) {
-                    Ok(Ok(true)) => answer(&Answer::Stopped)?,
+                let plan = drive::Plan { history: writer.as_ref(), ..plan };
+                match run(&plan, &spec, &target, &clock, &mut next) {
+                    Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {
+                        Ok(()) => answer(&Answer::Stopped)?,
+                        Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
+                    },
                     Ok(Ok(false)) => return Ok(()),
                     Ok(Err(error)) => return Err(error),
                     Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
                 }
+            }
+            Command::Check { history, evidence } => {
+                answer(&match checking::check(&spec, &target, &clock, &history, &evidence) {
+                    Ok(judgement) => Answer::Checked(Box::new(judgement)),
+                    Err(error) => Answer::Failed { reason: format!("{error:#}") },
+                })?;
             }
             Command::Sample => {
                 let begin = clock.now();
@@ -301,45 +333,60 @@ fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
 /// Runs sessions and obeys until they are to halt: true, or the input ends: false.
 fn run(
     plan: &drive::Plan<'_>,
+    spec: &Spec,
     target: &RequestPath,
     clock: &Clock,
     next: &mut dyn FnMut() -> Result<Option<Command>>,
 ) -> Result<Result<bool>, TargetError> {
     drive::run(plan, |sessions| {
-        prefer_this_thread();
-        answer(&Answer::Running)?;
-        loop {
-            match next()? {
-                Some(Command::Cut) => match cut(sessions, target, clock) {
-                    Ok(interval) => answer(&interval)?,
-                    Err(error) => {
-                        // A server that is gone tells no statistics either.
-                        answer(&Answer::Failed { reason: format!("{error:#}") })?;
-                        return Ok(false);
-                    }
-                },
-                Some(Command::Pace { think_ns, request_path }) => {
-                    sessions.close(Duration::from_nanos(think_ns));
-                    target.burn(request_path);
-                    answer(&Answer::Running)?;
-                }
-                Some(Command::Offer) => {
-                    target.burn(true);
-                    sessions.offer();
-                    answer(&Answer::Running)?;
-                }
-                Some(Command::Pause) => {
-                    answer(&Answer::Paused { unanswered: sessions.pause() })?;
-                }
-                Some(Command::Halt) => {
-                    sessions.drain();
-                    return Ok(true);
-                }
-                None => return Ok(false),
-                Some(other) => bail!("{other:?} cannot be done while sessions run"),
-            }
+        let mut obey = || obey(sessions, target, clock, next);
+        match plan.history.filter(|_| spec.workload.kind == WorkloadKind::Bank) {
+            Some(history) => checking::while_watching(target, history, plan.sessions, clock, obey),
+            None => obey(),
         }
     })
+}
+
+/// Obeys until the sessions are to halt: true, or the input ends: false.
+fn obey(
+    sessions: &drive::Sessions<'_>,
+    target: &RequestPath,
+    clock: &Clock,
+    next: &mut dyn FnMut() -> Result<Option<Command>>,
+) -> Result<bool> {
+    prefer_this_thread();
+    answer(&Answer::Running)?;
+    loop {
+        match next()? {
+            Some(Command::Cut) => match cut(sessions, target, clock) {
+                Ok(interval) => answer(&interval)?,
+                Err(error) => {
+                    // A server that is gone tells no statistics either.
+                    answer(&Answer::Failed { reason: format!("{error:#}") })?;
+                    return Ok(false);
+                }
+            },
+            Some(Command::Pace { think_ns, request_path }) => {
+                sessions.close(Duration::from_nanos(think_ns));
+                target.burn(request_path);
+                answer(&Answer::Running)?;
+            }
+            Some(Command::Offer) => {
+                target.burn(true);
+                sessions.offer();
+                answer(&Answer::Running)?;
+            }
+            Some(Command::Pause) => {
+                answer(&Answer::Paused { unanswered: sessions.pause() })?;
+            }
+            Some(Command::Halt) => {
+                sessions.drain();
+                return Ok(true);
+            }
+            None => return Ok(false),
+            Some(other) => bail!("{other:?} cannot be done while sessions run"),
+        }
+    }
 }
 
 fn answer(answer: &Answer) -> Result<()> {

@@ -1,9 +1,11 @@
 //! Tipover: one laboratory for a database and its disk.
 
 mod agent;
+mod checking;
 mod clock;
 mod command;
 mod drive;
+mod history;
 mod machine;
 mod probe;
 mod report;

@@ -168,6 +168,7 @@ pub fn run(
             missed: &missed,
             report: &progress,
             interrupt,
+            results: store.folder(),
         };
         missing = trial::carry_out(&mut site, together, &surroundings, |trial, record, series| {
             store.keep(trial, &record, &series)?;
@@ -202,6 +203,7 @@ pub fn find(
         missed: &missed,
         report: &progress,
         interrupt,
+        results: store.folder(),
     };
     let goals = search.goals(experiment.seed)?;
     let mut site = Site::new(work);

@@ -9,6 +9,8 @@
 //! results/<experiment>/<cell>/<repeat>/record.json   spec, facts, phases, raw counters
 //!                                      latency.hlog  a histogram per interval, for any HdrHistogram viewer
 //!                                      series.jsonl  all counters per interval
+//!                                      history.bin   what sessions saw, where that is checked
+//!                                      evidence.json what was read back for that
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -28,6 +30,23 @@ use tipover_core::search::SearchRecord;
 #[derive(Debug, Clone)]
 pub struct Store {
     folder: PathBuf,
+}
+
+fn staged_name(trial: &Trial<'_>) -> String {
+    format!(".staged-{}", trial.folder())
+}
+
+/// An empty folder for what is written while `trial` runs; [`Store::keep`] keeps it with the rest. One that a
+/// killed run left there is removed.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn stage(results: &Path, trial: &Trial<'_>) -> Result<PathBuf> {
+    let staged = results.join(trial.cell.id()).join(staged_name(trial));
+    let _ = fs::remove_dir_all(&staged);
+    fs::create_dir_all(&staged).with_context(|| format!("creating {}", staged.display()))?;
+    // The process that writes may have another working folder.
+    std::path::absolute(&staged).with_context(|| format!("finding {}", staged.display()))
 }
 
 /// Removes a staged folder unless it was renamed into place.
@@ -186,9 +205,11 @@ impl Store {
         let folder = self.trial_folder(trial);
         let cell = folder.parent().expect("a trial's folder is in its cell's");
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
-        let staged_path = cell.join(format!(".staged-{}", trial.folder()));
-        let _ = fs::remove_dir_all(&staged_path);
-        fs::create_dir(&staged_path).with_context(|| format!("creating {}", staged_path.display()))?;
+        let staged_path = match record.checked.is_some() {
+            // What was written while the trial ran is there already.
+            true => cell.join(staged_name(trial)),
+            false => stage(&self.folder, trial)?,
+        };
         let mut staged = Staged(Some(staged_path.clone()));
         write_file(&staged_path.join("record.json"), |file| {
             serde_json::to_writer_pretty(&mut *file, record)?;

@@ -6,8 +6,8 @@
 //! usual bank test looks at, is blind to a lost, doubled or rolled-back transfer, because each adds up to
 //! zero; what it would have said is printed beside the verdict.
 
-use super::history::{Answer, Entry, Operation};
-use super::ledger::seconds;
+use super::history::{Answer, Entry, History, Operation};
+use super::ledger::{AFTER_THE_END, seconds};
 use super::loss::{Exposure, Losses};
 use super::{BankScan, Checker, Finding, Observation, Source, TransferRow, Verdict};
 use crate::op::Outcome;
@@ -74,7 +74,7 @@ impl Bank {
         let (mut lost, mut total_off) = (vec![], None);
         match scans.last() {
             Some(scan) => {
-                lost = transfers(&seen.history.entries, scan, &mut finding);
+                lost = transfers(&seen.history, scan, &mut finding);
                 total_off = self.replay(scan, &seen.history.entries, &mut finding);
                 replicas(&seen.bank, scan, &mut finding);
             }
@@ -225,13 +225,13 @@ fn attempts(entries: &[Entry]) -> Vec<&Entry> {
 
 /// Which transfers were acknowledged and are gone, found twice, found but refused, found changed. Returns the
 /// times of the acknowledgements that were lost.
-fn transfers(entries: &[Entry], scan: &BankScan, finding: &mut Finding) -> Vec<Tick> {
+fn transfers(history: &History, scan: &BankScan, finding: &mut Finding) -> Vec<Tick> {
     let mut found: HashMap<u64, Vec<&TransferRow>> = HashMap::new();
     for row in &scan.transfers {
         found.entry(row.id).or_default().push(row);
     }
     let mut lost = Vec::new();
-    for entry in attempts(entries) {
+    for entry in attempts(&history.entries) {
         let Operation::Transfer { id, from, to, amount } = entry.operation else { continue };
         let rows = found.remove(&id).unwrap_or_default();
         let tell = || {
@@ -266,6 +266,10 @@ fn transfers(entries: &[Entry], scan: &BankScan, finding: &mut Finding) -> Vec<T
             (Outcome::Unknown(_), _) => finding.count("not applied"),
             (Outcome::Refused(_), _) => finding.count("refused"),
         }
+    }
+    if history.is_cut_short {
+        finding.count_many(AFTER_THE_END, found.len() as u64);
+        return lost;
     }
     let mut never_sent: Vec<u64> = found.into_keys().collect();
     never_sent.sort_unstable();

@@ -6,7 +6,8 @@
 //! body   = kind, client, sequence, time since the record before (zigzag), then what the kind needs
 //! ```
 //! Numbers are LEB128 varints, payload hashes are 8 plain bytes. The checksum covers the record's number in
-//! the file as well as its body, so that a block of an older file in the place of a newer one is found.
+//! the file as well as its body, so that a block of an older file in the place of a newer one is found. The
+//! last record of a history that was finished is an end, a body of one byte; a file without it was cut short.
 //! What follows the first unreadable record is given up: with a group flush, nothing behind it was promised.
 
 use super::history::{Answer, Completion, Event, Intent, Operation, Step, Version};
@@ -15,6 +16,8 @@ use crate::units::Tick;
 
 /// First bytes of every file.
 pub const MAGIC: &[u8; 8] = b"TIPHIST1";
+/// Kind of the last record; it has nothing else.
+const END: u8 = 2;
 /// No record is longer: a length beyond it is damage, and is not waited for.
 const LONGEST: u64 = 64 << 20;
 
@@ -73,9 +76,7 @@ impl Encoder {
 
     /// Appends `event` to `out`.
     pub fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
-        if self.records == 0 {
-            out.extend_from_slice(MAGIC);
-        }
+        self.begin(out);
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         match event {
@@ -91,11 +92,27 @@ impl Encoder {
                 put_answer(&mut body, &result.answer);
             }
         }
-        put(out, body.len() as u64);
-        out.extend_from_slice(&body);
-        out.extend_from_slice(&crc(self.records, &body).to_le_bytes());
-        self.records += 1;
+        self.put_record(&body, out);
         self.body = body;
+    }
+
+    /// Appends the end to `out`: nothing came after what was written.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.put_record(&[END], out);
+    }
+
+    fn begin(&self, out: &mut Vec<u8>) {
+        if self.records == 0 {
+            out.extend_from_slice(MAGIC);
+        }
+    }
+
+    fn put_record(&mut self, body: &[u8], out: &mut Vec<u8>) {
+        put(out, body.len() as u64);
+        out.extend_from_slice(body);
+        out.extend_from_slice(&crc(self.records, body).to_le_bytes());
+        self.records += 1;
     }
 
     fn head(&mut self, body: &mut Vec<u8>, client: u32, sequence: u64, at: Tick) {
@@ -198,7 +215,9 @@ fn put_answer(body: &mut Vec<u8>, answer: &Answer) {
 /// How the bytes ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// After a whole record.
+    /// As its writer ended it.
+    End,
+    /// After a whole record, which is not the end.
     Whole,
     /// Everything before `offset` was read; the `bytes` from there on were not.
     Torn {
@@ -218,6 +237,7 @@ pub struct Decoder {
     records: u64,
     last: u64,
     begun: bool,
+    ended: bool,
     damaged: bool,
 }
 
@@ -237,7 +257,11 @@ impl Decoder {
     /// How the file ended, once all of it was fed and [`Iterator::next`] gave `None`.
     pub fn tail(&self) -> Tail {
         let bytes = (self.waiting.len() - self.at) as u64;
-        if bytes == 0 { Tail::Whole } else { Tail::Torn { offset: self.offset, bytes } }
+        match (bytes, self.ended) {
+            (0, true) => Tail::End,
+            (0, false) => Tail::Whole,
+            _ => Tail::Torn { offset: self.offset, bytes },
+        }
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -260,6 +284,11 @@ impl Decoder {
         let body = cursor.take(length as usize)?;
         let sum = u32::from_le_bytes(cursor.take(4)?.try_into().ok()?);
         let used = rest.len() - cursor.bytes.len();
+        if body == [END] && sum == crc(self.records, body) {
+            self.ended = true;
+            self.advance(used);
+            return None;
+        }
         let mut inner = Cursor { bytes: body };
         let event = if sum == crc(self.records, body) { inner.event(self.last) } else { None };
         let Some(event) = event.filter(|_| inner.bytes.is_empty()) else {
@@ -289,7 +318,7 @@ impl Iterator for Decoder {
                 self.advance(MAGIC.len());
             }
         }
-        if self.damaged { None } else { self.record() }
+        if self.damaged || self.ended { None } else { self.record() }
     }
 }
 
@@ -451,8 +480,17 @@ mod tests {
                 decoder.feed(piece);
                 read.extend(decoder.by_ref());
             }
-            prop_assert_eq!(read, events);
+            prop_assert_eq!(&read, &events);
             prop_assert_eq!(decoder.tail(), Tail::Whole);
+
+            let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
+            events.iter().for_each(|event| encoder.encode(event, &mut bytes));
+            encoder.finish(&mut bytes);
+            prop_assert_eq!(decode(&bytes), (events, Tail::End));
+            prop_assert_ne!(decode(&bytes[..bytes.len() - 1]).1, Tail::End);
+            bytes.push(0);
+            let is_torn = matches!(decode(&bytes).1, Tail::Torn { .. });
+            prop_assert!(is_torn);
         }
 
         #[test]

@@ -487,7 +487,12 @@ impl Run {
             effect: Effect::Fired { count: 1 },
         };
         let injections = FAULTS.iter().map(injection).collect();
-        Observation { history: History { entries: self.entries, problems: vec![] }, injections, keys, bank }
+        Observation {
+            history: History { entries: self.entries, ..History::default() },
+            injections,
+            keys,
+            bank,
+        }
     }
 
     fn read_lists_at_the_end(&mut self, at: Tick) {

@@ -214,6 +214,9 @@ pub struct History {
     pub entries: Vec<Entry>,
     /// Where the history contradicts itself; no verdict of Valid can rest on such a one.
     pub problems: Vec<String>,
+    /// Whether its writer was killed, so that intents and results may follow that nobody kept. What is found
+    /// and was never intended is then no phantom.
+    pub is_cut_short: bool,
 }
 
 impl History {

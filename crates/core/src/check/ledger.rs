@@ -110,6 +110,9 @@ pub struct Balance {
     pub finding: Finding,
 }
 
+/// What is found and was never intended, where the history may lack its intent.
+pub(super) const AFTER_THE_END: &str = "after the end of the history";
+
 struct Write<'a> {
     key: u64,
     key_sequence: u64,
@@ -162,7 +165,8 @@ impl Ledger {
             return self.closed(seen, BTreeMap::new(), vec![], 0, 0, finding);
         };
         let rows = sorted(last);
-        let (fates, lost) = self.fates(&writes, &written, &rows, &mut finding);
+        let cut_short = seen.history.is_cut_short;
+        let (fates, lost) = self.fates(&writes, &written, &rows, cut_short, &mut finding);
         let holes = holes(&writes, &lost, &fates.1, &mut finding);
         let unstable = unstable(&survivors, &rows, &mut finding);
         if survivors.len() < 2 {
@@ -180,6 +184,7 @@ impl Ledger {
         writes: &[Write],
         written: &BTreeSet<u64>,
         rows: &[(u64, Version)],
+        cut_short: bool,
         finding: &mut Finding,
     ) -> ((BTreeMap<Fate, u64>, Vec<usize>), Vec<(Tick, usize)>) {
         let (mut fates, mut durable, mut lost) = (BTreeMap::new(), vec![], vec![]);
@@ -190,7 +195,7 @@ impl Ledger {
             let end = at + writes[at..].partition_point(|write| write.key == key);
             let here = of_key(rows, key);
             known += here.len();
-            for (index, fate) in (at..end).zip(self.of_one_key(&writes[at..end], here)) {
+            for (index, fate) in (at..end).zip(self.of_one_key(&writes[at..end], here, cut_short)) {
                 *fates.entry(fate).or_default() += 1;
                 let write = &writes[index];
                 if fate == Fate::Durable {
@@ -208,7 +213,7 @@ impl Ledger {
             at = end;
         }
         if known < rows.len() || !self.loaded.is_empty() {
-            self.never_sent(written, rows, &mut fates, finding);
+            self.never_sent(written, rows, cut_short, &mut fates, finding);
         }
         ((fates, durable), lost)
     }
@@ -218,11 +223,15 @@ impl Ledger {
         &self,
         written: &BTreeSet<u64>,
         rows: &[(u64, Version)],
+        cut_short: bool,
         fates: &mut BTreeMap<Fate, u64>,
         finding: &mut Finding,
     ) {
         for (key, version) in rows.iter().filter(|row| !written.contains(&row.0)) {
-            if !(self.loaded.contains(key) && version.key_sequence == 0) {
+            if cut_short && *version == Version::of(*key, version.key_sequence) {
+                *fates.entry(Fate::Undecided).or_default() += 1;
+                finding.count(AFTER_THE_END);
+            } else if !(self.loaded.contains(key) && version.key_sequence == 0) {
                 *fates.entry(Fate::Phantom).or_default() += 1;
                 finding.accuse(Fate::Phantom.name(), || format!("key {key} is there, and nobody wrote it"));
             }
@@ -238,7 +247,7 @@ impl Ledger {
     }
 
     /// The fates of all writes of one key, in their order.
-    fn of_one_key(&self, writes: &[Write], rows: &[(u64, Version)]) -> Vec<Fate> {
+    fn of_one_key(&self, writes: &[Write], rows: &[(u64, Version)], cut_short: bool) -> Vec<Fate> {
         let version = rows.iter().map(|row| row.1).max();
         let is_initial = |v: &Version| v.key_sequence == 0 && self.loaded.contains(&writes[0].key);
         let Some(version) = version.filter(|v| !is_initial(v)) else {
@@ -251,6 +260,19 @@ impl Ledger {
             return writes.iter().map(fate).collect();
         };
         let source = writes.iter().position(|w| w.key_sequence == version.key_sequence);
+        let last = writes[writes.len() - 1].key_sequence;
+        if cut_short
+            && version.key_sequence > last
+            && version == Version::of(writes[0].key, version.key_sequence)
+        {
+            // A write of the key after the end of the history: nothing more can be known.
+            let fate = |write: &Write| match write.entry.outcome {
+                Outcome::Done => Fate::Overwritten,
+                Outcome::Unknown(_) => Fate::Undecided,
+                Outcome::Refused(_) => Fate::Refused,
+            };
+            return writes.iter().map(fate).collect();
+        }
         // What nobody wrote is charged to the last write that was acknowledged, or else to the last one.
         let culprit = source.unwrap_or_else(|| {
             writes.iter().rposition(|write| write.entry.is_done()).unwrap_or(writes.len() - 1)

@@ -5,6 +5,7 @@
 
 pub mod bank;
 pub mod binary;
+pub mod evidence;
 pub mod guilty;
 pub mod history;
 pub mod isolation;
@@ -16,6 +17,7 @@ pub mod recovery;
 pub mod register;
 
 pub use bank::Bank;
+pub use evidence::Evidence;
 pub use history::{Answer, Completion, Entry, Event, History, Intent, Operation, Step, Version};
 pub use isolation::{Isolation, Model};
 pub use ledger::Ledger;
@@ -129,7 +131,7 @@ const EVIDENCE_PER_KIND: usize = 3;
 const EVIDENCE_LENGTH: usize = 1000;
 
 /// What one checker says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Which checker.
     pub checker: String,
@@ -219,12 +221,21 @@ pub trait Checker {
 }
 
 /// What all checkers together say.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The worst of all verdicts.
     pub verdict: Verdict,
     /// One per checker; before them what is wrong with the history or the faults, if anything is.
     pub findings: Vec<Finding>,
+}
+
+impl Judgement {
+    /// "ledger: nothing lost ...; bank: ...".
+    pub fn summary(&self) -> String {
+        let said: Vec<String> =
+            self.findings.iter().map(|finding| format!("{}: {}", finding.checker, finding.summary)).collect();
+        said.join("; ")
+    }
 }
 
 /// Runs all checkers; the worst verdict wins. A history that contradicts itself makes the verdict at least
@@ -233,6 +244,9 @@ pub struct Judgement {
 pub fn judge(checkers: &[&dyn Checker], observation: &Observation) -> Judgement {
     let mut findings = vec![history_itself(&observation.history), faults(&observation.injections)];
     findings.retain(|finding| finding.verdict != Verdict::Valid);
+    if observation.history.is_cut_short {
+        findings.insert(0, cut_short());
+    }
     for checker in checkers {
         let run = catch_unwind(AssertUnwindSafe(|| checker.check(observation)));
         findings.push(run.unwrap_or_else(|_| {
@@ -254,6 +268,13 @@ fn history_itself(history: &History) -> Finding {
         finding.at_least(Verdict::Unknown);
     }
     finding.summary = format!("the history contradicts itself {} times", history.problems.len());
+    finding
+}
+
+fn cut_short() -> Finding {
+    let mut finding = Finding::new("history");
+    finding.summary = "the history has no end: its writer was killed, and what came last was not kept".into();
+    finding.notes.push("operations that are found and were never intended are no phantoms here".into());
     finding
 }
 

@@ -259,7 +259,7 @@ impl Target for MongoDb {
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         match dataset.shape {
-            Shape::Ledger => Ok(Box::new(Checked(self.open_checks()?))),
+            Shape::Ledger => Ok(Box::new(Checked::new(self.open_checks()?))),
             _ => Ok(Box::new(MongoSession::new(&self.cluster, dataset)?)),
         }
     }

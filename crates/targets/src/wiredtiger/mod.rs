@@ -238,7 +238,7 @@ impl Target for WiredTiger {
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         match dataset.shape {
-            Shape::Ledger | Shape::Bank(_) => Ok(Box::new(Checked(self.open_checks()?))),
+            Shape::Ledger | Shape::Bank(_) => Ok(Box::new(Checked::new(self.open_checks()?))),
             Shape::Fields | Shape::Documents(_) => Ok(Box::new(WiredTigerSession::open(self, dataset)?)),
         }
     }

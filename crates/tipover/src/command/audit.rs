@@ -2,11 +2,13 @@
 
 use super::run::command_line;
 use super::{BadInput, Ending};
+use crate::history;
 use crate::report::{self, Terminal};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tipover_core::audit::{self, Audit, Mapping, Study};
+use tipover_core::check::Verdict;
 
 /// Check results, ours or anyone's, against the laws they must obey
 ///
@@ -20,6 +22,10 @@ pub struct AuditCommand {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
+    /// Judge stored histories again: what sessions saw, against what was read back
+    #[arg(long, conflicts_with = "output")]
+    checks: bool,
+
     /// Write the page as HTML too
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -28,6 +34,9 @@ pub struct AuditCommand {
 impl AuditCommand {
     /// Carries it out.
     pub fn execute(&self, json: bool) -> Result<Ending> {
+        if self.checks {
+            return judge_again(&self.paths, json);
+        }
         let (mut studies, mut refused) = (Vec::new(), Vec::new());
         for path in &self.paths {
             let files = files(path)?;
@@ -60,6 +69,41 @@ impl AuditCommand {
         }
         Ok(if whole.findings.is_empty() { Ending::Held } else { Ending::NotHeld })
     }
+}
+
+/// Judges every history below `paths` again.
+fn judge_again(paths: &[PathBuf], json: bool) -> Result<Ending> {
+    let mut folders = Vec::new();
+    for path in paths {
+        let histories = files(path)?.into_iter().filter(|file| file.ends_with(history::HISTORY));
+        folders.extend(histories.filter_map(|file| file.parent().map(Path::to_path_buf)));
+    }
+    if folders.is_empty() {
+        let why = format!("there is no {} below: only trials that are checked leave one", history::HISTORY);
+        return Err(BadInput(why).into());
+    }
+    let mut judged = Vec::new();
+    for folder in folders {
+        let (judgement, torn) = history::judge_again(&folder)?;
+        if !json {
+            println!("{}: {}", folder.display(), judgement.verdict.words());
+            if torn > 0 {
+                println!("  {torn} bytes at the end of the history are no whole record, and were given up");
+            }
+            for finding in &judgement.findings {
+                println!("  {}: {}", finding.checker, finding.summary);
+                finding.evidence.iter().chain(&finding.notes).for_each(|text| println!("    {text}"));
+            }
+        }
+        judged.push((folder, judgement, torn));
+    }
+    if json {
+        let of = |(folder, judgement, torn): &(PathBuf, _, u64)| serde_json::json!({"folder": folder, "judgement": judgement, "torn_bytes": torn});
+        let all: Vec<_> = judged.iter().map(of).collect();
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    }
+    let held = judged.iter().all(|(_, judgement, _)| judgement.verdict == Verdict::Valid);
+    Ok(if held { Ending::Held } else { Ending::NotHeld })
 }
 
 /// The file itself, or all files below a folder, in the order of their names.

@@ -8,9 +8,10 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 2] = [
+pub const PLANS: [(&str, &str); 3] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
+    ("transfers", include_str!("../../../../experiments/transfers.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.

@@ -3,6 +3,7 @@
 use super::offer::{Due, Role};
 use super::wait::Waiter;
 use super::{Phase, Seat, Sessions, Shelf};
+use crate::history::Pen;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tipover_core::op::{Op, OpKind, Outcome, Timing};
@@ -20,6 +21,7 @@ pub fn run(work: &Sessions<'_>, index: u32, session: &mut dyn Session) {
         index,
         number: work.plan.first_closed() + u64::from(index),
         waiter: Waiter::new(work.plan.clock, work.plan.spin),
+        pen: Pen::of(work.plan.history, index),
     };
     loop {
         match work.phase() {
@@ -50,6 +52,7 @@ struct Hand<'a> {
     /// Of its next operation in a closed loop.
     number: u64,
     waiter: Waiter,
+    pen: Pen<'a>,
 }
 
 impl Hand<'_> {
@@ -134,8 +137,10 @@ impl Hand<'_> {
         if let Some((read, update)) = op.parts() {
             return self.read_modify_write(&read, &update, due, began);
         }
+        self.pen.intend(&op, began);
         let (outcome, retries) = self.attempt(&op);
         let ended = self.work.plan.clock.now();
+        self.pen.complete(&op, ended, outcome, self.session);
         self.seat.leave();
         self.shelf.books().record(op.kind(), outcome, &Timing { due, began, ended }, retries);
         self.work.plan.settle(&op, outcome);

@@ -7,6 +7,7 @@ use super::blocking::verified;
 use super::offer::Due;
 use super::wait::Waiter;
 use super::{Phase, Seat, Sessions, Shelf};
+use crate::history::Pen;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use std::cmp::Reverse;
@@ -33,6 +34,7 @@ pub fn run(
         watched: None,
         doubtful: false,
         job: None,
+        pen: Pen::of(plan.history, index),
     });
     let slots: Vec<Slot<'_>> = slots.collect();
     let turn = plan.timeout / 16;
@@ -92,6 +94,7 @@ struct Slot<'a> {
     /// Whether the connection may have been made anew under the same descriptor.
     doubtful: bool,
     job: Option<Job>,
+    pen: Pen<'a>,
 }
 
 /// An operation at hand.
@@ -212,6 +215,7 @@ impl Loop<'_> {
         };
         let began = self.now();
         let slot = &mut self.slots[slot];
+        slot.pen.intend(&op, began);
         slot.seat.take(began);
         if let Some(due) = &due {
             self.shelf.late(began, due);
@@ -357,6 +361,7 @@ impl Loop<'_> {
         let timing = Timing { due: job.due, began: job.began, ended };
         books.record(job.op.kind(), whole, &timing, job.retries_before + job.retries);
         drop(books);
+        slot.pen.complete(&job.op, ended, whole, slot.session.as_ref());
         slot.seat.leave();
         work.plan.settle(&job.op, whole);
         self.go_on(index, next_began);

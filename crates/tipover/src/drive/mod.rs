@@ -14,6 +14,7 @@ mod wait;
 pub use cost::generator_cost_ns;
 
 use crate::clock::Clock;
+use crate::history::HistoryWriter;
 use gate::Gate;
 use offer::{Counts, Due, Offer};
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
@@ -59,6 +60,8 @@ pub struct Plan<'a> {
     pub retry_pause: Duration,
     /// The clock of all times.
     pub clock: Clock,
+    /// Where every operation is written down for checkers.
+    pub history: Option<&'a HistoryWriter>,
 }
 
 impl<'a> Plan<'a> {
@@ -87,6 +90,7 @@ impl<'a> Plan<'a> {
             retries: 0,
             retry_pause: Duration::from_millis(1),
             clock,
+            history: None,
         }
     }
 

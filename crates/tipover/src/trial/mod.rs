@@ -12,8 +12,10 @@ pub use site::{Site, data_key};
 
 use crate::agent::{Answer, Command, Cut};
 use crate::clock::Clock;
+use crate::history;
 use crate::machine;
 use crate::probe::{self, Probe};
+use crate::store;
 use agent_process::AgentProcess;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,8 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tipover_core::check::Judgement;
 use tipover_core::device::{Counters, Spec as DeviceSpec};
-use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, redact};
+use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, WorkloadKind, redact};
 use tipover_core::measure::{Books, CachePoint, Canary, KeptUp, Offered, WarmUp, WarmUpRule, Within};
 use tipover_core::metric::{Sample, name as metric, probe as probes};
 use tipover_core::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
@@ -72,6 +75,8 @@ pub struct Surroundings<'a> {
     pub report: &'a dyn Report,
     /// Stops it.
     pub interrupt: &'a Interrupt,
+    /// The folder of the results; what is written while a trial runs goes to where it is staged.
+    pub results: &'a Path,
 }
 
 /// Pause of a session between operations while warming up, in place of the request path. A session behind a
@@ -87,7 +92,9 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
         spec.disk.shape = String::new();
         spec
     };
-    (a.repeat, a.twin) == (b.repeat, b.twin) && unshaped(a) == unshaped(b)
+    // What is checked afterwards is all that was done since the tables were made.
+    let checked = a.cell.spec.workload.kind.is_checked();
+    a == b || ((a.repeat, a.twin) == (b.repeat, b.twin) && !checked && unshaped(a) == unshaped(b))
 }
 
 /// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each
@@ -222,7 +229,12 @@ impl Series<'_> {
         let Some(seed) = left.front().map(|trial| trial.seed(self.context.seed)) else { return Ok(()) };
         let (mut watch, generator_cost_ns, limited) = self.start(spec, data, seed)?;
         let mut canary = self.canary();
-        watch.agent.ask(&Command::Run { load: None, seed: None })?;
+        let staged = match left.front().filter(|trial| trial.cell.spec.workload.keeps_history()) {
+            Some(trial) => Some(store::stage(self.context.results, trial)?),
+            None => None,
+        };
+        let history = staged.as_ref().map(|staged| staged.join(history::HISTORY));
+        watch.agent.ask(&Command::Run { load: None, seed: None, history })?;
         let mut first_of_all = true;
         while let Some(trial) = left.front() {
             let spec = &trial.cell.spec;
@@ -250,9 +262,14 @@ impl Series<'_> {
                 let calibration = self.site.calibrate(&shape)?;
                 self.common.disk = self.disk_facts(&shape, calibration)?;
             }
+            let checked = match &staged {
+                Some(staged) => Some(self.check(spec, &mut watch, staged, &mut log)?),
+                None => None,
+            };
             let mut record = self.record(trial);
             record.phases.append(&mut log.phases);
-            record.verdict = verdict::judge(spec, &measured, &warm_up, limited);
+            record.verdict = verdict::judge(spec, &measured, &warm_up, limited, checked.as_ref());
+            record.checked = checked;
             record.measured = Some(measured);
             record.canaries = vec![before, canary];
             let mut series = self.common.series.clone();
@@ -260,15 +277,40 @@ impl Series<'_> {
             keep(trial, record, series).map_err(NotKept)?;
             left.pop_front();
         }
-        watch.agent.ask(&Command::Halt)?;
+        if staged.is_none() {
+            watch.agent.ask(&Command::Halt)?;
+        }
         watch.agent.stop()?;
         Ok(())
+    }
+
+    /// Ends the sessions, reads everything back, and judges.
+    fn check(&self, spec: &Spec, watch: &mut Watch, staged: &Path, log: &mut Log) -> Result<Judgement> {
+        self.context.report.doing("checking");
+        let begin = self.clock.now();
+        watch.agent.ask(&Command::Halt)?;
+        let (history, evidence) = (staged.join(history::HISTORY), staged.join(history::EVIDENCE));
+        let Answer::Checked(judgement) = watch.agent.ask(&Command::Check { history, evidence })? else {
+            bail!("expected to hear of a verdict");
+        };
+        let verdict = judgement.verdict.words();
+        let what = if spec.workload.kind == WorkloadKind::Bank { "the bank" } else { "the ledger" };
+        self.phase(log, "check", begin, format!("{what} was read twice: {verdict}"));
+        Ok(*judgement)
     }
 
     /// Sees to it that the data are there; also the evidence of that.
     fn data(&mut self, spec: &Spec) -> Result<(Data, String)> {
         let (report, interrupt) = (self.context.report, self.context.interrupt);
         let nowhere = |loaded, inside| Data { folder: PathBuf::new(), loaded, inside };
+        if spec.workload.kind.is_checked() {
+            let folder = match spec.disk.mode {
+                DiskMode::None => PathBuf::new(),
+                _ => self.site.empty(spec, report)?,
+            };
+            let evidence = "tables of our own, made anew through the process that is measured";
+            return Ok((Data { folder, loaded: Facts::new(), inside: true }, evidence.into()));
+        }
         Ok(if spec.disk.mode != DiskMode::None {
             let (folder, loaded) = self.site.data(spec, report, interrupt)?;
             let evidence = "all records written, checkpointed, and dropped from the page cache";
@@ -369,6 +411,7 @@ impl Series<'_> {
             phases: self.common.phases.clone(),
             measured: None,
             canaries: vec![],
+            checked: None,
         }
     }
 
@@ -519,7 +562,7 @@ impl Series<'_> {
     fn warm_up(&self, spec: &Spec, watch: &mut Watch, again: bool, log: &mut Log) -> Result<WarmUp> {
         let begin = self.clock.now();
         let name = if again { "re-warm" } else { "warm-up" };
-        if spec.target.kind.is_server() {
+        if spec.target.kind.is_server() || spec.workload.kind.is_checked() {
             return self.warm_server(spec, watch, begin, log);
         }
         if spec.target.kind != TargetKind::Wiredtiger {

@@ -123,7 +123,7 @@ impl Series<'_> {
         let seed = Trial { cell, repeat: 0, twin: false }.seed(self.context.seed);
         let (mut watch, _, _) = self.start(spec, data, seed)?;
         let mut log = Log::default();
-        watch.agent.ask(&Command::Run { load: None, seed: None })?;
+        watch.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
         self.warm_up(spec, &mut watch, false, &mut log)?;
         watch.agent.ask(&Command::Halt)?;
         if let Some(disk) = self.site.mounted() {
@@ -151,7 +151,7 @@ impl Series<'_> {
         number: u64,
     ) -> Result<FinishedTrial> {
         // Every trial draws operations of its own.
-        let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1) };
+        let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1), history: None };
         let before = self.disk_counters()?;
         watch.agent.ask(&command)?;
         let begin = Instant::now();

@@ -114,6 +114,17 @@ impl Site {
         Ok((folder, mounted.loaded[&key].clone()))
     }
 
+    /// An empty folder on the disk of `spec`.
+    pub fn empty(&mut self, spec: &Spec, report: &dyn Report) -> Result<PathBuf> {
+        let folder = self.disk(spec, report)?.path().join("checked");
+        let doing = || format!("making {} anew", folder.display());
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).with_context(doing)?;
+        }
+        std::fs::create_dir_all(&folder).with_context(doing)?;
+        Ok(folder)
+    }
+
     /// Sees to it that a server holds the records of `spec`: what is there already is used, an empty place is
     /// loaded, and anything else is left alone and refused. Gives what the target said, and the evidence.
     pub fn served(

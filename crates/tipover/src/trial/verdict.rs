@@ -2,15 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tipover_core::experiment::{Spec, TargetKind};
+use tipover_core::check::{Judgement, Verdict as Believed};
+use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
 use tipover_core::measure::{Books, Budget, Offered, WarmUp, little_residual};
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::Failure;
 use tipover_core::record::{Measured, Verdict};
 use tipover_core::units::span;
+use tipover_core::workload::bank::Generation;
 
 /// Judges a trial: what was not steady, does not add up, or was not as asked is not valid, and says so.
-pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded: bool) -> Verdict {
+pub fn judge(
+    spec: &Spec,
+    measured: &Measured,
+    warm_up: &WarmUp,
+    memory_bounded: bool,
+    checked: Option<&Judgement>,
+) -> Verdict {
     let mut reasons = Vec::new();
     if let WarmUp::Never(reason) | WarmUp::NotYet(reason) = warm_up {
         reasons.push(format!("the caches never came to rest: {reason}"));
@@ -34,6 +42,10 @@ pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded:
     {
         reasons.push("memory was not bounded, so the page cache held more than the plan says".into());
     }
+    // The speed of a database that does not keep what it acknowledged is not worth a figure.
+    if let Some(judgement) = checked.filter(|judgement| judgement.verdict != Believed::Valid) {
+        reasons.push(format!("what was checked is {}: {}", judgement.verdict.words(), judgement.summary()));
+    }
     if reasons.is_empty() { Verdict::Valid } else { Verdict::Invalid { reasons } }
 }
 
@@ -41,7 +53,13 @@ pub fn judge(spec: &Spec, measured: &Measured, warm_up: &WarmUp, memory_bounded:
 fn of_books(spec: &Spec, measured: &Measured, books: &Books) -> Vec<String> {
     let mut reasons = Vec::new();
     // Conflicts and time-outs are what load does to a target: results. Anything else was not meant to happen.
-    let results = [Failure::Conflict, Failure::Timeout];
+    let mut results = vec![Failure::Conflict, Failure::Timeout];
+    if spec.workload.kind == WorkloadKind::Bank {
+        // An account that cannot pay is how banks are; one that does not exist is one of old stroppy's traps.
+        results.push(Failure::Overdraft);
+        let generation = spec.workload.bank.unwrap_or_default().generation;
+        results.extend((generation == Generation::Stroppy).then_some(Failure::NotFound));
+    }
     let faults: BTreeMap<_, _> =
         books.failures().into_iter().filter(|(failure, _)| !results.contains(failure)).collect();
     if !faults.is_empty() {
@@ -146,7 +164,7 @@ mod tests {
     #[test]
     fn an_honest_trial_is_valid() {
         let (spec, measured) = slowest();
-        assert_eq!(judge(&spec, &measured, &WarmUp::Steady(String::new()), true), Verdict::Valid);
+        assert_eq!(judge(&spec, &measured, &WarmUp::Steady(String::new()), true, None), Verdict::Valid);
     }
 
     #[test]
@@ -154,9 +172,10 @@ mod tests {
         let (spec, honest) = slowest();
         let steady = WarmUp::Steady(String::new());
         assert!(
-            reasons(judge(&spec, &honest, &WarmUp::Never("m".into()), true)).contains("never came to rest")
+            reasons(judge(&spec, &honest, &WarmUp::Never("m".into()), true, None))
+                .contains("never came to rest")
         );
-        assert!(reasons(judge(&spec, &honest, &steady, false)).contains("not bounded"));
+        assert!(reasons(judge(&spec, &honest, &steady, false, None)).contains("not bounded"));
         let mut failing = honest.clone();
         let mut books = failing.books().unwrap();
         let long = Timing { due: honest.begin, began: honest.begin, ended: honest.begin };
@@ -164,13 +183,15 @@ mod tests {
             books.record(OpKind::Read, Outcome::Refused(Failure::NotFound), &long, 0);
         }
         failing.books = books.to_text();
-        assert!(reasons(judge(&spec, &failing, &steady, true)).contains("3 operations failed: 3 not found"));
+        assert!(
+            reasons(judge(&spec, &failing, &steady, true, None)).contains("3 operations failed: 3 not found")
+        );
         let mut leaking = honest.clone();
         let sample = leaking.last.get_mut(probe::TARGET).unwrap();
         *sample.values.get_mut(metric::ENGINE_FILE_READ_BYTES).unwrap() *= 1.5;
-        assert!(reasons(judge(&spec, &leaking, &steady, true)).contains("does not close"));
+        assert!(reasons(judge(&spec, &leaking, &steady, true, None)).contains("does not close"));
         let mut idle = honest;
         idle.end = idle.end + std::time::Duration::from_secs(10);
-        assert!(reasons(judge(&spec, &idle, &steady, true)).contains("Little's law"));
+        assert!(reasons(judge(&spec, &idle, &steady, true, None)).contains("Little's law"));
     }
 }

@@ -88,7 +88,10 @@ fn a_client_that_does_not_see_its_own_past_breaks_the_session() {
 #[test]
 fn evidence_names_operations_and_goes_round() {
     let seen = Observation {
-        history: super::super::History { entries: entries(&["rx ax1", "rx ax2", "rx12"]), problems: vec![] },
+        history: super::super::History {
+            entries: entries(&["rx ax1", "rx ax2", "rx12"]),
+            ..Default::default()
+        },
         ..Observation::default()
     };
     let finding = Isolation { claimed: Model::SnapshotIsolation }.check(&seen);

@@ -265,3 +265,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_follows_the_end_of_a_history_that_was_cut_short_is_no_phantom() {
+    let mut observation = seen(&["k1 ok, k2 ok"], "1.1 2.1");
+    for scan in &mut observation.keys {
+        // A key that nobody wrote, and a later write of one that somebody did.
+        scan.rows.push((9, Version::of(9, 1)));
+        scan.rows[1].1 = Version::of(2, 2);
+    }
+    let phantom = judge(&[&Ledger::default()], &observation);
+    assert_eq!(phantom.verdict, Verdict::Invalid);
+    observation.history.is_cut_short = true;
+    let balance = Ledger::default().settle(&observation);
+    assert_eq!(balance.finding.verdict, Verdict::Valid, "{:?}", balance.finding.evidence);
+    assert_eq!(balance.finding.counted(AFTER_THE_END), 1);
+    assert_eq!(balance.fates[&Fate::Overwritten], 1);
+    let judged = judge(&[&Ledger::default()], &observation);
+    assert!(judged.findings[0].summary.contains("no end"), "{:?}", judged.findings[0]);
+    // Bytes that no client writes are corrupt all the same.
+    observation.keys.iter_mut().for_each(|scan| scan.rows[2].1.payload ^= 1);
+    assert_eq!(Ledger::default().settle(&observation).finding.verdict, Verdict::Invalid);
+}

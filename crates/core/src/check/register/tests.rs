@@ -26,7 +26,7 @@ fn read(client: u32, value: u64, times: (u64, u64)) -> Entry {
 }
 
 fn check(entries: Vec<Entry>) -> Finding {
-    let history = History { entries, problems: vec![] };
+    let history = History { entries, ..History::default() };
     Register.check(&Observation { history, ..Observation::default() })
 }
 

@@ -57,6 +57,10 @@ pub struct WorkloadSpec {
     /// For `bank`: how many accounts, and which of them are asked for. Absent: as old stroppy's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bank: Option<BankSpec>,
+    /// For `bank` and `ledger`: whether every operation is written down, and everything is checked
+    /// afterwards. Absent: yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history: Option<bool>,
     /// For file reads: the file's size.
     #[serde(default = "file_size")]
     pub file_size: Bytes,
@@ -223,6 +227,11 @@ impl WorkloadSpec {
         }
     }
 
+    /// Whether what sessions see is written down, and checked afterwards.
+    pub fn keeps_history(&self) -> bool {
+        self.kind.is_checked() && self.history != Some(false)
+    }
+
     /// The bank, as its settings say.
     ///
     /// # Errors
@@ -236,6 +245,11 @@ impl WorkloadSpec {
         self.bank().map_err(|error| format!("workload.bank.{error}"))?;
         if self.bank.is_some() && self.kind != WorkloadKind::Bank {
             return Err("workload.bank needs workload.kind = \"bank\"".into());
+        }
+        if self.history.is_some() && !self.kind.is_checked() {
+            return Err(
+                "workload.history needs workload.kind = \"bank\" or \"ledger\", which can be checked".into(),
+            );
         }
         if self.kind.is_checked() && self.mix.is_some() {
             return Err("workload.mix belongs to records; a bank transfers, and a ledger writes".into());

@@ -1,11 +1,13 @@
 //! What was sent and what became of it: offered load, throughput, failures by kind, latency by class, caches.
 
 use super::sections::{number, shown, shown_percentile};
-use crate::report::{Block, Cell, Column, Number, Row, Section, Table};
+use crate::report::{Block, Cell, Column, Number, Row, Section, Table, Verdict};
 use crate::study::{CellRecords, Cells};
+use tipover_core::check::Verdict as Judged;
 use tipover_core::experiment::{LoadSpec, Spec};
 use tipover_core::measure::Estimate;
 use tipover_core::metric::{name as metric, probe};
+use tipover_core::op::Failure;
 use tipover_core::units::span;
 
 /// "closed loop, 16 sessions"; said wherever a latency is shown.
@@ -27,6 +29,10 @@ pub fn sections(cells: &Cells<'_>) -> Vec<Section> {
     let mut blocks = vec![Block::Table(whole(cells)), Block::Table(by_class(cells))];
     if cells.all.iter().any(|c| c.cell.spec.load.arrivals.is_some()) {
         blocks.push(Block::Table(open_loops(cells)));
+    }
+    let checks = checks(cells);
+    if !checks.rows.is_empty() {
+        blocks.push(Block::Table(checks));
     }
     let mut sections = vec![Section { id: "cells".into(), title: "Cells".into(), blocks }];
     let caches = caches(cells);
@@ -179,6 +185,59 @@ fn open_loops(cells: &Cells<'_>) -> Table {
         how_to_read: "Nothing is shed: what is due and finds no free session waits, and its wait is in the residence. \
                       What was never sent or never answered has no latency and counts as failed. The generator's \
                       lateness is the delay of operations that were due while a session was free."
+            .into(),
+    }
+}
+
+/// What the checkers say of each trial, beside what was counted and is no throughput.
+fn checks(cells: &Cells<'_>) -> Table {
+    let mut rows = Vec::new();
+    for c in &cells.all {
+        for record in &c.records {
+            let (Some(checked), Some(measured)) = (&record.checked, &record.measured) else { continue };
+            let Ok(books) = measured.books() else { continue };
+            let kept = |count: u64| Number::new(count as f64, "").into();
+            let failed = |which: Failure| kept(books.failures().get(&which).copied().unwrap_or(0));
+            let unknown: u64 = books.operations().flat_map(|(_, book)| book.unknown().values()).sum();
+            let counted = |kind: &str| checked.findings.iter().map(|finding| finding.counted(kind)).sum();
+            let verdict = match checked.verdict {
+                Judged::Valid => Verdict::Held,
+                Judged::Invalid => Verdict::NotHeld,
+                _ => Verdict::Unknown,
+            };
+            rows.push(Row::new(vec![
+                format!("{} #{}", name(c), record.repeat + 1).as_str().into(),
+                kept(books.done()),
+                kept(books.retries()),
+                failed(Failure::Overdraft),
+                failed(Failure::Conflict),
+                kept(unknown),
+                kept(counted("snapshots")),
+                kept(counted("durable")),
+                Cell::verdict(verdict, checked.verdict.words()),
+                checked.summary().as_str().into(),
+            ]));
+        }
+    }
+    Table {
+        caption: "Checked afterwards".into(),
+        columns: vec![
+            Column::words("trial"),
+            Column::numbers("done", "").group("while it was measured"),
+            Column::numbers("retries", "").group("while it was measured"),
+            Column::numbers("overdrafts", "").group("while it was measured"),
+            Column::numbers("conflicts", "").group("while it was measured"),
+            Column::numbers("unknown", "").group("while it was measured"),
+            Column::numbers("snapshots", "").group("the whole run"),
+            Column::numbers("found", "").group("the whole run"),
+            Column::words("verdict"),
+            Column::words("in words"),
+        ],
+        rows,
+        how_to_read: "Only what was done is throughput: overdrafts, conflicts that no retry resolved, and unknown \
+                      answers are not, and a retry belongs to its operation. The whole run has the warm-up in it. \
+                      Found are acknowledged operations that were there afterwards. docs/correctness.md says what \
+                      each checker cannot see."
             .into(),
     }
 }
