@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
+use tipover_core::check::{Answer, Entry, Finding, Isolation, Model, Operation, Step, TransferRow, Version};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
 use tipover_core::target::{CheckSession, Progress, Session, Target};
+use tipover_core::units::Tick;
 use tipover_core::workload::bank::{Bank, BankSpec};
-use tipover_core::workload::{Dataset, Lengths};
+use tipover_core::workload::{Dataset, Lengths, Random};
 
 /// What a target under test can be held to.
 pub struct Expect<'a> {
@@ -339,4 +340,62 @@ fn concurrent_transfers(target: &dyn Target, accounts: u64) {
             });
         }
     });
+}
+
+/// The weakest isolation that concurrent transactions over lists show. They go on until it is as weak as
+/// `expected`, four rounds at least, and for at most 30 s.
+pub fn isolation(target: &dyn Target, expected: Model) -> (Model, Finding) {
+    const CLIENTS: u32 = 6;
+    const KEYS: u64 = 3;
+    let begin = std::time::Instant::now();
+    let now = || Tick(begin.elapsed().as_nanos() as u64);
+    target.open_checks().unwrap().prepare(&[]).unwrap();
+    let mut weakest = None;
+    for round in 0.. {
+        // Lists of its own, so that they stay short.
+        let first = round * KEYS;
+        let entries = std::sync::Mutex::new(Vec::new());
+        let run = |checks: &mut dyn CheckSession, client: u32, sequence: u64, steps: Vec<Step>| {
+            let (operation, began) = (Operation::Transaction { steps }, now());
+            let (outcome, answer) = checks.execute(&operation);
+            let entry = Entry { client, sequence, operation, began, ended: Some(now()), outcome, answer };
+            entries.lock().unwrap().push(entry);
+        };
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let run = &run;
+                scope.spawn(move || {
+                    let mut checks = target.open_checks().unwrap();
+                    for sequence in 0..30u64 {
+                        let mut random = Random::new(round << 8 | u64::from(client), sequence);
+                        let mut key = || first + random.below(KEYS);
+                        let (a, b) = (key(), key());
+                        // It decides by two lists what to do to one of them.
+                        let value = u64::from(client) << 32 | sequence + 1;
+                        let append = Step::Append { key: a, value };
+                        run(
+                            checks.as_mut(),
+                            client,
+                            sequence,
+                            vec![Step::Read { key: a }, Step::Read { key: b }, append],
+                        );
+                    }
+                });
+            }
+        });
+        let all = (first..first + KEYS).map(|key| Step::Read { key }).collect();
+        run(target.open_checks().unwrap().as_mut(), CLIENTS, 0, all);
+        let entries = entries.into_inner().unwrap();
+        let done = entries.iter().filter(|entry| entry.is_done()).count();
+        assert!(done > 1, "nothing was done: {:?}", entries[0]);
+        let found = Isolation { claimed: expected }.strongest(&entries);
+        if weakest.as_ref().is_none_or(|(model, _)| found.0 < *model) {
+            weakest = Some(found);
+        }
+        let reached = weakest.as_ref().is_some_and(|(model, _)| *model <= expected);
+        if round >= 3 && (reached || expected >= Model::Serializable || begin.elapsed().as_secs() >= 30) {
+            break;
+        }
+    }
+    weakest.unwrap()
 }

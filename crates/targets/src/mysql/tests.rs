@@ -4,6 +4,7 @@ use super::*;
 use crate::connection::testing;
 use crate::contract::{self, by_wire};
 use std::time::Instant;
+use tipover_core::check::Model;
 use tipover_core::op::{Failure, Fields, Op, Outcome};
 use tipover_core::workload::{Documents, JsonText, Shape};
 use tipover_lab::recipe::{self, Server, ServerOptions, Transport};
@@ -375,4 +376,20 @@ fn a_transfer_that_is_cut_off_is_refused_before_its_commit_and_trying_again_move
         }
     });
     assert_eq!(balances(), [(0, Some(80)), (1, Some(120))].into());
+}
+
+#[test]
+fn repeatable_reads_lose_updates_and_serializable_ones_do_not() {
+    let Some(server) = start(&ServerOptions::default()) else { return };
+    let found = |isolation: &str, expected: Model| {
+        let mut spec = testing::spec("mysql", &server.url());
+        spec.target.settings.insert("tx_isolation".into(), isolation.into());
+        spec.target.settings.insert("innodb_lock_wait_timeout".into(), "5".into());
+        contract::isolation(&Mysql::open(&spec).unwrap(), expected)
+    };
+    // InnoDB reads a snapshot and writes on top of what is newer: its repeatable read is no snapshot isolation.
+    let (model, finding) = found("REPEATABLE-READ", Model::ReadCommitted);
+    assert_eq!(model, Model::ReadCommitted, "{finding:?}");
+    let (model, finding) = found("SERIALIZABLE", Model::Serializable);
+    assert!(model >= Model::Serializable, "{finding:?}");
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::connection::testing;
 use crate::contract::{self, by_wire};
 use std::time::Instant;
+use tipover_core::check::Model;
 use tipover_core::op::{Failure, Fields, Op, Outcome};
 use tipover_core::workload::{Documents, JsonText, Shape};
 use tipover_lab::recipe::{self, Server, ServerOptions, Stop, Transport};
@@ -487,4 +488,24 @@ fn a_transfer_is_refused_before_its_commit_and_unknown_after_and_trying_again_mo
     let (balances, transfers) = local.open_checks().unwrap().read_bank().unwrap();
     assert_eq!(transfers.iter().map(|row| row.id).collect::<std::collections::BTreeSet<_>>(), [3, 4].into());
     assert_eq!(balances.into_iter().collect::<BTreeMap<_, _>>(), [(0, Some(80)), (1, Some(120))].into());
+}
+
+#[test]
+fn transactions_are_as_isolated_as_the_server_says_and_no_more() {
+    let Some(server) = start(&ServerOptions::default()) else { return };
+    let found = |isolation: &str, expected: Model| {
+        let mut spec = testing::spec("postgres", &server.url());
+        spec.target.settings.insert("default_transaction_isolation".into(), isolation.into());
+        contract::isolation(&Postgres::open(&spec).unwrap(), expected)
+    };
+    // What decides by what it read, and is not told that it changed meanwhile, loses updates.
+    let (model, finding) = found("read committed", Model::ReadCommitted);
+    assert_eq!(model, Model::ReadCommitted, "{finding:?}");
+    assert!(finding.counts.keys().any(|kind| kind.starts_with("G-single")), "{finding:?}");
+    // Snapshots lose none, and let two transactions decide by what the other one changes: write skew.
+    let (model, finding) = found("repeatable read", Model::SnapshotIsolation);
+    assert_eq!(model, Model::SnapshotIsolation, "{finding:?}");
+    assert!(finding.counted("G2-item") > 0, "{finding:?}");
+    let (model, finding) = found("serializable", Model::Serializable);
+    assert!(model >= Model::Serializable, "{finding:?}");
 }
