@@ -1,4 +1,5 @@
-//! Before and after a run whose effects are checked: empty tables, snapshots meanwhile, final reads, a verdict.
+//! Before and after a run whose effects are checked: empty tables, snapshots meanwhile, final reads, a
+//! verdict.
 
 use crate::clock::Clock;
 use crate::history::{self, HistoryWriter, Pace};

@@ -19,8 +19,9 @@ fn a_bank_has_a_throughput_only_if_its_books_are_right() {
     let _alone = alone();
     let place = Place::new();
     let honest = ["--set", "target.settings.conflicts=20 %"];
-    let ended = place.run(&arguments("run", &honest)).with_code(&[0]);
-    for column in ["overdrafts", "retries", "unknown", "snapshots", "the total at the end is right"] {
+    // A machine that is busy with other things may make a trial that cannot be believed; its books are right.
+    let ended = place.run(&arguments("run", &honest)).with_code(&[0, 1]);
+    for column in ["overdrafts", "retries", "unknown", "snapshots"] {
         assert!(ended.stdout.contains(column), "{column}: {}", ended.stdout);
     }
     let kept = place.content();
@@ -28,7 +29,9 @@ fn a_bank_has_a_throughput_only_if_its_books_are_right() {
         assert!(kept.iter().any(|path| path.ends_with(file)), "{file} is not among {kept:?}");
     }
     let judged = place.run(&["--json", "audit", "--checks", "r"]).with_code(&[0]);
-    assert!(judged.stdout.contains("\"valid\""), "{}", judged.stdout);
+    for words in ["\"valid\"", "the total at the end is right"] {
+        assert!(judged.stdout.contains(words), "{}", judged.stdout);
+    }
 
     let culprit = ["--set", "target.settings.lost_updates=5 %", "--replace-plan"];
     let ended = place.run(&arguments("run", &culprit)).with_code(&[1]);

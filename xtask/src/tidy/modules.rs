@@ -11,20 +11,22 @@ const BINARY: &[(&str, &[&str])] = &[
         "command",
         &[
             "runner", "trial", "ycsb", "agent", "machine", "drive", "probe", "report", "study", "store",
-            "clock",
+            "history", "clock",
         ],
     ),
     ("runner", &["trial", "agent", "machine", "drive", "probe", "store", "clock"]),
-    ("trial", &["agent", "machine", "drive", "probe", "store", "clock"]),
+    ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock"]),
     // The drop-in: like a trial it drives, without a laboratory around it.
     ("ycsb", &["trial", "drive", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.
-    ("agent", &["drive", "probe", "clock"]),
+    ("agent", &["checking", "drive", "history", "probe", "clock"]),
+    ("checking", &["drive", "history", "clock"]),
     // What the machine is and can do.
     ("machine", &["probe"]),
     ("report", &["study", "store"]),
     ("study", &["store"]),
-    ("drive", &["clock"]),
+    ("drive", &["history", "clock"]),
+    ("history", &[]),
     ("probe", &["clock"]),
     ("store", &[]),
     ("clock", &[]),

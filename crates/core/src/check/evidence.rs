@@ -25,8 +25,8 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Judges `history` by this: the bank if there is one, else the ledger; keys that were read during the run
-    /// as registers, too.
+    /// Judges `history` by this: the bank if there is one, else the ledger; keys that were read during the
+    /// run as registers, too.
     ///
     /// # Errors
     /// Accounts of which no bank can be made.

@@ -387,7 +387,8 @@ fn repeatable_reads_lose_updates_and_serializable_ones_do_not() {
         spec.target.settings.insert("innodb_lock_wait_timeout".into(), "5".into());
         contract::isolation(&Mysql::open(&spec).unwrap(), expected)
     };
-    // InnoDB reads a snapshot and writes on top of what is newer: its repeatable read is no snapshot isolation.
+    // InnoDB reads a snapshot and writes on top of what is newer: its repeatable read is no snapshot
+    // isolation.
     let (model, finding) = found("REPEATABLE-READ", Model::ReadCommitted);
     assert_eq!(model, Model::ReadCommitted, "{finding:?}");
     let (model, finding) = found("SERIALIZABLE", Model::Serializable);

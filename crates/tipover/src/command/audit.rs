@@ -98,8 +98,11 @@ fn judge_again(paths: &[PathBuf], json: bool) -> Result<Ending> {
         judged.push((folder, judgement, torn));
     }
     if json {
-        let of = |(folder, judgement, torn): &(PathBuf, _, u64)| serde_json::json!({"folder": folder, "judgement": judgement, "torn_bytes": torn});
-        let all: Vec<_> = judged.iter().map(of).collect();
+        let mut all = Vec::new();
+        for (folder, judgement, torn) in &judged {
+            let judgement = serde_json::to_value(judgement)?;
+            all.push(serde_json::json!({"folder": folder, "judgement": judgement, "torn_bytes": torn}));
+        }
         println!("{}", serde_json::to_string_pretty(&all)?);
     }
     let held = judged.iter().all(|(_, judgement, _)| judgement.verdict == Verdict::Valid);

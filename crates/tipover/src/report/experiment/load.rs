@@ -223,19 +223,19 @@ fn checks(cells: &Cells<'_>) -> Table {
         caption: "Checked afterwards".into(),
         columns: vec![
             Column::words("trial"),
-            Column::numbers("done", "").group("while it was measured"),
-            Column::numbers("retries", "").group("while it was measured"),
-            Column::numbers("overdrafts", "").group("while it was measured"),
-            Column::numbers("conflicts", "").group("while it was measured"),
-            Column::numbers("unknown", "").group("while it was measured"),
-            Column::numbers("snapshots", "").group("the whole run"),
-            Column::numbers("found", "").group("the whole run"),
+            Column::numbers("done", "").group("measured"),
+            Column::numbers("retries", "").group("measured"),
+            Column::numbers("overdrafts", "").group("measured"),
+            Column::numbers("conflicts", "").group("measured"),
+            Column::numbers("unknown", "").group("measured"),
+            Column::numbers("snapshots", "").group("whole run"),
+            Column::numbers("found", "").group("whole run"),
             Column::words("verdict"),
             Column::words("in words"),
         ],
         rows,
         how_to_read: "Only what was done is throughput: overdrafts, conflicts that no retry resolved, and unknown \
-                      answers are not, and a retry belongs to its operation. The whole run has the warm-up in it. \
+                      answers are not, and a retry belongs to its operation. The whole run has the warm-up in it, too. \
                       Found are acknowledged operations that were there afterwards. docs/correctness.md says what \
                       each checker cannot see."
             .into(),
