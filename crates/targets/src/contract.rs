@@ -371,7 +371,7 @@ pub fn isolation(target: &dyn Target, expected: Model) -> (Model, Finding) {
                         let mut key = || first + random.below(KEYS);
                         let (a, b) = (key(), key());
                         // It decides by two lists what to do to one of them.
-                        let value = u64::from(client) << 32 | sequence + 1;
+                        let value = (u64::from(client) << 32) + sequence + 1;
                         let append = Step::Append { key: a, value };
                         run(
                             checks.as_mut(),
