@@ -64,7 +64,7 @@ pub fn check(kind: TargetKind, told: &TargetFacts, here: Option<(&Facts, &Home)>
                 met: meets(&rule.wanted, &found),
                 id: rule.id,
                 severity: rule.severity,
-                wanted: format!("{} {}", rule.fact, rule.wanted),
+                wanted: told_as(&rule.wanted),
                 found,
                 why: rule.why,
                 next: rule.next,
@@ -74,6 +74,15 @@ pub fn check(kind: TargetKind, told: &TargetFacts, here: Option<(&Facts, &Home)>
         .collect();
     all.sort_by_key(|requirement| (requirement.met, requirement.severity));
     all
+}
+
+/// A wish as it follows "should be": "is on" becomes "on".
+fn told_as(wanted: &str) -> String {
+    match (wanted.strip_prefix("is "), wanted.strip_prefix("lacks ")) {
+        (Some(words), _) => words.to_string(),
+        (None, Some(words)) => format!("without {words}"),
+        (None, None) => wanted.to_string(),
+    }
 }
 
 /// All facts as the texts that rules speak of.
@@ -204,6 +213,8 @@ mod tests {
             let spoilt: Vec<_> = good.map(|(f, value)| (f, if f == fact { bad } else { value })).into();
             assert_eq!(unmet(TargetKind::Postgres, &spoilt), [id]);
         }
+        let wal = check(TargetKind::Postgres, &told(&[("max_wal_size", "512MB")]), None);
+        assert!(wal[0].sentences().starts_with("postgres-max-wal-size: should be at least 1GB, is 512MB. "));
         let mysql = |log: &'static str| {
             unmet(
                 TargetKind::Mysql,
