@@ -207,7 +207,11 @@ mod tests {
             (0..500 - lost).filter(|n| *n != 3).map(|n| (n, Version::of(n, 1))).collect();
         let scan = |pass| KeyScan { source: Source::Survivors, pass, at: Tick(900 * MS), rows: rows.clone() };
         Observation {
-            history: History { entries: (0..500).map(write).collect(), problems: vec![] },
+            history: History {
+                entries: (0..500).map(write).collect(),
+                problems: vec![],
+                is_cut_short: false,
+            },
             injections: vec![Injection {
                 rule: "at 500 ms: power cut all".into(),
                 at: Tick(500 * MS),
