@@ -178,6 +178,7 @@ pub fn run(
             missed: &missed,
             report: &progress,
             interrupt,
+            results: store.folder(),
         };
         let kept = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
         store.keep_broken(&trial, &kept.record, &kept.history)?;

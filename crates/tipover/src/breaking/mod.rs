@@ -77,6 +77,7 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
         phases: vec![],
         measured: None,
         canaries: vec![],
+        checked: None,
         broken: None,
     };
     let run = Run { spec: &trial.cell.spec, seed: record.seed, clock, context };
