@@ -58,7 +58,7 @@ pub fn watch(
     let mut engine = engine(EngineKind::Psync, vec![data].into(), 1, BLOCK as usize, now_unix_s())?;
     let begin = looks.first().map_or_else(now_unix_s, |look| look.at_unix_s);
     loop {
-        let due = Instant::now() + how.every;
+        let begun = Instant::now();
         if stop() || Duration::from_secs(now_unix_s().saturating_sub(begin)) >= how.total {
             return Ok(looks);
         }
@@ -67,6 +67,8 @@ pub fn watch(
         file.write_all(line.as_bytes()).with_context(|| format!("writing {}", log.display()))?;
         looks.push(look);
         said(&look);
+        // A slow disk is looked at less often, so that looks keep to their share of its time.
+        let due = begun + how.every.max(look.busy.div_f64(MOST_BUSY));
         while Instant::now() < due && !stop() {
             std::thread::sleep(due.saturating_duration_since(Instant::now()).min(Duration::from_millis(200)));
         }
