@@ -112,7 +112,8 @@ impl FileMap {
         (into < extent.length).then(|| (self.paths[*owner].as_path(), extent.logical + into))
     }
 
-    /// All files in it, each with the end of its last piece: its size, rounded up to the file system's blocks.
+    /// All files in it, each with the end of its last piece: its size, rounded up to the file system's
+    /// blocks.
     pub fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
         let mut sizes = vec![0; self.paths.len()];
         for (extent, owner) in self.places.values() {

@@ -113,7 +113,10 @@ impl Disk {
         let resolved = std::fs::canonicalize(&wanted).unwrap_or_else(|_| wanted.clone());
         let found = states.iter().find(|s| s.place() == Some(&wanted) || s.place() == Some(&resolved));
         let Some(state) = found else {
-            let is_left = |left: &Leftover| matches!(left, Leftover::Filesystem(at) | Leftover::Fuse(at) if *at == wanted || *at == resolved);
+            let is_left = |left: &Leftover| match left {
+                Leftover::Filesystem(at) | Leftover::Fuse(at) => *at == wanted || *at == resolved,
+                _ => false,
+            };
             if leftovers().iter().any(is_left) {
                 return Err(FindError::Dead { path: wanted });
             }

@@ -11,8 +11,8 @@
 //!                                      series.jsonl  all counters per interval
 //!                                      history.bin   what sessions saw, where that is checked or broken
 //!                                      evidence.json what was read back for that
-//!                                      accesses.trace  every request that reached the disk, if wanted; in block
-//!                                                    mode with accesses.trace.map, which file lies where
+//!                                      accesses.trace  every request that reached the disk, if wanted;
+//!                                                    in block mode with accesses.trace.map: whose it is
 //! ```
 
 use anyhow::{Context, Result, bail};

@@ -116,7 +116,7 @@ impl AccessPicture {
                 &format!(" {} more files were accessed, each less than these.", all.len() - TABLE_FILES);
         }
         Table {
-            caption: format!("Accesses by file: {}", self.title),
+            caption: "Accesses by file".into(),
             columns: vec![
                 Column::words("file"),
                 Column::numbers("size", "MB"),

@@ -138,8 +138,10 @@ impl Writer {
             }
             Block::Facts(facts) => self.facts(facts),
             Block::Accesses(picture) => {
-                let title = self.styled(&picture.title, "1");
-                self.line(&title);
+                for line in wrap(&picture.title, self.terminal.width) {
+                    let line = self.styled(&line, "1");
+                    self.line(&line);
+                }
                 self.paragraph(&picture.accesses.about(), 2);
                 self.paragraph("It moves in the HTML report.", 2);
             }

@@ -8,8 +8,8 @@ use tipover_core::record::{Interval, Measured};
 use tipover_core::units::Tick;
 use tipover_core::workload::Records;
 
-/// WiredTiger counts what it caches 8 % larger than it is, for its allocator (its setting `cache_overhead`), so
-/// that much less fits.
+/// WiredTiger counts what it caches 8 % larger than it is, for its allocator (its setting `cache_overhead`),
+/// so that much less fits.
 pub const ALLOWANCE: f64 = 1.08;
 
 /// How many values the cache keeps.
@@ -114,8 +114,8 @@ impl LeastRecent {
     }
 }
 
-/// What a cache of that size that forgets the least recently used would do with these very operations: its hit
-/// ratio from empty, in pieces of `piece` operations up to `operations`.
+/// What a cache of that size that forgets the least recently used would do with these very operations: its
+/// hit ratio from empty, in pieces of `piece` operations up to `operations`.
 pub fn expected_curve(spec: &Spec, seed: u64, operations: u64, piece: u64) -> Vec<CurvePoint> {
     let mut cache = LeastRecent::new(capacity(spec));
     let (dataset, workload) = spec.load_of(seed);
@@ -131,8 +131,8 @@ pub fn expected_curve(spec: &Spec, seed: u64, operations: u64, piece: u64) -> Ve
         .collect()
 }
 
-/// The same once nothing changes any more: from the second half of forty times as many operations as the cache
-/// has places.
+/// The same once nothing changes any more: from the second half of forty times as many operations as the
+/// cache has places.
 pub fn expected_at_rest(spec: &Spec, seed: u64) -> f64 {
     let operations = 40 * capacity(spec).max(250) as u64;
     let curve = expected_curve(spec, seed, operations, operations / 40);
@@ -148,7 +148,8 @@ fn key(op: &Op) -> u64 {
     }
 }
 
-/// Slope of the last half of a curve, per thousand operations: least squares. `None` with fewer than four points.
+/// Slope of the last half of a curve, per thousand operations: least squares. `None` with fewer than four
+/// points.
 pub fn late_slope(curve: &[CurvePoint]) -> Option<f64> {
     let late = &curve[curve.len() / 2..];
     if late.len() < 4 {

@@ -2,6 +2,7 @@
 
 mod agent_process;
 mod neighbour;
+mod recording;
 mod search;
 mod site;
 mod verdict;
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::history;
 use crate::machine;
 use crate::probe::{self, Probe};
-use crate::store::{self, Kept, Recording};
+use crate::store::{self, Kept};
 use agent_process::AgentProcess;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
@@ -85,8 +86,8 @@ pub struct Surroundings<'a> {
 /// hold what goes with that.
 const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
 
-/// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape, and whether it
-/// is traced.
+/// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape, and whether
+/// it is traced.
 pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
     let unshaped = |trial: &Trial<'_>| {
         let mut spec = trial.cell.spec.clone();
@@ -384,25 +385,6 @@ impl Series<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Begins to record what reaches the disk, if the plan wants it.
-    fn begin_recording(&self, spec: &Spec) -> Result<Option<Recording>> {
-        let Some(disk) = self.site.mounted().filter(|_| spec.disk.trace) else { return Ok(None) };
-        let recording = Recording::in_folder(self.context.work)?;
-        disk.trace_start(&recording.path())?;
-        Ok(Some(recording))
-    }
-
-    fn end_recording(&self, recording: Recording) -> Result<Recording> {
-        let disk = self.disk()?;
-        disk.trace_stop()?;
-        if disk.block_device().is_some() {
-            // After the end, so that finding out where files lie is not recorded.
-            let map = disk.file_map().context("asking where the files lie")?;
-            map.save_beside(&recording.path()).context("writing where the files lie")?;
-        }
-        Ok(recording)
     }
 
     /// The record of a trial that could not be carried out.

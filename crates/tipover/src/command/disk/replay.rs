@@ -20,12 +20,12 @@ use tipover_disk::{Ending as TraceEnding, Record, Trace};
 ///
 /// They go to one file without a name in DIR, which ends with the command however that ends: nothing that is
 /// there is touched. As recorded, each request is sent when it was sent then, whether those before it are
-/// answered or not, and how late it was sent is told apart from how long it took. With --depth they are sent as fast as
-/// that many at once allow.
+/// answered or not, and how late it was sent is told apart from how long it took. With --depth they are sent
+/// as fast as that many at once allow.
 ///
 /// Pieces of 1 MiB that the trace never touches are left out, so distances between requests shrink. Requests
-/// are rounded out to 4 KiB, past the page cache where the file system can; flushes become fdatasync; discards are left
-/// out.
+/// are rounded out to 4 KiB, past the page cache where the file system can; flushes become fdatasync;
+/// discards are left out.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   tipover disk trace replay t.trace /mnt/other
