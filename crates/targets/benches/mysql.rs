@@ -5,7 +5,7 @@
 mod peers;
 
 use anyhow::Result;
-use peers::{in_full, or_skip, ours};
+use peers::{Threads, in_full, or_skip, ours};
 use std::path::Path;
 use std::time::Duration;
 use tipover_core::workload::distribution::Requests;
@@ -37,7 +37,9 @@ fn main() -> Result<()> {
     let peer = or_skip("go-ycsb", peers::go_ycsb(full));
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        mine.push(ours(target.as_ref(), &dataset, &workload, time)?);
+        mine.push(peers::beside(&server, || {
+            ours(target.as_ref(), &dataset, &workload, Threads::Shared, time)
+        })?);
         if let Some(program) = &peer {
             let operations = if full { 80_000 } else { 1_000 };
             let port = server.address().port().to_string();
@@ -48,7 +50,8 @@ fn main() -> Result<()> {
                 ("mysql.password", server.password()),
                 ("mysql.db", "tipover"),
             ];
-            theirs.push(peers::run_go_ycsb(program, "mysql", &connection, records, operations)?);
+            let run = || peers::run_go_ycsb(program, "mysql", &connection, records, operations);
+            theirs.push(peers::beside(&server, run)?);
         }
     }
     peers::print("workload C, 8 sessions", &mine, &[("go-ycsb", theirs)]);

@@ -6,13 +6,14 @@
 mod peers;
 
 use anyhow::{Context, Result, ensure};
-use peers::{Ran, Rate, SESSIONS, THREADS, in_full, or_skip, ours};
+use peers::{Ran, Rate, SESSIONS, THREADS, Threads, in_full, or_skip, ours};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tipover_core::op::{Fields, Op};
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::ycsb::KeyHash;
-use tipover_core::workload::{Dataset, Keys, Lengths, Ycsb};
+use tipover_core::workload::{Dataset, Keys, Records, Workload, Ycsb};
 use tipover_lab::recipe::{Postgres, Server, ServerOptions};
 
 fn main() -> Result<()> {
@@ -28,44 +29,68 @@ fn main() -> Result<()> {
     let server = found.start(&ServerOptions { settings, ..ServerOptions::default() })?;
     println!("{}", server.version());
     let (rounds, time) = if full { (5, Duration::from_secs(4)) } else { (1, Duration::from_millis(100)) };
-    point_select(&server, &found.programs, full, rounds, time)?;
+    point_select(&server, &found.programs, rounds, time)?;
     workload_c(&server, full, rounds, time)
 }
 
 /// As many as pgbench has at scale 1.
-fn records(full: bool) -> u64 {
-    if full { 100_000 } else { 2_000 }
-}
+const ROWS: u64 = 100_000;
 
-fn point_select(server: &Server, programs: &Path, full: bool, rounds: usize, time: Duration) -> Result<()> {
-    // Rows about as short as pgbench's.
-    let dataset = Dataset {
-        table: "point".into(),
-        fields: 1,
-        field_length: Lengths::Constant(10),
-        ..Dataset::ycsb(records(full))
-    };
-    let target = loaded(server, &dataset)?;
-    let workload = Ycsb::reads(&dataset, Requests::Uniform, 1);
-    let pgbench = or_skip("pgbench", prepare_pgbench(server, programs));
-    let sysbench = or_skip("sysbench", prepare_sysbench(server));
-    let (mut mine, mut theirs) = (Vec::new(), [Vec::new(), Vec::new()]);
-    for _ in 0..rounds {
-        mine.push(ours(target.as_ref(), &dataset, &workload, time)?);
-        if pgbench.is_some() {
-            theirs[0].push(run_pgbench(server, programs, time)?);
-        }
-        if sysbench.is_some() {
-            theirs[1].push(run_sysbench(server, time)?);
+/// The peers' rows, which are numbered from 1, in uniform order.
+struct PeersRows(Ycsb);
+
+impl Workload for PeersRows {
+    fn op(&self, number: u64, records: &Records) -> Op {
+        match self.0.op(number, records) {
+            Op::Read { record, .. } => Op::Read { record: record + 1, fields: Fields::One(0) },
+            other => other,
         }
     }
-    let [pgbench, sysbench] = theirs;
-    peers::print("prepared point select, 8 sessions", &mine, &[("pgbench", pgbench), ("sysbench", sysbench)]);
+}
+
+/// Each peer reads its own table, and we read the same rows of it through a view with YCSB's names, which the
+/// server's planner resolves when the statement is prepared: the server does the same work for both.
+fn point_select(server: &Server, programs: &Path, rounds: usize, time: Duration) -> Result<()> {
+    let peers = [
+        (
+            "pgbench",
+            prepare_pgbench(server, programs),
+            "SELECT aid AS ycsb_key, abalance AS field0 FROM pgbench_accounts",
+        ),
+        ("sysbench", prepare_sysbench(server), "SELECT id AS ycsb_key, c AS field0 FROM sbtest1"),
+    ];
+    for (name, prepared, rows) in peers {
+        if or_skip(name, prepared).is_none() {
+            continue;
+        }
+        let dataset = Dataset {
+            table: format!("point_{name}"),
+            fields: 1,
+            keys: Keys { prefix: String::new(), hash: KeyHash::Ordered, digits: 1 },
+            ..Dataset::ycsb(ROWS)
+        };
+        server.query(&format!("CREATE VIEW {} AS {rows}", dataset.table))?;
+        let target = tipover_targets::start(&peers::spec("postgres", &server.url())?, Path::new("/"))?;
+        let workload = PeersRows(Ycsb::reads(&dataset, Requests::Uniform, 1));
+        let [mut shared, mut each, mut theirs] = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (rates, threads) in [(&mut shared, Threads::Shared), (&mut each, Threads::Each)] {
+                let run = || ours(target.as_ref(), &dataset, &workload, threads, time);
+                rates.push(peers::beside(server, run)?);
+            }
+            theirs.push(peers::beside(server, || match name {
+                "pgbench" => run_pgbench(server, programs, time),
+                _ => run_sysbench(server, time),
+            })?);
+        }
+        let what = format!("prepared point select on {name}'s table, 8 sessions");
+        peers::print(&what, &shared, &[(name, theirs), ("ours with a thread for each session", each)]);
+    }
     Ok(())
 }
 
 fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Result<()> {
-    let records = records(full);
+    let records = if full { 100_000 } else { 2_000 };
     let keys = Keys { hash: KeyHash::GoYcsb, ..Keys::default() };
     let dataset = Dataset { keys, ..Dataset::ycsb(records) };
     let target = loaded(server, &dataset)?;
@@ -73,7 +98,8 @@ fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Res
     let peer = or_skip("go-ycsb", peers::go_ycsb(full));
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        mine.push(ours(target.as_ref(), &dataset, &workload, time)?);
+        let run = || ours(target.as_ref(), &dataset, &workload, Threads::Shared, time);
+        mine.push(peers::beside(server, run)?);
         if let Some(program) = &peer {
             let operations = if full { 100_000 } else { 1_000 };
             let port = server.address().port().to_string();
@@ -85,7 +111,8 @@ fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Res
                 ("pg.db", "tipover"),
                 ("pg.sslmode", "disable"),
             ];
-            theirs.push(peers::run_go_ycsb(program, "pg", &connection, records, operations)?);
+            let run = || peers::run_go_ycsb(program, "pg", &connection, records, operations);
+            theirs.push(peers::beside(server, run)?);
         }
     }
     peers::print("workload C, 8 sessions", &mine, &[("go-ycsb", theirs)]);
@@ -128,7 +155,12 @@ fn sysbench(server: &Server) -> Command {
     let mut command = Command::new("sysbench");
     let port = server.address().port();
     command.args(["oltp_point_select", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", "--tables=1"]);
-    command.args(["--table-size=100000", "--pgsql-user=tipover", "--pgsql-db=ycsb"]);
+    command.args([
+        "--table-size=100000",
+        "--rand-type=uniform",
+        "--pgsql-user=tipover",
+        "--pgsql-db=tipover",
+    ]);
     command.arg(format!("--pgsql-port={port}")).arg(format!("--pgsql-password={}", server.password()));
     command
 }

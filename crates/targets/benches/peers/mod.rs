@@ -12,6 +12,7 @@ use tipover_core::op::{Op, Outcome, Timing};
 use tipover_core::target::{Progress, Session, Target};
 use tipover_core::units::Tick;
 use tipover_core::workload::{Dataset, Records, Workload};
+use tipover_lab::recipe::Server;
 
 const PEER: &str = "github.com/pingcap/go-ycsb";
 const PEER_VERSION: &str = "v1.0.1";
@@ -31,9 +32,49 @@ pub struct Rate {
     pub per_s: f64,
     /// Processor time of the client for an operation, in microseconds.
     pub cpu_us: f64,
+    /// Processor time of the server for an operation, in microseconds.
+    pub server_us: f64,
+    /// How many operations there were.
+    pub operations: f64,
     /// Processor time that neither client nor its server can have used is unknown here: what is printed is
     /// all that was busy, of all there was.
     pub busy_percent: f64,
+}
+
+/// How our side spreads its sessions.
+#[derive(Debug, Clone, Copy)]
+pub enum Threads {
+    /// [`THREADS`] of them, each waiting for all of its connections together, as `tipover` does.
+    Shared,
+    /// One for each session, which waits in its own call: what most of the peers do.
+    Each,
+}
+
+/// Measures what `run` measures, and what the server spent for it.
+pub fn beside(server: &Server, run: impl FnOnce() -> Result<Rate>) -> Result<Rate> {
+    let before = server_s(server)?;
+    let mut rate = run()?;
+    // A process of the server ends a little after its connection, and then counts with its parent.
+    std::thread::sleep(Duration::from_millis(100));
+    rate.server_us = (server_s(server)? - before) * 1e6 / rate.operations;
+    Ok(rate)
+}
+
+/// Processor time of all processes that the server has or had.
+fn server_s(server: &Server) -> Result<f64> {
+    const UTIME: usize = 11;
+    let main = server.pid();
+    let mut ticks = 0.0;
+    for process in server.processes() {
+        // One that ended in between counts with its parent next time.
+        let Ok(text) = fs::read_to_string(format!("/proc/{process}/stat")) else { continue };
+        let (_, fields) = text.rsplit_once(')').context("a stat has no name")?;
+        // utime and stime; of the main process also those of children that were waited for.
+        let count = if process == main { 4 } else { 2 };
+        let times = fields.split_whitespace().skip(UTIME).take(count);
+        ticks += times.map(|ticks| ticks.parse::<f64>().unwrap_or(0.0)).sum::<f64>();
+    }
+    Ok(ticks / 100.0)
 }
 
 /// Our side: sessions on two threads, each thread waiting for all of its connections together. Keys are
@@ -42,12 +83,17 @@ pub fn ours(
     target: &dyn Target,
     dataset: &Dataset,
     workload: &(dyn Workload + Sync),
+    threads: Threads,
     time: Duration,
 ) -> Result<Rate> {
     let machine = Machine::now()?;
     let parts: Vec<Result<(u64, f64, f64)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || one_thread(target, dataset, workload, thread as u64, time)))
+        let (count, work): (usize, Work) = match threads {
+            Threads::Shared => (THREADS, one_thread),
+            Threads::Each => (SESSIONS, one_session),
+        };
+        let threads: Vec<_> = (0..count)
+            .map(|thread| scope.spawn(move || work(target, dataset, workload, thread as u64, time)))
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("a session's thread panicked")).collect()
     });
@@ -57,7 +103,37 @@ pub fn ours(
         (count, cpu_s, wall_s) = (count + ops, cpu_s + cpu, wall_s.max(wall));
     }
     let busy_percent = machine.busy_percent_since()?;
-    Ok(Rate { per_s: count as f64 / wall_s, cpu_us: cpu_s * 1e6 / count as f64, busy_percent })
+    let operations = count as f64;
+    let cpu_us = cpu_s * 1e6 / operations;
+    Ok(Rate { per_s: operations / wall_s, cpu_us, server_us: f64::NAN, operations, busy_percent })
+}
+
+/// Operations, processor time and time of one thread.
+type Work = fn(&dyn Target, &Dataset, &(dyn Workload + Sync), u64, Duration) -> Result<(u64, f64, f64)>;
+
+fn one_session(
+    target: &dyn Target,
+    dataset: &Dataset,
+    workload: &(dyn Workload + Sync),
+    thread: u64,
+    time: Duration,
+) -> Result<(u64, f64, f64)> {
+    let records = Records::new(dataset.records);
+    let mut session = target.open(dataset).map_err(|error| anyhow::anyhow!("{error}"))?;
+    ensure!(session.execute(&workload.op(thread, &records)) == Outcome::Done, "the first read failed");
+    let mut latencies = Latencies::closed();
+    let (began, cpu) = (Instant::now(), cpu_s(ClockId::ThreadCPUTime));
+    let now = || Tick(0) + began.elapsed();
+    let (mut n, mut sent) = (thread, now());
+    while began.elapsed() < time {
+        let outcome = session.execute(&workload.op(n, &records));
+        ensure!(outcome == Outcome::Done, "a read ended as {outcome:?}");
+        n += SESSIONS as u64;
+        let ended = now();
+        latencies.record(&Timing { due: sent, began: sent, ended });
+        sent = ended;
+    }
+    Ok((latencies.count(), cpu_s(ClockId::ThreadCPUTime) - cpu, began.elapsed().as_secs_f64()))
 }
 
 fn one_thread(
@@ -207,7 +283,8 @@ impl Ran {
     }
 
     pub fn rate(&self, per_s: f64, operations: f64) -> Rate {
-        Rate { per_s, cpu_us: self.cpu_s * 1e6 / operations, busy_percent: self.busy_percent }
+        let cpu_us = self.cpu_s * 1e6 / operations;
+        Rate { per_s, cpu_us, server_us: f64::NAN, operations, busy_percent: self.busy_percent }
     }
 }
 
@@ -252,6 +329,7 @@ pub fn print(what: &str, ours: &[Rate], peers: &[(&str, Vec<Rate>)]) {
         let ratios = |of: fn(&Rate) -> f64| ours.iter().zip(theirs).map(|(a, b)| of(a) / of(b)).collect();
         print_spread(&format!("  ours / {name}, throughput"), ratios(|rate| rate.per_s));
         print_spread(&format!("  ours / {name}, client CPU per operation"), ratios(|rate| rate.cpu_us));
+        print_spread(&format!("  ours / {name}, server CPU per operation"), ratios(|rate| rate.server_us));
     }
 }
 
@@ -259,6 +337,7 @@ fn print_rates(who: &str, rates: &[Rate]) {
     let all = |of: fn(&Rate) -> f64| rates.iter().map(of).collect();
     print_spread(&format!("  {who}, k/s"), all(|rate| rate.per_s / 1e3));
     print_spread(&format!("  {who}, client CPU us per operation"), all(|rate| rate.cpu_us));
+    print_spread(&format!("  {who}, server CPU us per operation"), all(|rate| rate.server_us));
     print_spread(&format!("  {who}, all processors busy, %"), all(|rate| rate.busy_percent));
 }
 

@@ -97,7 +97,7 @@ impl Hand<'_> {
                 };
                 let now = self.waiter.until(due, &over);
                 let Some(due) = offer.take(now) else { continue };
-                let handed_over = offer.hand_over();
+                let handed_over = offer.hand_over(index);
                 // Waking the next one takes longer than a short operation, which would never be found short.
                 let begin = clock.now();
                 let ended = self.carry_out(due.number, Some(due));

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
+use std::time::Duration;
 use tipover_core::units::Tick;
 use tipover_core::workload::{Arrivals, Schedule};
 
@@ -76,6 +77,9 @@ pub enum Role {
 const SHORT_NS: u64 = 5_000;
 /// A leader that is in an operation for longer than this past the next due time is relieved.
 const RELIEF_NS: u64 = 200_000;
+/// The reserve looks after the leader at most so often, and at least so often.
+const LEAST_WATCH: Duration = Duration::from_nanos(RELIEF_NS);
+const LONGEST_WATCH: Duration = Duration::from_millis(20);
 
 impl Offer {
     /// Nothing is offered yet. Operations are numbered from `first` and end before `end`.
@@ -176,19 +180,20 @@ impl Offer {
 
     /// Waits until session `index` is to watch the schedule. `over` is asked whenever the thread wakes.
     pub fn lead(&self, index: u32, clock: &Clock, over: &dyn Fn() -> bool) -> Role {
-        let mut waits = false;
         loop {
-            let reserve = {
+            let look_again = {
                 let mut state = self.state.lock();
                 if over() || state.schedule.is_none() {
                     state.watch.parked.retain(|(parked, _)| *parked != index);
                     return Role::Over;
                 }
-                let late = state.next.is_some_and(|due| clock.now().0 > due.0 + RELIEF_NS);
+                let now = clock.now();
+                let relief = state.next.map(|due| due + Duration::from_nanos(RELIEF_NS));
+                let keeps = self.keeps.load(Ordering::Relaxed);
                 let watch = &mut state.watch;
                 let reserve = watch.parked.first().is_some_and(|(first, _)| *first == index);
                 // A leader that keeps the watch while in an operation may get stuck in it.
-                let relieves = reserve && late && self.keeps.load(Ordering::Relaxed);
+                let relieves = reserve && keeps && relief.is_some_and(|at| now > at);
                 if watch.leader.is_none() || relieves {
                     watch.leader = Some(index);
                 }
@@ -200,15 +205,19 @@ impl Offer {
                     }
                     return Role::Leader;
                 }
-                if !std::mem::replace(&mut waits, true) {
+                // Whoever was called to lead stands on the list no more, and may find that the reserve was
+                // faster: it must get back on, or nobody would ever wake it again.
+                if !watch.parked.iter().any(|(parked, _)| *parked == index) {
                     watch.parked.push((index, std::thread::current()));
                 }
-                watch.parked.first().is_some_and(|(first, _)| *first == index)
+                let reserve = watch.parked.first().is_some_and(|(first, _)| *first == index);
+                // Until the next operation is due there is nothing to be late with.
+                let wait = relief.map_or(LONGEST_WATCH, |at| at.since(now).max(LEAST_WATCH));
+                (reserve && keeps).then_some(wait.min(LONGEST_WATCH))
             };
-            if reserve && self.keeps.load(Ordering::Relaxed) {
-                std::thread::park_timeout(std::time::Duration::from_nanos(RELIEF_NS));
-            } else {
-                std::thread::park();
+            match look_again {
+                Some(time) => std::thread::park_timeout(time),
+                None => std::thread::park(),
             }
         }
     }
@@ -219,8 +228,8 @@ impl Offer {
     }
 
     /// Before the leader executes: lets another one watch, unless operations are so short that it will be
-    /// back sooner than anybody could be woken. Whether the watch was handed over.
-    pub fn hand_over(&self) -> bool {
+    /// back sooner than anybody could be woken. Whether the watch is another's now.
+    pub fn hand_over(&self, index: u32) -> bool {
         let short = self.service_ns.load(Ordering::Relaxed) < SHORT_NS;
         let kept = self.keeps.swap(short, Ordering::Relaxed);
         if short {
@@ -232,6 +241,10 @@ impl Offer {
         }
         let next = {
             let mut state = self.state.lock();
+            if state.watch.leader != Some(index) {
+                // The reserve has relieved it already.
+                return true;
+            }
             let next = state.watch.parked.pop();
             state.watch.leader = next.as_ref().map(|(index, _)| *index);
             next
