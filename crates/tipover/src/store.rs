@@ -16,6 +16,7 @@
 use anyhow::{Context, Result, bail};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use serde::Deserialize;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
 use tipover_core::record::{self, Interval, Record, Verdict};
 use tipover_core::search::SearchRecord;
+use tipover_core::units::Tick;
 
 /// The results of one experiment.
 #[derive(Debug, Clone)]
@@ -198,6 +200,38 @@ impl Store {
             }
         }
         Ok(missing)
+    }
+
+    /// How the backlog of a trial's measured phase went: seconds since the phase began, and operations due and
+    /// not sent then. Empty for closed loops and for what was not measured.
+    pub fn backlog(&self, trial: &Trial<'_>) -> Result<Vec<(f64, u64)>> {
+        /// The little that is wanted of a [`Interval`], whose histograms are dear to read.
+        #[derive(Deserialize)]
+        struct Line {
+            phase: String,
+            begin: Tick,
+            end: Tick,
+            offered: Option<Waiting>,
+        }
+        #[derive(Deserialize)]
+        struct Waiting {
+            backlog: u64,
+        }
+        let path = self.trial_folder(trial).join("series.jsonl");
+        let text = match fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+            read => read.with_context(|| format!("reading {}", path.display()))?,
+        };
+        let mut began = None;
+        let mut course = Vec::new();
+        for line in text.lines() {
+            let line: Line = serde_json::from_str(line).with_context(|| path.display().to_string())?;
+            if let ("measure", Some(offered)) = (line.phase.as_str(), line.offered) {
+                let began: Tick = *began.get_or_insert(line.begin);
+                course.push((line.end.since(began).as_secs_f64(), offered.backlog));
+            }
+        }
+        Ok(course)
     }
 
     /// Keeps a trial. When this returns it is on the disk, whole; if it does not, nothing of it is there.

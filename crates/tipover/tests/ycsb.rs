@@ -6,6 +6,7 @@ use program::{Ended, Place, alone, skipped};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use tipover_reference_mongod::{ReplicaSet, Settings};
 
 fn shipped(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/ycsb").join(name).display().to_string()
@@ -199,6 +200,39 @@ fn postgres_is_loaded_run_and_checked_through_the_bindings_properties() {
     // The same records once more stop the load.
     let twice = ycsb("load", 1, &[]);
     assert!(twice.stderr.contains("the load was stopped as YCSB does"), "{}", twice.stderr);
+}
+
+#[test]
+fn a_mongodb_uri_is_loaded_run_and_checked() {
+    let login = Some(("anna".to_string(), "p4ss".to_string()));
+    let settings = Settings { nodes: 3, set_name: Some("rs0".into()), login, ..Settings::default() };
+    let set = ReplicaSet::start(settings).expect("ports are free");
+    let place = Place::new();
+    let url = format!("mongodb.url={}", set.url());
+    let ycsb = |phase: &str, more: &[&str]| {
+        let common = ["-p", &url, "-p", "recordcount=305", "-p", "dataintegrity=true", "-threads", "3"];
+        let typed: Vec<&str> =
+            ["ycsb", phase, "mongodb"].iter().chain(&common).chain(more).copied().collect();
+        let ended = place.run(&typed).with_code(&[0]);
+        assert!(!ended.stderr.contains("p4ss") && !ended.stdout.contains("p4ss"), "{}", ended.stderr);
+        ended
+    };
+    let load = ycsb("load", &["-p", "batchsize=100", "-p", "mongodb.writeConcern=majority"]);
+    assert_eq!(figure(&load, "INSERT", "Operations"), 4.0);
+    let run = ycsb("run", &["-p", "operationcount=600", "-p", "mongodb.writeConcern=journaled"]);
+    assert_eq!(figure(&run, "VERIFY", "Return=OK"), figure(&run, "READ", "Operations"));
+    let updated = figure(&run, "UPDATE", "Return=OK");
+    assert_eq!(figure(&run, "READ", "Return=OK") + updated, 600.0, "{}", run.stdout);
+    // Scans and inserts, on the address alone.
+    let file = shipped("workloade");
+    let (address, [records, operations]) = (set.url(), ["recordcount=305", "operationcount=200"]);
+    let typed = ["ycsb", "run", &address, "-P", &file, "-p", records, "-p", operations, "-threads", "2"];
+    let scans = place.run(&typed).with_code(&[0]);
+    assert_eq!(figure(&scans, "SCAN", "Return=OK") + figure(&scans, "INSERT", "Return=OK"), 200.0);
+    let wrong = set.url().replace("p4ss", "hunter2");
+    let refused = place.run(&["ycsb", "run", &wrong, "-p", records, "-p", operations]).with_code(&[1]);
+    assert!(refused.stderr.to_lowercase().contains("auth"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
 }
 
 #[test]

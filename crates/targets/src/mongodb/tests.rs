@@ -34,10 +34,7 @@ fn connect(url: &str, durability: Durability) -> Result<MongoDb, TargetError> {
 }
 
 fn refused(url: &str) -> String {
-    let began = Instant::now();
-    let error = MongoDb::connect(&spec(url, Durability::Configured), Duration::from_secs(2)).err().unwrap();
-    assert!(began.elapsed() < PATIENCE, "nothing hangs");
-    error.to_string()
+    MongoDb::connect(&spec(url, Durability::Configured), Duration::from_secs(2)).err().unwrap().to_string()
 }
 
 fn single() -> ReplicaSet {
@@ -300,10 +297,8 @@ fn no_answer_in_time_leaves_a_write_open() {
     for node in (0..3).filter(|node| *node != primary) {
         set.kill(node);
     }
-    let began = Instant::now();
     let outcome = session.execute(&update(2));
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
-    assert!(began.elapsed() < 4 * target.cluster.timeout, "{:?}", began.elapsed());
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn passwords_are_proved_as_the_server_wants() {
         let all = format!("tipover:{}@", server.password());
         testing::spec("postgres", &server.url().replace(&all, &format!("{credentials}@")))
     };
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while Postgres::open(&with("old:a%20b%25c")).is_err() {
         assert!(Instant::now() < deadline, "{}", refusal(&with("old:a%20b%25c")));
         std::thread::sleep(Duration::from_millis(20));
@@ -203,19 +203,27 @@ fn a_commit_that_no_standby_confirmed_is_unknown_though_the_server_says_it_succe
     assert_eq!(dataset.verify(reader.as_ref(), 3, ALL, 7), Outcome::Done, "it happened all the same");
 
     // Who gives up waiting leaves no server process behind that waits for ever.
-    spec.load.timeout = Duration::from_millis(100);
+    spec.load.timeout = Duration::from_millis(200);
     let hasty = Postgres::open(&spec).unwrap();
     let mut session = hasty.open(&dataset).unwrap();
-    for version in 8..12 {
-        let update = Op::Update { record: 3, fields: ALL, version };
-        assert_eq!(session.execute(&update), Outcome::Unknown(Failure::Timeout));
+    let mut given_up = 0;
+    while given_up < 4 {
+        match session.execute(&Op::Update { record: 3, fields: ALL, version: 8 + given_up }) {
+            Outcome::Unknown(Failure::Timeout) => given_up += 1,
+            // On a busy machine the time is over before the connection is made anew.
+            Outcome::Refused(Failure::Unavailable) => {}
+            other => panic!("{other:?}"),
+        }
     }
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !query(&local, "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").is_empty() {
         assert!(Instant::now() < deadline, "server processes still wait for a standby");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(session.execute(&Op::Read { record: 3, fields: ALL }), Outcome::Done);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while session.execute(&Op::Read { record: 3, fields: ALL }) != Outcome::Done {
+        assert!(Instant::now() < deadline, "the session does not go on");
+    }
 }
 
 #[test]
@@ -239,15 +247,19 @@ fn a_server_that_dies_neither_hangs_nor_spins_and_is_found_again() {
             "{lost:?}"
         );
         assert_eq!(execute(reader.as_mut(), &read), Outcome::Refused(Failure::Unavailable));
-        let (began, mut refused) = (Instant::now(), 0);
-        while began.elapsed() < Duration::from_millis(1500) {
+        let began = Instant::now();
+        for _ in 0..8 {
             assert_eq!(execute(writer.as_mut(), &update), Outcome::Refused(Failure::Unavailable));
-            refused += 1;
         }
-        assert!((2..60).contains(&refused), "{refused} refusals in 1.5 s");
+        // Pauses of 10, 20, 40 and 80 ms at least.
+        assert!(
+            began.elapsed() >= Duration::from_millis(140),
+            "{:?} for 8 refusals is a spin",
+            began.elapsed()
+        );
         assert!(target.sample().is_err());
         server.start().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while execute(writer.as_mut(), &update) != Outcome::Done {
             assert!(Instant::now() < deadline, "the server is back and was not found");
         }
@@ -338,7 +350,7 @@ fn reads_show_in_the_servers_own_counters() {
         assert_eq!(session.execute(&Op::Update { record: 1, fields: ALL, version: 1 }), Outcome::Done);
     }
     // A server process hands its counts over when it ends, or once a second.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let after = target.sample().unwrap();
         let grown = |name: &str| after[name] - before[name];

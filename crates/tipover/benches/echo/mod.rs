@@ -175,7 +175,12 @@ impl EchoSession<'_> {
 
 impl Session for EchoSession<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
-        match Wire::begin(self, op) {
+        let begun = Wire::begin(self, op);
+        // Whether a session with a wire is driven by that or by this shows only now.
+        if let Some(stream) = self.stream.as_ref().filter(|_| self.echo.wires) {
+            stream.set_nonblocking(false).expect("a socket of ours");
+        }
+        match begun {
             Progress::Finished(outcome) => outcome,
             _ => match Wire::advance(self) {
                 Progress::Finished(outcome) => outcome,

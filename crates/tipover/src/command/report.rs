@@ -88,7 +88,14 @@ fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
         ))
         .into());
     }
-    report::of_experiment(experiment, &records, command)
+    let mut page = report::of_experiment(experiment, &records, command)?;
+    let open = experiment.trials().into_iter().filter(|trial| trial.cell.spec.load.arrivals.is_some());
+    let course = |trial| Ok(report::Course { backlog: store.backlog(&trial)?, trial });
+    if let Some(section) = report::backlogs(&open.map(course).collect::<Result<Vec<_>>>()?) {
+        // Behind the figures that it explains.
+        page.sections.insert(page.sections.len().min(1), section);
+    }
+    Ok(page)
 }
 
 /// Writes the report into the results folder and prints its facts.

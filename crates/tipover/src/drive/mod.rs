@@ -40,6 +40,9 @@ pub struct Plan<'a> {
     pub records: &'a Records,
     /// How many sessions.
     pub sessions: u32,
+    /// Up to so many sessions of a closed loop have a thread each also where they could share threads: see
+    /// [`FEW_PER_PROCESSOR`].
+    pub few: u32,
     /// Pause of a session after each operation.
     pub think: Duration,
     /// Open loop: when operations are due, and the seed of that.
@@ -80,6 +83,7 @@ impl<'a> Plan<'a> {
             workload,
             records,
             sessions,
+            few: FEW_PER_PROCESSOR * processors() as u32,
             think: Duration::ZERO,
             arrivals: None,
             warms_up: false,
@@ -105,6 +109,12 @@ impl<'a> Plan<'a> {
             retry_pause: load.retry_pause,
             ..self
         }
+    }
+
+    /// Whether sessions that can share threads do so. An open loop's must, to be sent at their time; and a thread
+    /// that waits for ever for an answer could not be ended.
+    fn shares_threads(&self) -> bool {
+        self.sessions > self.few || self.arrivals.is_some() || self.timeout.is_zero()
     }
 
     /// Whether an operation with this outcome may be tried again after `tries` retries: only what certainly
@@ -211,6 +221,11 @@ impl Seat {
         self.0.store(0, Ordering::Relaxed);
     }
 }
+
+/// A thread that waits in its own call for its own answer costs client and server less than one that waits for
+/// many: the kernel wakes the other side where it stands (docs/performance.md, "Servers"). With many more
+/// threads than processors, switching between them costs more than that.
+const FEW_PER_PROCESSOR: u32 = 8;
 
 /// More books than this many a processor are of no use: only sessions that run contend for one.
 const BOOKS_PER_PROCESSOR: usize = 8;
@@ -407,8 +422,8 @@ impl Drop for Running<'_> {
 
 /// Runs the sessions of `plan` while `body` runs, and ends them after it.
 ///
-/// `body` is called when every session is open and sends. Sessions that can be waited for apart from sending
-/// share a few threads; the others have a thread each.
+/// `body` is called when every session is open and sends. Many sessions that can be waited for apart from
+/// sending share a few threads; the others have a thread each.
 ///
 /// # Errors
 /// When a session cannot be opened, or its thread not be started.
@@ -458,7 +473,7 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
         Ok(session) => session,
         Err(error) => return gate.fail(error),
     };
-    if session.wire().is_none() {
+    if session.wire().is_none() || !plan.shares_threads() {
         gate.tell(false);
         if gate.pass(1) {
             blocking::run(sessions, first, session.as_mut());

@@ -392,7 +392,7 @@ impl Workload for Mixed {
     }
 }
 
-/// Carries out `limit` operations of [`Mixed`] over wires.
+/// Carries out `limit` operations of [`Mixed`] over wires, by threads that share the sessions.
 fn over_wires(
     server: &Server,
     sessions: u32,
@@ -403,7 +403,7 @@ fn over_wires(
     let records = Records::new(dataset.records);
     let target = Echo { address: server.address, wires: true };
     let plan = Plan::closed(&target, &dataset, &Mixed, &records, sessions, Clock::start());
-    let plan = change(Plan { limit: Some(limit), ..plan });
+    let plan = change(Plan { limit: Some(limit), few: 0, ..plan });
     run(&plan, |sessions| {
         assert!(sessions.wait(Duration::from_secs(120)), "the plan has an end");
         sessions.cut().books
@@ -413,9 +413,9 @@ fn over_wires(
 
 #[test]
 fn sessions_with_wires_share_threads_and_do_the_same() {
-    for sessions in [1, 2, 7, 200] {
+    for (sessions, few) in [(1, 0), (2, 0), (7, 0), (200, 0), (7, 7)] {
         let server = Server::start();
-        let books = over_wires(&server, sessions, 4000, |plan| plan);
+        let books = over_wires(&server, sessions, 4000, |plan| Plan { few, ..plan });
         assert_eq!((books.done(), books.failed()), (4000, 0), "{sessions} sessions");
         assert_eq!(server.manners.seen.load(Ordering::Relaxed), 5000, "a read-modify-write is two requests");
         let of = |kind| books.of(kind).unwrap().done();

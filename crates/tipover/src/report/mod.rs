@@ -18,7 +18,7 @@ mod tipping;
 pub use audit::of_audit;
 pub use beside::beside;
 pub use comparison::{of_comparison, of_history};
-pub use experiment::of_experiment;
+pub use experiment::{Course, backlogs, of_experiment};
 pub use html::html;
 pub use number::Number;
 pub use page::*;

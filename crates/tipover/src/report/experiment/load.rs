@@ -1,10 +1,12 @@
 //! What was sent and what became of it: offered load, throughput, failures by kind, latency by class, caches.
 
 use super::sections::{number, shown, shown_percentile};
-use crate::report::{Block, Cell, Column, Number, Row, Section, Table, Verdict};
+use crate::report::{
+    Axis, Block, Cell, Chart, Column, Number, Point, Row, Section, Series, SeriesKind, Table, Verdict,
+};
 use crate::study::{CellRecords, Cells};
 use tipover_core::check::Verdict as Judged;
-use tipover_core::experiment::{LoadSpec, Spec};
+use tipover_core::experiment::{self, LoadSpec, Spec, Trial};
 use tipover_core::measure::Estimate;
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::Failure;
@@ -20,8 +22,68 @@ pub fn loop_in_words(load: &LoadSpec) -> String {
 }
 
 fn name(c: &CellRecords<'_>) -> String {
-    let labels: Vec<&str> = c.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
-    format!("{} {}", c.cell.sweep, labels.join(", ")).trim().to_string()
+    name_of(c.cell)
+}
+
+fn name_of(cell: &experiment::Cell) -> String {
+    let labels: Vec<&str> = cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+    format!("{} {}", cell.sweep, labels.join(", ")).trim().to_string()
+}
+
+/// A sentence for each cell whose target did not keep up with what was offered.
+pub fn headline(cells: &Cells<'_>) -> Vec<String> {
+    let fell = |c: &CellRecords<'_>| {
+        let words = c.records.iter().filter_map(|record| record.kept_up());
+        let worst = words.filter(|words| !words.starts_with("the target kept up")).min()?;
+        Some(format!("{}: {worst}.", name(c)))
+    };
+    cells.all.iter().filter_map(fell).collect()
+}
+
+/// How the backlog of one open-loop trial went.
+pub struct Course<'a> {
+    /// What was tried.
+    pub trial: Trial<'a>,
+    /// Seconds since the measured phase began, and operations due and not sent then.
+    pub backlog: Vec<(f64, u64)>,
+}
+
+/// The picture of backlogs; `None` if nothing was ever due, as in closed loops.
+pub fn backlogs(courses: &[Course<'_>]) -> Option<Section> {
+    /// More points than a screen has columns for say nothing more.
+    const POINTS: usize = 400;
+    let series: Vec<Series> = courses
+        .iter()
+        .filter(|course| !course.backlog.is_empty())
+        .map(|course| {
+            let name = format!("{} #{}", name_of(course.trial.cell), course.trial.repeat + 1);
+            let (count, step) = (course.backlog.len(), course.backlog.len().div_ceil(POINTS));
+            let shown =
+                course.backlog.iter().enumerate().filter(|(at, _)| (count - 1 - at).is_multiple_of(step));
+            let points = shown.map(|(_, (second, backlog))| Point::new(*second, *backlog as f64)).collect();
+            Series::ours(SeriesKind::Line, &name, &name, points)
+        })
+        .collect();
+    if series.is_empty() {
+        return None;
+    }
+    let chart = Chart {
+        id: "backlog-over-time".into(),
+        title: "Backlog over time".into(),
+        x: Axis::linear("since the measured phase began", "s"),
+        y: Axis::linear("due and not sent", "operations"),
+        series,
+        lines: vec![],
+        how_to_read: "What was due and found no free session, at the end of each interval. A line that comes back to \
+                      nothing is a target that catches up; one that climbs to the end is a load beyond what the target \
+                      can do, and the second from which it climbs is the one named in words."
+            .into(),
+        cannot_say: "How long any single operation waited: that is in the residence. A backlog between the ends of two \
+                     intervals is not seen."
+            .into(),
+    };
+    let blocks = vec![Block::Chart(chart)];
+    Some(Section { id: "backlog".into(), title: "Backlog".into(), blocks })
 }
 
 /// The sections of every experiment that no study knows.
@@ -59,6 +121,7 @@ fn whole(cells: &Cells<'_>) -> Table {
             loop_in_words(&c.cell.spec.load).as_str().into(),
             offered,
             shown(c.throughput().as_ref(), "/s", c),
+            goodput(c),
             shown(failed.as_ref(), "%", c),
             shown_percentile(c, 0.5),
             shown_percentile(c, 0.99),
@@ -73,6 +136,7 @@ fn whole(cells: &Cells<'_>) -> Table {
             Column::words("loop"),
             Column::numbers("offered", "/s").group("load"),
             Column::numbers("throughput", "/s").group("load"),
+            Column::numbers("goodput", "/s").group("load"),
             Column::numbers("failed", "%").group("load"),
             Column::numbers("median", "ms").group("residence"),
             Column::numbers("p99", "ms").group("residence"),
@@ -80,12 +144,22 @@ fn whole(cells: &Cells<'_>) -> Table {
             Column::words("limited by"),
         ],
         rows: cells.all.iter().map(row).collect(),
-        how_to_read: "Throughput counts what was done; failed is what was refused, unknown, due and never sent, or \
-                      never answered, of all there was. Residence is from when an operation was due, failed ones \
+        how_to_read: "Throughput counts what was done; goodput only what was done within the time-out (load.timeout) \
+                      of being due, because nobody waits for longer. Failed is what was refused, unknown, due and \
+                      never sent, or never answered, of all there was. Residence is from when an operation was due, failed ones \
                       included. In a closed loop an operation is due when it is sent, so its latencies are those of \
                       sessions that wait for each other, not of open traffic."
             .into(),
     }
+}
+
+/// What was done before those who wait give up.
+fn goodput(c: &CellRecords<'_>) -> Cell {
+    let longest = c.cell.spec.load.timeout;
+    if longest.is_zero() {
+        return Cell::missing("without a time-out nothing is too late");
+    }
+    shown(c.mean(|m| m.goodput(longest).ok()).as_ref(), "/s", c)
 }
 
 fn bound(c: &CellRecords<'_>) -> String {
@@ -287,5 +361,36 @@ fn caches(cells: &Cells<'_>) -> Table {
             "Each group of columns has its own witness. What the process read and the device did not give \
                       came from the page cache."
                 .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Page, Provenance, Terminal, html, text};
+    use tipover_core::experiment::Experiment;
+
+    #[test]
+    fn a_backlog_is_drawn_to_its_last_point_and_only_where_something_was_due() {
+        let experiment = Experiment::parse(super::super::tests::PLAN, "quick", &[]).unwrap();
+        let trial = experiment.trials().remove(0);
+        assert!(backlogs(&[Course { trial: trial.clone(), backlog: vec![] }]).is_none());
+        let climbing = (1..=3600u32).map(|s| (f64::from(s), u64::from(s) * 5)).collect();
+        let section = backlogs(&[Course { trial, backlog: climbing }]).unwrap();
+        let Block::Chart(chart) = &section.blocks[0] else { panic!("{section:?}") };
+        let points = &chart.series[0].points;
+        assert!((200..=400).contains(&points.len()), "{} points", points.len());
+        assert_eq!(points.last(), Some(&Point::new(3600.0, 18_000.0)));
+        let [command, commit, version, when] = ["tipover report x", "", "", ""].map(String::from);
+        let made_by = Provenance { command, commit, version, when, facts: vec![] };
+        let page = Page {
+            title: "x".into(),
+            question: "?".into(),
+            headline: vec![],
+            sections: vec![section],
+            made_by,
+        };
+        assert!(text(&page, Terminal::PLAIN).contains("Backlog over time"));
+        assert!(html(&page).contains("Backlog over time"));
     }
 }

@@ -6,6 +6,8 @@ mod working_set;
 
 pub use sections::{number, shown_percentile};
 
+pub use load::{Course, backlogs};
+
 use super::{Page, Provenance, Section};
 use crate::study::Cells;
 use anyhow::Result;
@@ -27,6 +29,7 @@ pub fn of_experiment(experiment: &Experiment, records: &[Record], command: &str)
         Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),
         None => {
             headline.extend(sections::in_short(&cells));
+            headline.extend(load::headline(&cells));
             sections.extend(load::sections(&cells));
         }
     }
