@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         mine.push(peers::beside(&server, || {
-            ours(target.as_ref(), &dataset, &workload, Threads::Shared, time)
+            ours(target.as_ref(), &dataset, &workload, Threads::Each, time)
         })?);
         if let Some(program) = &peer {
             let operations = if full { 80_000 } else { 1_000 };

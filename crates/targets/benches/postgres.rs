@@ -72,9 +72,9 @@ fn point_select(server: &Server, programs: &Path, rounds: usize, time: Duration)
         server.query(&format!("CREATE VIEW {} AS {rows}", dataset.table))?;
         let target = tipover_targets::start(&peers::spec("postgres", &server.url())?, Path::new("/"))?;
         let workload = PeersRows(Ycsb::reads(&dataset, Requests::Uniform, 1));
-        let [mut shared, mut each, mut theirs] = [Vec::new(), Vec::new(), Vec::new()];
+        let [mut each, mut shared, mut theirs] = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..rounds {
-            for (rates, threads) in [(&mut shared, Threads::Shared), (&mut each, Threads::Each)] {
+            for (rates, threads) in [(&mut each, Threads::Each), (&mut shared, Threads::Shared)] {
                 let run = || ours(target.as_ref(), &dataset, &workload, threads, time);
                 rates.push(peers::beside(server, run)?);
             }
@@ -84,7 +84,7 @@ fn point_select(server: &Server, programs: &Path, rounds: usize, time: Duration)
             })?);
         }
         let what = format!("prepared point select on {name}'s table, 8 sessions");
-        peers::print(&what, &shared, &[(name, theirs), ("ours with a thread for each session", each)]);
+        peers::print(&what, &each, &[(name, theirs), ("ours on two shared threads", shared)]);
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Res
     let peer = or_skip("go-ycsb", peers::go_ycsb(full));
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let run = || ours(target.as_ref(), &dataset, &workload, Threads::Shared, time);
+        let run = || ours(target.as_ref(), &dataset, &workload, Threads::Each, time);
         mine.push(peers::beside(server, run)?);
         if let Some(program) = &peer {
             let operations = if full { 100_000 } else { 1_000 };

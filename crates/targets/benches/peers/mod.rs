@@ -44,10 +44,11 @@ pub struct Rate {
 /// How our side spreads its sessions.
 #[derive(Debug, Clone, Copy)]
 pub enum Threads {
-    /// [`THREADS`] of them, each waiting for all of its connections together, as `tipover` does.
-    Shared,
-    /// One for each session, which waits in its own call: what most of the peers do.
+    /// One for each session, which waits in its own call: so do `tipover` with few sessions, and sysbench.
     Each,
+    /// [`THREADS`] of them, each waiting for all of its connections together: so do `tipover` with many
+    /// sessions, and pgbench.
+    Shared,
 }
 
 /// Measures what `run` measures, and what the server spent for it.
@@ -77,8 +78,7 @@ fn server_s(server: &Server) -> Result<f64> {
     Ok(ticks / 100.0)
 }
 
-/// Our side: sessions on two threads, each thread waiting for all of its connections together. Keys are
-/// drawn, and latencies recorded, as a driver does.
+/// Our side. Keys are drawn, and latencies recorded, as a driver does.
 pub fn ours(
     target: &dyn Target,
     dataset: &Dataset,

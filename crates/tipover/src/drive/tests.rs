@@ -10,13 +10,16 @@ use tipover_core::op::{Fields, OpKind};
 use tipover_core::target::{Facts, Session};
 use tipover_core::workload::{Ycsb, distribution::Requests};
 
+/// Which operations, by their number, and how long.
+type Stall = (fn(u64) -> bool, Duration);
+
 /// Counts the operations that reach it, refuses some of them, and takes its time.
 #[derive(Default)]
 struct Counting {
     seen: AtomicU64,
     slow: Duration,
     /// Which operations take longer than the others, and how long if they are not let go before.
-    stalls: Option<(fn(u64) -> bool, Duration)>,
+    stalls: Option<Stall>,
     lets_go: AtomicBool,
     /// Every so manieth operation is refused because of a conflict; 0 for none.
     refuses: u64,
@@ -295,7 +298,7 @@ fn what_waits_for_a_session_is_in_the_residence_and_in_the_backlog() {
 
 #[test]
 fn one_stuck_session_does_not_stop_the_others() {
-    let stalls: (fn(u64) -> bool, _) = (|seen| seen == 100, Duration::from_secs(60));
+    let stalls: Stall = (|seen| seen == 100, Duration::from_secs(60));
     let target = Counting { stalls: Some(stalls), ..Default::default() };
     let (dataset, workload) = reads();
     let records = Records::new(dataset.records);
@@ -316,7 +319,7 @@ fn one_stuck_session_does_not_stop_the_others() {
 #[test]
 fn sessions_that_relieve_each_other_all_come_to_an_end() {
     // Operations so short that one session keeps the watch, and stalls so frequent that others often take it.
-    let stalls: (fn(u64) -> bool, _) = (|seen| seen.is_multiple_of(64), Duration::from_millis(1));
+    let stalls: Stall = (|seen| seen.is_multiple_of(64), Duration::from_millis(1));
     let (dataset, workload) = reads();
     for seed in 0..3 {
         let target = Counting { stalls: Some(stalls), ..Default::default() };
