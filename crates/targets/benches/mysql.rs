@@ -35,11 +35,12 @@ fn main() -> Result<()> {
     target.settle()?;
     let workload = Ycsb::reads(&dataset, Requests::Zipfian, 1);
     let peer = or_skip("go-ycsb", peers::go_ycsb(full));
-    let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+    let [mut each, mut shared, mut theirs] = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds {
-        mine.push(peers::beside(&server, || {
-            ours(target.as_ref(), &dataset, &workload, Threads::Each, time)
-        })?);
+        for (rates, threads) in [(&mut each, Threads::Each), (&mut shared, Threads::Shared)] {
+            let run = || ours(target.as_ref(), &dataset, &workload, threads, time);
+            rates.push(peers::beside(&server, run)?);
+        }
         if let Some(program) = &peer {
             let operations = if full { 80_000 } else { 1_000 };
             let port = server.address().port().to_string();
@@ -54,6 +55,7 @@ fn main() -> Result<()> {
             theirs.push(peers::beside(&server, run)?);
         }
     }
-    peers::print("workload C, 8 sessions", &mine, &[("go-ycsb", theirs)]);
+    let beside = [("go-ycsb", theirs), ("ours on two shared threads", shared)];
+    peers::print("workload C, 8 sessions", &each, &beside);
     Ok(())
 }

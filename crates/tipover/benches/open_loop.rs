@@ -49,8 +49,8 @@ fn main() -> Result<()> {
     memory(full)
 }
 
-/// Offers as many operations as are due in about `time`, after a quarter as many to get going, and waits until
-/// all are answered: then the counts must agree to the operation, however busy the machine is.
+/// Offers as many operations as are due in about `time`, after a quarter as many to get going, and waits
+/// until all are answered: then the counts must agree to the operation, however busy the machine is.
 fn offer(sessions: u32, arrivals: &str, time: Duration) -> Result<Offered> {
     let dataset = Dataset::ycsb(1_000_000);
     let (workload, records) = (Ycsb::reads(&dataset, Requests::Uniform, 1), Records::new(dataset.records));

@@ -202,8 +202,8 @@ impl Store {
         Ok(missing)
     }
 
-    /// How the backlog of a trial's measured phase went: seconds since the phase began, and operations due and
-    /// not sent then. Empty for closed loops and for what was not measured.
+    /// How the backlog of a trial's measured phase went: seconds since the phase began, and operations due
+    /// and not sent then. Empty for closed loops and for what was not measured.
     pub fn backlog(&self, trial: &Trial<'_>) -> Result<Vec<(f64, u64)>> {
         /// The little that is wanted of a [`Interval`], whose histograms are dear to read.
         #[derive(Deserialize)]

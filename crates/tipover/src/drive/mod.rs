@@ -111,8 +111,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether sessions that can share threads do so. An open loop's must, to be sent at their time; and a thread
-    /// that waits for ever for an answer could not be ended.
+    /// Whether sessions that can share threads do so. An open loop's must, to be sent at their time; and a
+    /// thread that waits for ever for an answer could not be ended.
     fn shares_threads(&self) -> bool {
         self.sessions > self.few || self.arrivals.is_some() || self.timeout.is_zero()
     }
@@ -222,8 +222,8 @@ impl Seat {
     }
 }
 
-/// A thread that waits in its own call for its own answer costs client and server less than one that waits for
-/// many: the kernel wakes the other side where it stands (docs/performance.md, "Servers"). With many more
+/// A thread that waits in its own call for its own answer costs client and server less than one that waits
+/// for many: the kernel wakes the other side where it stands (docs/performance.md, "Servers"). With many more
 /// threads than processors, switching between them costs more than that.
 const FEW_PER_PROCESSOR: u32 = 8;
 

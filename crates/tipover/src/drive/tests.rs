@@ -291,7 +291,8 @@ fn what_waits_for_a_session_is_in_the_residence_and_in_the_backlog() {
     assert!(
         latencies.service().min() >= 9_990_000 && latencies.service().min() < latencies.residence().max()
     );
-    // The session was never free when something became due, so waiting for it is no lateness of the generator.
+    // The session was never free when something became due, so waiting for it is no lateness of the
+    // generator.
     let lateness = offered.lateness().unwrap();
     assert!(lateness.value_at_quantile(0.5) < latencies.wait().unwrap().value_at_quantile(0.5) / 2);
 }
