@@ -140,34 +140,7 @@ impl Spec {
             );
         }
         if self.target.kind == TargetKind::Wiredtiger {
-            if matches!(
-                self.workload.kind,
-                WorkloadKind::Documents | WorkloadKind::FileReads | WorkloadKind::FileIo
-            ) {
-                return wrong(
-                    "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\", \"ycsb_reads\", \"bank\" or \
-                     \"ledger\""
-                        .into(),
-                );
-            }
-            if self.target.wiredtiger.cache == CacheSize::Auto && self.machine.memory.is_none() {
-                return wrong(
-                    "cache = \"auto\" is mongod's rule (memory − 1 GiB)/2 and needs machine.memory".into(),
-                );
-            }
-            let cache = self.cache_bytes();
-            if cache < Bytes::mib(4) {
-                return wrong(format!(
-                    "a WiredTiger cache of {cache} is too small to run; give at least 4 MiB"
-                ));
-            }
-            if let Some(memory) = self.machine.memory
-                && memory.0 < cache.0 + Bytes::mib(16).0
-            {
-                return wrong(format!(
-                    "machine.memory of {memory} cannot hold a cache of {cache} and its process"
-                ));
-            }
+            self.check_wiredtiger()?;
         }
         self.workload.check().map_err(super::PlanError)?;
         if self.workload.kind.has_records() {
@@ -194,6 +167,38 @@ impl Spec {
                 || (self.target.kind.needs_disk() && self.workload.file_size > self.disk.size))
         {
             return wrong("workload: least_read ≤ most_read ≤ file_size ≤ disk.size must hold".into());
+        }
+        Ok(())
+    }
+
+    /// What no type can say of the embedded engine.
+    fn check_wiredtiger(&self) -> Result<(), super::PlanError> {
+        let wrong = |text: String| Err(super::PlanError(text));
+        if matches!(
+            self.workload.kind,
+            WorkloadKind::Documents | WorkloadKind::FileReads | WorkloadKind::FileIo
+        ) {
+            return wrong(
+                "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\", \"ycsb_reads\", \"bank\" or \
+                 \"ledger\""
+                    .into(),
+            );
+        }
+        if self.target.wiredtiger.cache == CacheSize::Auto && self.machine.memory.is_none() {
+            return wrong(
+                "cache = \"auto\" is mongod's rule (memory − 1 GiB)/2 and needs machine.memory".into(),
+            );
+        }
+        let cache = self.cache_bytes();
+        if cache < Bytes::mib(4) {
+            return wrong(format!("a WiredTiger cache of {cache} is too small to run; give at least 4 MiB"));
+        }
+        if let Some(memory) = self.machine.memory
+            && memory.0 < cache.0 + Bytes::mib(16).0
+        {
+            return wrong(format!(
+                "machine.memory of {memory} cannot hold a cache of {cache} and its process"
+            ));
         }
         Ok(())
     }
