@@ -95,8 +95,8 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
         spec.disk.trace = false;
         spec
     };
-    // What is measured cold has no warm-up to share; what is checked afterwards is all that was done since the
-    // tables were made.
+    // What is measured cold has no warm-up to share; what is checked afterwards is all that was done since
+    // the tables were made.
     let spec = &a.cell.spec;
     let alone = spec.trial.cold || spec.workload.kind.is_checked();
     a == b || ((a.repeat, a.twin) == (b.repeat, b.twin) && !alone && unshaped(a) == unshaped(b))
