@@ -110,6 +110,17 @@ impl Broken {
         self.problems.push(finding);
     }
 
+    /// Notes that a node does not follow again after the faults, and why; what the survivors hold is known.
+    pub fn node_stays_away(&mut self, reason: &str) {
+        let mut finding = Finding::new("return");
+        finding.count("does not follow");
+        finding.show("does not follow", || reason.to_string());
+        finding.at_least(Verdict::Unknown);
+        finding.summary = "after the faults a node did not come back to the others by itself".into();
+        self.verdict = self.verdict.max(finding.verdict);
+        self.problems.push(finding);
+    }
+
     /// Figures of the faults, of writes and of transfers.
     pub fn fault_figures(&self) -> impl Iterator<Item = &FaultFigures> {
         let ledger = self.ledger.iter().flat_map(|balance| &balance.losses.faults);

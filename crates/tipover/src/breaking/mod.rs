@@ -171,10 +171,8 @@ impl Run<'_> {
         report.doing("reading everything back");
         let begin = self.clock.now();
         // A database that does not come back has lost everything; that is a finding and no failure of ours.
-        let read = match undone.and_then(|()| running.settle(PATIENCE)) {
-            Ok(()) => self.read(running, breaking),
-            Err(error) => Read { failed: Some(format!("{error:#}")), ..Read::default() },
-        };
+        let whole = undone.and_then(|()| running.settle(PATIENCE));
+        let read = self.read(running, breaking, whole.is_ok());
         let scans = read.keys.len() + read.bank.len();
         phase("read", begin, format!("{scans} readings of everything"));
         record.target = facts;
@@ -200,10 +198,13 @@ impl Run<'_> {
             &retries,
             data,
         );
-        if let Some(reason) = read.failed {
-            broken.did_not_come_back(&reason);
-            laboratory.running = None;
+        match (read.failed, whole) {
+            (None, Ok(())) => return Ok(broken),
+            (Some(reason), Ok(())) => broken.did_not_come_back(&reason),
+            (Some(reason), Err(error)) => broken.did_not_come_back(&format!("{error:#}; {reason}")),
+            (None, Err(error)) => broken.node_stays_away(&format!("{error:#}")),
         }
+        laboratory.running = None;
         Ok(broken)
     }
 
@@ -283,14 +284,15 @@ impl Run<'_> {
         })
     }
 
-    /// Reads everything twice from the survivors and from each replica.
-    fn read(&self, running: &Running, breaking: &BreakSpec) -> Read {
+    /// Reads everything twice from the survivors and, if all follow, from each replica.
+    fn read(&self, running: &Running, breaking: &BreakSpec, whole: bool) -> Read {
         let mut read = Read::default();
         for pass in 1..=2 {
             if pass == 2 {
                 std::thread::sleep(breaking.read_again);
             }
-            for (source, place) in running.sources(self.spec) {
+            let sources = running.sources(self.spec).into_iter();
+            for (source, place) in sources.filter(|(source, _)| whole || *source == Source::Survivors) {
                 if let Err(error) = self.read_one(&mut read, breaking, pass, &source, &place) {
                     let who = match &source {
                         Source::Survivors => "the survivors".to_string(),

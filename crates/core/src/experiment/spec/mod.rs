@@ -101,9 +101,15 @@ impl Spec {
             return wrong("load.sessions must be at least 1".into());
         }
         self.shape()?;
-        if self.lab.is_some() || self.breaking.is_some() {
-            return self.check_lab();
+        match (&self.lab, &self.breaking) {
+            (None, None) => self.check_without_lab(),
+            _ => self.check_lab(),
         }
+    }
+
+    /// What no type can say of a cell whose target is embedded, or at an address.
+    fn check_without_lab(&self) -> Result<(), super::PlanError> {
+        let wrong = |text: String| Err(super::PlanError(text));
         self.journal_shape()?;
         if self.disk.journal.is_some() && self.target.kind != TargetKind::Wiredtiger {
             return wrong(
