@@ -296,7 +296,7 @@ fn lists_say_what_there_is() {
     assert_eq!(json["results"], serde_json::json!([]));
 
     let listed = place.run(&["run", "working-set", "--scale", "tiny", "--list"]).with_code(&[0]);
-    assert_eq!(listed.stdout.lines().count(), 18, "{}", listed.stdout);
+    assert_eq!(listed.stdout.lines().count(), 19, "{}", listed.stdout);
     assert!(listed.stdout.lines().all(|l| l.ends_with(" #1 missing")), "{}", listed.stdout);
     assert!(listed.stderr.contains("18 trials, 18 missing"), "{}", listed.stderr);
     let only = ["--only", "disk=5000 IOPS", "--only", "working_set=92 %", "--repeats", "2"];
