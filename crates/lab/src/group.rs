@@ -403,6 +403,8 @@ pub(crate) fn kill(files: &Files, paths: &[&Path], processes: &[u32]) {
     }
     for path in paths {
         let _ = files.write_if_there(&path.join("freezer.state"), "THAWED");
+        // The dead leave a frozen group frozen, and whoever is started in it then would never begin.
+        let _ = files.write_if_there(&path.join("cgroup.freeze"), "0");
     }
 }
 

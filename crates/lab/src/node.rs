@@ -237,6 +237,10 @@ impl Node {
         let count = self.processes().len();
         let failed = self.kernel("killing its server");
         let killed = self.server_mut()?.kill().map_err(failed)?;
+        // Whoever is started in a group that stayed frozen would never begin.
+        if let Some(group) = self.group.as_ref().filter(|_| self.paused) {
+            group.thaw().map_err(|source| self.limits(source))?;
+        }
         self.paused = false;
         Ok(effect(killed.map_or(0, |_| count), "its server did not run"))
     }

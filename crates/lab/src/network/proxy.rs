@@ -24,7 +24,8 @@ struct Rules {
     links: Mutex<[Link; 2]>,
     counters: Mutex<[LinkCounters; 2]>,
     ended: AtomicBool,
-    connections: Mutex<Vec<TcpStream>>,
+    /// Both ends of each.
+    connections: Mutex<Vec<[TcpStream; 2]>>,
 }
 
 /// A port of the loopback that leads to a server, through a link each way. Dropping it closes all
@@ -87,8 +88,13 @@ impl Proxy {
     /// Ends all connections at once, as a reset in the network does; new ones are let in. Returns how many.
     pub fn reset(&self) -> usize {
         let connections = std::mem::take(&mut *self.rules.connections.lock());
-        // One that ended by itself answers with an error, and was not reset by us.
-        connections.iter().filter(|connection| connection.shutdown(Shutdown::Both).is_ok()).count()
+        // One that ended by itself answers with an error, and was not reset by us. As soon as one end is shut
+        // down, the thread between them may shut down the other.
+        let reset = |ends: &&[TcpStream; 2]| {
+            let ended = ends.each_ref().map(|end| end.shutdown(Shutdown::Both));
+            ended.iter().any(Result::is_ok)
+        };
+        connections.iter().filter(reset).count()
     }
 }
 
@@ -105,8 +111,8 @@ fn connect(client: TcpStream, server: TcpStream, rules: &Arc<Rules>) -> io::Resu
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let mut connections = rules.connections.lock();
-    connections.retain(|connection| connection.peer_addr().is_ok());
-    connections.extend([client.try_clone()?, server.try_clone()?]);
+    connections.retain(|ends| ends.iter().any(|end| end.peer_addr().is_ok()));
+    connections.push([client.try_clone()?, server.try_clone()?]);
     drop(connections);
     pump(0, client.try_clone()?, server.try_clone()?, rules.clone())?;
     pump(1, server, client, rules.clone())
@@ -238,7 +244,7 @@ mod tests {
         stream.set_read_timeout(None).unwrap();
         stream.read_exact(&mut [0; 4]).unwrap();
 
-        assert_eq!(proxy.reset(), 2);
+        assert_eq!(proxy.reset(), 1);
         assert!(matches!(stream.read(&mut [0; 4]), Ok(0) | Err(_)), "the connection outlived its reset");
         assert!(round_trip(&mut TcpStream::connect(proxy.address()).unwrap()) > Duration::ZERO);
     }
