@@ -30,7 +30,7 @@ fn a_trace_is_recorded_drawn_and_replayed() {
     let place = Place::new();
     let mount = ["disk", "mount", "slow", "--mode", "file", "--spec", "iops=2000", "--readahead", "0"];
     place.run(&mount).with_code(&[0]);
-    let mounted = Mounted(&place);
+    let _mounted = Mounted(&place);
     let file = place.here().join("slow/file");
     fs::write(&file, vec![7; 8 << 20]).expect("the disk takes a file");
     fs::File::open(&file).and_then(|f| f.sync_all()).expect("it can be flushed");
@@ -48,6 +48,7 @@ fn a_trace_is_recorded_drawn_and_replayed() {
             .and_then(|_| again.read_exact(&mut page))
             .expect("it can be read");
     }
+    drop(again);
     place.run(&["disk", "trace", "stop", "slow"]).with_code(&[0]);
 
     let shown =
@@ -85,5 +86,5 @@ fn a_trace_is_recorded_drawn_and_replayed() {
     let fast = place.run(&["disk", "trace", "replay", "t.trace", "other", "--depth", "4"]).with_code(&[0]);
     assert!(fast.stdout.contains("recorded") && fast.stdout.contains("replayed"), "{}", fast.stdout);
     assert_eq!(fs::read_dir(place.here().join("other")).expect("it is there").count(), 0, "nothing stays");
-    drop(mounted);
+    place.run(&["disk", "umount", "slow"]).with_code(&[0]);
 }

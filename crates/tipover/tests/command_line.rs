@@ -298,7 +298,7 @@ fn lists_say_what_there_is() {
     let listed = place.run(&["run", "working-set", "--scale", "tiny", "--list"]).with_code(&[0]);
     assert_eq!(listed.stdout.lines().count(), 19, "{}", listed.stdout);
     assert!(listed.stdout.lines().all(|l| l.ends_with(" #1 missing")), "{}", listed.stdout);
-    assert!(listed.stderr.contains("18 trials, 18 missing"), "{}", listed.stderr);
+    assert!(listed.stderr.contains("19 trials, 19 missing"), "{}", listed.stderr);
     let only = ["--only", "disk=5000 IOPS", "--only", "working_set=92 %", "--repeats", "2"];
     let typed: Vec<&str> = TINY.into_iter().chain(only).chain(["--list", "--json"]).collect();
     let rows = self::json(&place.run(&typed));
