@@ -303,6 +303,12 @@ fn a_schedule_is_carried_out_undone_and_says_what_it_hit() {
     let schedule: Schedule = text.parse().unwrap();
     let names = ["a", "b", "c"].map(String::from);
     let timed = schedule.expand(&names, Duration::from_secs(7), 1).unwrap();
+    // An idle primary says nothing to its standbys, and cutting it off would be no test of anything.
+    let log = "DO $$ BEGIN FOR i IN 1..400 LOOP \
+               PERFORM pg_logical_emit_message(false, 'noise', repeat('x', 1000)); PERFORM pg_sleep(0.02); \
+               END LOOP; END $$";
+    let mut writes = under_way(&cluster, "a", log);
+    soon(&cluster, "a", "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO $$%'", "1");
     let began = Instant::now();
     let clock = || Tick(began.elapsed().as_nanos() as u64);
     let policy = Policy { power: PowerCut::default(), failover: Duration::from_millis(300) };
@@ -311,6 +317,8 @@ fn a_schedule_is_carried_out_undone_and_says_what_it_hit() {
         std::thread::sleep(next.saturating_sub(began.elapsed()));
         conductor.act(began.elapsed(), &clock).unwrap();
     }
+    let _ = writes.kill();
+    let _ = writes.wait();
     let (carried, undone) = conductor.finish(&clock);
     undone.unwrap();
     let hit: Vec<bool> = carried.iter().map(|fault| fault.injection.had_effect()).collect();
