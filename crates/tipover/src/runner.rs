@@ -163,6 +163,16 @@ pub fn run(
     for requirement in &unmet {
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
+    let surroundings = Surroundings {
+        experiment: &experiment.name,
+        seed: experiment.seed,
+        command,
+        work,
+        missed: &missed,
+        report: &progress,
+        interrupt,
+        results: store.folder(),
+    };
     let mut site = Site::new(work);
     let mut laboratory = Laboratory::default();
     let (broken, mut missing): (Vec<_>, Vec<_>) =
@@ -170,16 +180,6 @@ pub fn run(
     for trial in together_by_cell(broken) {
         interrupt.check()?;
         progress.begin(std::slice::from_ref(&trial));
-        let surroundings = Surroundings {
-            experiment: &experiment.name,
-            seed: experiment.seed,
-            command,
-            work,
-            missed: &missed,
-            report: &progress,
-            interrupt,
-            results: store.folder(),
-        };
         let kept = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
         store.keep_broken(&trial, &kept.record, &kept.history)?;
         tally.count(&kept.record.verdict);
@@ -193,16 +193,6 @@ pub fn run(
             missing.into_iter().partition(|trial| trial::share_warm_up(&first, trial))
         };
         progress.begin(&together);
-        let surroundings = Surroundings {
-            experiment: &experiment.name,
-            seed: experiment.seed,
-            command,
-            work,
-            missed: &missed,
-            report: &progress,
-            interrupt,
-            results: store.folder(),
-        };
         missing = trial::carry_out(&mut site, together, &surroundings, |trial, kept| {
             store.keep(trial, &kept)?;
             tally.count(&kept.record.verdict);
