@@ -19,8 +19,6 @@ pub struct LabSpec {
     pub recipe: String,
     /// Major version of the server. Absent: the newest that is installed.
     pub version: Option<u32>,
-    /// Path of the server's program, for those that are not looked for (mongod).
-    pub program: Option<String>,
     /// Processors of each node. Absent: unlimited.
     pub cpus: Option<f64>,
     /// Settings of every server, in its own words; they win over the recipe's.
