@@ -2,12 +2,13 @@
 
 use super::places::Place;
 use super::{Laboratory, bytes_below};
-use crate::trial::Report;
+use crate::trial::{Report, mount_options};
 use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
 use std::time::Duration;
 use tipover_core::check::Source;
 use tipover_core::device;
-use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Filesystem, LabSpec, Spec};
+use tipover_core::experiment::{BackingKind, DiskSpec, LabSpec, Spec};
 use tipover_core::units::Bytes;
 use tipover_disk::{BackingChoice, DaemonCommand, MountOptions};
 use tipover_lab::network::Link;
@@ -72,34 +73,13 @@ fn own(spec: &Spec) -> Result<Own> {
 }
 
 fn disk(spec: &DiskSpec) -> Result<Option<MountOptions>> {
-    let root = rustix::process::geteuid().is_root();
-    let mode = match spec.mode {
-        DiskMode::None => return Ok(None),
-        DiskMode::Block => tipover_disk::Mode::Block,
-        DiskMode::File => tipover_disk::Mode::File,
-        DiskMode::Auto if root => tipover_disk::Mode::Block,
-        DiskMode::Auto => tipover_disk::Mode::File,
-    };
     let backing = match spec.backing {
         BackingKind::Memory => BackingChoice::Memory,
         BackingKind::Disk => bail!("the disks of a lab keep their bytes in memory: leave disk.backing out"),
     };
-    Ok(Some(MountOptions {
-        mode,
-        filesystem: match spec.filesystem {
-            Filesystem::Ext4 => tipover_disk::Filesystem::Ext4,
-            Filesystem::Xfs => tipover_disk::Filesystem::Xfs,
-        },
-        size: spec.size,
-        backing,
-        // The node chooses.
-        mountpoint: Default::default(),
-        // Shaped when the load begins: making a database on a spinning disk takes minutes.
-        spec: device::Spec::default(),
-        readahead: spec.readahead,
-        power_cuts: true,
-        daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
-    }))
+    // The node chooses where.
+    let options = mount_options(spec, backing, PathBuf::new());
+    Ok(options.map(|options| MountOptions { power_cuts: true, ..options }))
 }
 
 /// The servers that take writes: the primary, or every member that runs.

@@ -9,7 +9,7 @@ mod verdict;
 
 pub use neighbour::home;
 pub use search::{planned, search};
-pub use site::{Site, data_key};
+pub use site::{Site, data_key, mount_options};
 
 use crate::agent::{Answer, Command, Cut};
 use crate::clock::Clock;

@@ -11,7 +11,7 @@ use tipover_core::device;
 use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Filesystem, Spec, TargetKind};
 use tipover_core::target::Facts;
 use tipover_core::units::Bytes;
-use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
+use tipover_disk::{BackingChoice, DaemonCommand, Disk, Mode, MountOptions};
 
 /// WiredTiger removes its journal at checkpoints; a minute of it must fit.
 const JOURNAL_DISK: Bytes = Bytes(2 << 30);
@@ -87,14 +87,6 @@ impl Site {
     }
 
     fn mount(&self, spec: &DiskSpec) -> Result<Disk> {
-        let root = rustix::process::geteuid().is_root();
-        let mode = match spec.mode {
-            DiskMode::Block => tipover_disk::Mode::Block,
-            DiskMode::File => tipover_disk::Mode::File,
-            DiskMode::None => bail!("this target has no disk of ours"),
-            DiskMode::Auto if root => tipover_disk::Mode::Block,
-            DiskMode::Auto => tipover_disk::Mode::File,
-        };
         let backing = match spec.backing {
             BackingKind::Memory => BackingChoice::Memory,
             BackingKind::Disk => BackingChoice::Directory(self.folder.clone()),
@@ -102,20 +94,8 @@ impl Site {
         let mountpoint = self.folder.join(format!("{}", tipover_lab::Name::fresh()));
         std::fs::create_dir_all(&self.folder)
             .with_context(|| format!("creating {}", self.folder.display()))?;
-        Ok(Disk::mount(MountOptions {
-            mode,
-            filesystem: match spec.filesystem {
-                Filesystem::Ext4 => tipover_disk::Filesystem::Ext4,
-                Filesystem::Xfs => tipover_disk::Filesystem::Xfs,
-            },
-            size: spec.size,
-            backing,
-            mountpoint: std::path::absolute(mountpoint)?,
-            spec: device::Spec::default(),
-            readahead: spec.readahead,
-            power_cuts: false,
-            daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
-        })?)
+        let options = mount_options(spec, backing, std::path::absolute(mountpoint)?);
+        Ok(Disk::mount(options.context("this target has no disk of ours")?)?)
     }
 
     /// The folder with the data of `spec`, loaded now if it was not before, with nothing of it in the page
@@ -229,6 +209,32 @@ impl Site {
     pub fn mounted(&self) -> Option<&Disk> {
         self.mounted.as_ref().map(|m| &m.disk)
     }
+}
+
+/// What to mount for `spec`: nothing shaped, so that loading is fast; nothing at all where it wants no disk.
+pub fn mount_options(spec: &DiskSpec, backing: BackingChoice, mountpoint: PathBuf) -> Option<MountOptions> {
+    let root = rustix::process::geteuid().is_root();
+    let mode = match spec.mode {
+        DiskMode::None => return None,
+        DiskMode::Auto if root => Mode::Block,
+        DiskMode::Auto => Mode::File,
+        DiskMode::Block => Mode::Block,
+        DiskMode::File => Mode::File,
+    };
+    Some(MountOptions {
+        mode,
+        filesystem: match spec.filesystem {
+            Filesystem::Ext4 => tipover_disk::Filesystem::Ext4,
+            Filesystem::Xfs => tipover_disk::Filesystem::Xfs,
+        },
+        size: spec.size,
+        backing,
+        mountpoint,
+        spec: device::Spec::default(),
+        readahead: spec.readahead,
+        power_cuts: false,
+        daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
+    })
 }
 
 /// Names the data that trials can share: whatever decides what is written, and nothing else.

@@ -6,10 +6,10 @@ use crate::command::run::command_line;
 use crate::command::{BadInput, Ending};
 use crate::report::{self, Terminal};
 use crate::storage::{
-    self, Access, ArrayCheck, Bench, Climb, Place, Stopped, Surroundings, Unusable, Window, open_files,
+    self, Access, ArrayCheck, Bench, Climb, Place, Stopped, Surroundings, Window, open_files,
 };
 use crate::store;
-use crate::trial::{Interrupt, Interrupted};
+use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
@@ -206,11 +206,7 @@ fn arrivals(text: &str) -> Result<Arrivals, String> {
 impl DiskBench {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
-        self.carry_out(results, json, interrupt).map_err(|error| match error.downcast::<Unusable>() {
-            Ok(unusable) => BadInput(unusable.0).into(),
-            Err(error) if error.is::<Stopped>() => Interrupted.into(),
-            Err(error) => error,
-        })
+        self.carry_out(results, json, interrupt).map_err(super::of_measuring)
     }
 
     fn carry_out(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {

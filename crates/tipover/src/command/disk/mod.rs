@@ -9,7 +9,8 @@ mod trace;
 mod watch;
 
 use super::{BadInput, Ending};
-use crate::trial::Interrupt;
+use crate::storage::{Stopped, Unusable};
+use crate::trial::{Interrupt, Interrupted};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,15 @@ enum Verb {
     /// Each with its abilities, and the source of its figures. Use one with `disk mount --profile NAME`, or
     /// take its spec as a beginning for your own.
     Profiles,
+}
+
+/// What the command line makes of an error of measuring a disk: input of the user's, or an interruption.
+fn of_measuring(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Unusable>() {
+        Ok(unusable) => BadInput(unusable.0).into(),
+        Err(error) if error.is::<Stopped>() => Interrupted.into(),
+        Err(error) => error,
+    }
 }
 
 impl DiskCommand {

@@ -2,8 +2,8 @@
 
 use super::absolute;
 use crate::command::{BadInput, Ending};
-use crate::storage::{self, Place, Stopped, Unusable};
-use crate::trial::{Interrupt, Interrupted};
+use crate::storage::{self, Place};
+use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -50,11 +50,7 @@ pub struct DiskWatch {
 impl DiskWatch {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
-        self.carry_out(results, json, interrupt).map_err(|error| match error.downcast::<Unusable>() {
-            Ok(unusable) => BadInput(unusable.0).into(),
-            Err(error) if error.is::<Stopped>() => Interrupted.into(),
-            Err(error) => error,
-        })
+        self.carry_out(results, json, interrupt).map_err(super::of_measuring)
     }
 
     fn carry_out(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
