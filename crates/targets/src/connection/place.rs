@@ -156,6 +156,11 @@ impl Place {
         }
     }
 
+    /// The value of a parameter that only this kind of server knows.
+    pub fn other(&self, name: &str) -> Option<&str> {
+        self.others.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// Whether nobody else can listen: it is the same machine's kernel that carries the bytes.
     pub fn is_local_socket(&self) -> bool {
         matches!(self.end, End::Unix(_))

@@ -2,8 +2,8 @@
 
 use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
+use super::proof;
 use crate::connection::{Encryption, Greeting, Input, Place, Refusal, Step};
-use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use tipover_core::op::Failure;
 
 mod capability {
@@ -28,6 +28,9 @@ use capability::*;
 /// utf8mb4_general_ci, which every server since 5.5 has.
 const CHARACTERS: u8 = 45;
 const NO_BACKSLASH_ESCAPES: u64 = 0x0200;
+
+/// The parameter that names a file with the server's RSA key.
+pub const PUBLIC_KEY: &str = "server-public-key-path";
 
 /// The side of the client.
 pub struct Hello {
@@ -129,34 +132,35 @@ impl Hello {
         Ok(())
     }
 
+    fn password(&self) -> &[u8] {
+        self.place.password.as_deref().unwrap_or_default().as_bytes()
+    }
+
     /// What proves to `plugin` that we know the password.
     fn proof(&self, plugin: &[u8], encrypted: bool) -> Result<Vec<u8>, Refusal> {
-        let password = self.place.password.as_deref().unwrap_or_default().as_bytes();
-        // The salt ends with a zero that does not count.
-        let salt = self.server.salt.get(..20).unwrap_or(&self.server.salt);
+        let password = self.password();
         if password.is_empty() && plugin != b"mysql_clear_password" {
             return Ok(Vec::new());
         }
         Ok(match plugin {
-            b"mysql_native_password" => {
-                let sha1 = |bytes: &[u8]| digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes);
-                let once = sha1(password);
-                let twice = sha1(once.as_ref());
-                exclusive_or(once.as_ref(), sha1(&[salt, twice.as_ref()].concat()).as_ref())
+            b"mysql_native_password" => proof::native(password, self.salt(20)),
+            b"caching_sha2_password" => proof::caching_sha2(password, self.salt(20)),
+            b"client_ed25519" => proof::ed25519(password, self.salt(32)),
+            b"mysql_clear_password" if encrypted || self.place.is_local_socket() => self.clear_password(),
+            b"mysql_clear_password" => {
+                return Err(Refusal {
+                    failure: Failure::Unsupported,
+                    reason: "the server wants the password itself, which is sent over TLS only; use ssl-mode=require"
+                        .into(),
+                });
             }
-            b"caching_sha2_password" => {
-                let sha256 = |bytes: &[u8]| digest(&SHA256, bytes);
-                let once = sha256(password);
-                let twice = sha256(once.as_ref());
-                exclusive_or(once.as_ref(), sha256(&[twice.as_ref(), salt].concat()).as_ref())
-            }
-            b"mysql_clear_password" => self.clear_password(encrypted)?,
             other => {
                 return Err(Refusal {
                     failure: Failure::Unsupported,
                     reason: format!(
                         "the server wants \"{}\" for user \"{}\"; here are mysql_native_password, \
-                         caching_sha2_password and, encrypted, mysql_clear_password; give the user one of these",
+                         caching_sha2_password, client_ed25519 and, encrypted, mysql_clear_password; give the user \
+                         one of these",
                         String::from_utf8_lossy(other),
                         self.place.user
                     ),
@@ -165,19 +169,49 @@ impl Hello {
         })
     }
 
+    /// What the server wants to be answered to; behind it a zero may stand that does not count.
+    fn salt(&self, length: usize) -> &[u8] {
+        self.server.salt.get(..length).unwrap_or(&self.server.salt)
+    }
+
     /// The password as it is, which only an encrypted connection or a local socket may carry.
-    fn clear_password(&self, encrypted: bool) -> Result<Vec<u8>, Refusal> {
-        if !encrypted && !self.place.is_local_socket() {
-            return Err(Refusal {
-                failure: Failure::Unsupported,
-                reason: "the server wants the password itself, which is sent over TLS only; \
-                         use ssl-mode=require, or connect once with another client so that it remembers the password"
-                    .into(),
-            });
+    fn clear_password(&self) -> Vec<u8> {
+        [self.password(), &[0]].concat()
+    }
+
+    /// The rest of `caching_sha2_password`, after the proof.
+    fn prove_in_full(&mut self, asked: &[u8], output: &mut Vec<u8>, encrypted: bool) -> Result<(), Refusal> {
+        const KNOWN: &[u8] = &[3];
+        const SAY_IT: &[u8] = &[4];
+        const SEND_YOUR_KEY: &[u8] = &[2];
+        match asked {
+            // An OK follows.
+            KNOWN => {}
+            SAY_IT if encrypted || self.place.is_local_socket() => {
+                let password = self.clear_password();
+                self.reply(output, &password);
+            }
+            SAY_IT => match self.place.other(PUBLIC_KEY) {
+                Some(path) => {
+                    let key = std::fs::read(path).map_err(|error| {
+                        Refusal::unavailable(format!("{PUBLIC_KEY}: {path}: {error}"))
+                    })?;
+                    self.send_sealed(&key, output)?;
+                }
+                None => self.reply(output, SEND_YOUR_KEY),
+            },
+            key => self.send_sealed(key, output)?,
         }
-        let mut password = self.place.password.clone().unwrap_or_default().into_bytes();
-        password.push(0);
-        Ok(password)
+        Ok(())
+    }
+
+    fn send_sealed(&mut self, key: &[u8], output: &mut Vec<u8>) -> Result<(), Refusal> {
+        let sealed = proof::sealed(self.password(), self.salt(20), key).map_err(|reason| Refusal {
+            failure: Failure::Unsupported,
+            reason: format!("the password cannot be encrypted for the server's key: {reason}; use ssl-mode=require"),
+        })?;
+        self.reply(output, &sealed);
+        Ok(())
     }
 
     fn read_handshake(&mut self, payload: &[u8]) -> Option<()> {
@@ -274,12 +308,7 @@ impl Hello {
                     self.server.plugin = plugin;
                     self.reply(output, &proof);
                 }
-                // More of caching_sha2_password: 3 is "known", and an OK follows; 4 is "unknown, say it".
-                0x01 if payload.get(1) == Some(&3) => {}
-                0x01 if payload.get(1) == Some(&4) => {
-                    let password = self.clear_password(encrypted)?;
-                    self.reply(output, &password);
-                }
+                0x01 => self.prove_in_full(&payload[1..], output, encrypted)?,
                 _ => return Err(broken()),
             },
             Stage::Setting => {
@@ -302,10 +331,6 @@ impl Hello {
             self.server.status = status;
         }
     }
-}
-
-fn exclusive_or(one: &[u8], other: &[u8]) -> Vec<u8> {
-    one.iter().zip(other).map(|(a, b)| a ^ b).collect()
 }
 
 fn broken() -> Refusal {

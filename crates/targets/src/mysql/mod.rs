@@ -8,6 +8,7 @@ mod greeting;
 mod operations;
 mod outcome;
 mod packet;
+mod proof;
 mod statistics;
 mod table;
 #[cfg(test)]
@@ -117,7 +118,7 @@ impl Mysql {
             .ok_or_else(|| TargetError::new("opening MySQL", "target.address is missing"))?;
         let doing = format!("connecting to {address}");
         let place =
-            Place::parse(address, &DIALECT, &[]).map_err(|reason| TargetError::new(&doing, reason))?;
+            Place::parse(address, &DIALECT, &[greeting::PUBLIC_KEY]).map_err(|reason| TargetError::new(&doing, reason))?;
         let route = Route::to(&place).map_err(|reason| TargetError::new(&doing, reason))?;
         let settings = session_settings(&spec.target.settings);
         let (mut client, way) = Client::connect(&route, Hello::new(&place, &settings), place.connect_timeout)

@@ -9,6 +9,8 @@ use tipover_core::op::{Failure, Fields, Op, Outcome};
 use tipover_core::workload::{Documents, JsonText, Shape};
 use tipover_lab::recipe::{self, Server, ServerOptions, Transport};
 
+mod logins;
+
 const ALL: Fields = Fields::All;
 
 fn start(options: &ServerOptions) -> Option<Server> {
