@@ -439,17 +439,16 @@ impl Session for GuiltySession<'_> {
 mod tests {
     use super::*;
     use crate::contract;
-    use tipover_core::experiment::Experiment;
 
     fn spec(settings: &[(&str, &str)]) -> Spec {
-        let settings: String = settings.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-        let plan = format!(
-            "name = \"t\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
-             [target]\nkind = \"guilty\"\n[target.settings]\n{settings}[disk]\nsize = \"1 GiB\"\n\
-             [workload]\nrecords = 100\n[load]\nsessions = 1\n[[sweep]]\nname = \"s\"\nquestion = \"\"\n\
-             [[sweep.axis]]\nname = \"a\"\nsets = \"load.sessions\"\nvalues = [1]\n[scale.quick]\n"
-        );
-        Experiment::parse(&plan, "quick", &[]).unwrap().sweeps[0].cells[0].spec.clone()
+        let settings: BTreeMap<&str, &str> = settings.iter().copied().collect();
+        let spec = serde_json::json!({
+            "target": {"kind": "guilty", "settings": settings},
+            "disk": {"size": "1 GiB"},
+            "workload": {"records": 100},
+            "load": {"sessions": 1},
+        });
+        serde_json::from_value(spec).unwrap()
     }
 
     /// What 400 updates and reads after them are answered with: done, and verified.

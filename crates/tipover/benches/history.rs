@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::check::{Evidence, KeyScan, Source, Verdict};
-use tipover_core::experiment::Experiment;
+use tipover_core::experiment::Spec;
 use tipover_core::target::Target;
 use tipover_core::units::Tick;
 use tipover_core::workload::bank::{Bank, BankSpec};
@@ -59,8 +59,12 @@ fn main() -> Result<()> {
         }
     };
     let server = found.start(&ServerOptions::default())?;
-    let plan = PLAN.replace("ADDRESS", &server.url());
-    let spec = Experiment::parse(&plan, "quick", &[])?.sweeps[0].cells[0].spec.clone();
+    let spec: Spec = serde_json::from_value(serde_json::json!({
+        "target": {"kind": "postgres", "address": server.url()},
+        "disk": {"size": 0},
+        "workload": {"kind": "bank", "bank": {"accounts": 1000}},
+        "load": {"sessions": 8},
+    }))?;
     let target = tipover_targets::start(&spec, Path::new(""))?;
     let ledger = Dataset::ledger();
     let keys = Case { target: target.as_ref(), dataset: &ledger, workload: &NewKeys, sessions: 8 };
@@ -155,28 +159,3 @@ fn rate(case: &Case<'_>, records: &Records, first: u64, time: Duration, path: Op
     }
     Ok(done as f64 / seconds)
 }
-
-const PLAN: &str = r#"
-name = "history"
-title = ""
-question = ""
-why = ""
-how_to_read = ""
-repeats = 1
-[target]
-kind = "postgres"
-address = "ADDRESS"
-[workload]
-kind = "bank"
-bank.accounts = 1000
-[load]
-sessions = 8
-[[sweep]]
-name = "s"
-question = ""
-[[sweep.axis]]
-name = "a"
-sets = "load.sessions"
-values = [8]
-[scale.quick]
-"#;

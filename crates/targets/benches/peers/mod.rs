@@ -355,13 +355,10 @@ pub fn or_skip<T>(name: &str, found: Result<T>) -> Option<T> {
 
 /// A target of `kind` at `url`.
 pub fn spec(kind: &str, url: &str) -> Result<tipover_core::experiment::Spec> {
-    let plan = format!(
-        "name = \"b\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
-         [target]\nkind = \"{kind}\"\naddress = \"{url}\"\n\
-         [workload]\nrecords = 1\n[load]\nsessions = 1\n[[sweep]]\nname = \"s\"\nquestion = \"\"\n\
-         [[sweep.axis]]\nname = \"a\"\nsets = \"load.sessions\"\nvalues = [1]\n[scale.quick]\n"
-    );
-    let experiment = tipover_core::experiment::Experiment::parse(&plan, "quick", &[])
-        .map_err(|error| anyhow::anyhow!("{error}"))?;
-    Ok(experiment.sweeps[0].cells[0].spec.clone())
+    Ok(serde_json::from_value(serde_json::json!({
+        "target": {"kind": kind, "address": url},
+        "disk": {"size": 0},
+        "workload": {"records": 1},
+        "load": {"sessions": 1},
+    }))?)
 }

@@ -16,6 +16,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn lost(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => "the server did not answer in time".to_string(),
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_string(),
+        _ => format!("the connection was lost: {error}"),
+    }
+}
+
 /// Whether a call may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
@@ -134,6 +143,11 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 }
+
+/// Finds the next complete message in what has arrived: its kind or number, and where its body is, counted from
+/// [`Input::rest`].
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub type Framing = fn(&Input) -> Option<(u8, std::ops::Range<usize>)>;
 
 /// A connection.
 pub struct Channel {
@@ -286,6 +300,29 @@ impl Channel {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         Ok(poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&timeout))? > 0)
+    }
+
+    /// Waits for the next complete message: its kind or number, and its body. A reason in words if none comes.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub fn message(&mut self, next: Framing) -> Result<(u8, Vec<u8>), String> {
+        loop {
+            if let Some((kind, range)) = next(&self.input) {
+                let body = self.input.rest()[range.clone()].to_vec();
+                self.input.consume(range.end);
+                self.input.forget();
+                return Ok((kind, body));
+            }
+            self.fill(Wait::Yes).map_err(lost)?;
+            if !self.is_flushed() {
+                self.say()?;
+            }
+        }
+    }
+
+    /// Sends what is in `output`, waiting for it; a reason in words if that fails.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub fn say(&mut self) -> Result<(), String> {
+        self.flush(Wait::Yes, &mut false).map(|_: Flow| ()).map_err(lost)
     }
 
     /// Receives more. The end of the connection is the error `UnexpectedEof`.

@@ -2,11 +2,11 @@
 //! that either blocks its thread or never blocks.
 
 mod channel;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub mod found;
 mod link;
 mod place;
 mod row;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub mod sql;
 mod tls;
 
 pub use channel::{Channel, Flow, Input, Route, Wait};
@@ -183,35 +183,16 @@ fn in_words(error: &io::Error) -> String {
 /// What tests of servers share.
 #[cfg(test)]
 pub mod testing {
-    use tipover_core::experiment::{Experiment, Spec};
+    use tipover_core::experiment::Spec;
 
-    /// A plan's settings for a server of `kind` at `url`.
+    /// The settings of a cell for a server of `kind` at `url`.
     pub fn spec(kind: &str, url: &str) -> Spec {
-        let plan = format!(
-            r#"
-            name = "t"
-            title = ""
-            question = ""
-            why = ""
-            how_to_read = ""
-            repeats = 1
-            [target]
-            kind = "{kind}"
-            address = "{url}"
-            [workload]
-            records = 600
-            [load]
-            sessions = 1
-            [[sweep]]
-            name = "s"
-            question = ""
-            [[sweep.axis]]
-            name = "a"
-            sets = "load.sessions"
-            values = [1]
-            [scale.quick]
-            "#
-        );
-        Experiment::parse(&plan, "quick", &[]).unwrap().sweeps[0].cells[0].spec.clone()
+        let spec = serde_json::json!({
+            "target": {"kind": kind, "address": url},
+            "disk": {"size": 0},
+            "workload": {"records": 600},
+            "load": {"sessions": 1},
+        });
+        serde_json::from_value(spec).unwrap()
     }
 }

@@ -20,15 +20,18 @@ pub fn configuration(place: &Place) -> Result<Option<Arc<ClientConfig>>, String>
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("preparing TLS: {error}"))?;
     let checked = place.encryption >= Encryption::VerifyAuthority || place.authorities.is_some();
-    let builder = match (checked, place.encryption) {
-        (true, Encryption::VerifyFull) => builder.with_root_certificates(roots(place)?),
-        (true, _) => {
-            let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(place)?), provider)
-                .build()
-                .map_err(|error| format!("preparing TLS: {error}"))?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyHost(inner)))
-        }
-        (false, _) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+    let builder = if place.encryption == Encryption::VerifyFull {
+        builder.with_root_certificates(roots(place)?)
+    } else {
+        let authority = match checked {
+            false => None,
+            true => {
+                let roots = Arc::new(roots(place)?);
+                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
+                Some(verifier.map_err(|error| format!("preparing TLS: {error}"))?)
+            }
+        };
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Lenient { provider, authority }))
     };
     Ok(Some(Arc::new(builder.with_no_client_auth())))
 }
@@ -59,47 +62,15 @@ fn roots(place: &Place) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Accepts every certificate: `sslmode=require` asks for encryption, not for proof.
+/// Accepts certificates for whatever host: those that a trusted authority signed, as `verify-ca` asks, or, without
+/// one, any: `sslmode=require` asks for encryption, not for proof.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct Lenient {
+    provider: Arc<CryptoProvider>,
+    authority: Option<Arc<WebPkiServerVerifier>>,
 }
 
-/// Accepts a certificate that a trusted authority signed, for whatever host: `verify-ca`.
-#[derive(Debug)]
-struct AnyHost(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyHost {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -108,7 +79,8 @@ impl ServerCertVerifier for AnyHost {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+        let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
+        match authority.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             // The name is checked last, so everything else was right.
             Err(error)
                 if verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)
@@ -125,7 +97,8 @@ impl ServerCertVerifier for AnyHost {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
     fn verify_tls13_signature(
         &self,
@@ -133,9 +106,10 @@ impl ServerCertVerifier for AnyHost {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -2,12 +2,10 @@
 
 use super::greeting::Hello;
 use super::packet::{self, Reader, Report, put};
-use crate::connection::{Channel, Refusal, Route, Wait, connect};
+use crate::connection::sql::{self, Report as _, Texts};
+use crate::connection::{Channel, Refusal, Route, connect};
 use std::io;
 use std::time::Duration;
-
-/// Rows of texts.
-pub type Rows = Vec<Vec<Option<String>>>;
 
 /// A connection for administration.
 pub struct Client {
@@ -22,31 +20,21 @@ impl Client {
         Ok((Client { channel, hello }, way))
     }
 
-    /// From now on, a single call may take so long; zero is for ever.
-    pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.channel.set_timeout(timeout)
-    }
-
-    /// Version and cipher, if the connection is encrypted.
-    pub fn encryption(&self) -> Option<String> {
-        self.channel.encryption()
-    }
-
     /// Whether a backslash in a quoted text is just that.
     pub fn backslash_is_a_letter(&self) -> bool {
         self.hello.backslash_is_a_letter()
     }
 
-    /// Executes one statement and returns its rows.
-    pub fn query(&mut self, text: &[u8]) -> Result<Rows, Report> {
+    /// Executes one statement, whose values may be any bytes, and returns its rows.
+    pub fn execute(&mut self, text: &[u8]) -> Result<Vec<Texts>, Report> {
         put(&mut self.channel.output, 0, |payload| {
             payload.push(0x03);
             payload.extend_from_slice(text);
         });
-        self.channel.flush(Wait::Yes, &mut false).map_err(lost)?;
+        self.channel.say().map_err(Report::lost)?;
         let first = self.next()?;
         match first.first() {
-            Some(0x00) => return Ok(Rows::new()),
+            Some(0x00) => return Ok(Vec::new()),
             Some(0xff) => return Err(Report::parse(&first)),
             _ => {}
         }
@@ -56,7 +44,7 @@ impl Client {
         for _ in 0..if described { columns } else { 0 } {
             self.next()?;
         }
-        let mut rows = Rows::new();
+        let mut rows = Vec::new();
         loop {
             let row = self.next()?;
             match row.first() {
@@ -70,32 +58,23 @@ impl Client {
         }
     }
 
-    /// The only value of the only row; empty if there is none.
-    pub fn value(&mut self, text: &str) -> Result<String, Report> {
-        let rows = self.query(text.as_bytes())?;
-        Ok(rows.into_iter().flatten().flatten().next().unwrap_or_default())
-    }
-
     fn next(&mut self) -> Result<Vec<u8>, Report> {
-        loop {
-            if let Some((_, range)) = packet::next(&self.channel.input) {
-                let payload = self.channel.input.rest()[range.clone()].to_vec();
-                self.channel.input.consume(range.end);
-                self.channel.input.forget();
-                return Ok(payload);
-            }
-            self.channel.fill(Wait::Yes).map_err(lost)?;
-            if !self.channel.is_flushed() {
-                self.channel.flush(Wait::Yes, &mut false).map_err(lost)?;
-            }
-        }
+        self.channel.message(packet::next).map(|(_, payload)| payload).map_err(Report::lost)
     }
 }
 
-fn lost(error: io::Error) -> Report {
-    Report::lost(match error.kind() {
-        io::ErrorKind::TimedOut => "the server did not answer in time".to_string(),
-        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_string(),
-        _ => format!("the connection was lost: {error}"),
-    })
+impl sql::Client for Client {
+    type Report = Report;
+
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.channel.set_timeout(timeout)
+    }
+
+    fn encryption(&self) -> Option<String> {
+        self.channel.encryption()
+    }
+
+    fn query(&mut self, text: &str) -> Result<Vec<Texts>, Report> {
+        self.execute(text.as_bytes())
+    }
 }

@@ -3,12 +3,14 @@
 
 use super::client::Client;
 use super::packet::Report;
+use crate::connection::sql::{Client as _, durability_word};
 use tipover_core::experiment::Durability;
 use tipover_core::target::TargetError;
 
 /// Whether the server, as it is configured, keeps the promise for tables of `engine`.
 pub fn check(client: &mut Client, durability: Durability, engine: &str) -> Result<(), TargetError> {
-    let doing = format!("checking that the server can give target.durability {durability:?}");
+    let word = durability_word(durability);
+    let doing = format!("checking that the server can give target.durability = \"{word}\"");
     let refuse = |reason: String| Err(TargetError::new(&doing, reason));
     let failed = |report: Report| TargetError::new(&doing, report);
     let variable = match engine.eq_ignore_ascii_case("rocksdb") {
@@ -50,7 +52,7 @@ pub fn check(client: &mut Client, durability: Durability, engine: &str) -> Resul
 
 /// A value of `SHOW GLOBAL STATUS`; empty if there is none.
 pub fn status(client: &mut Client, name: &str) -> Result<String, Report> {
-    let rows = client.query(format!("SHOW GLOBAL STATUS LIKE '{name}'").as_bytes())?;
+    let rows = client.query(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
     Ok(rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten().unwrap_or_default())
 }
 

@@ -1,8 +1,8 @@
 //! From the server's first packet until commands can be sent: encryption, proof of who we are, settings.
 
-use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
 use super::proof;
+use crate::connection::sql::Report as _;
 use crate::connection::{Encryption, Greeting, Input, Place, Refusal, Step};
 use tipover_core::op::Failure;
 
@@ -193,9 +193,8 @@ impl Hello {
             }
             SAY_IT => match self.place.other(PUBLIC_KEY) {
                 Some(path) => {
-                    let key = std::fs::read(path).map_err(|error| {
-                        Refusal::unavailable(format!("{PUBLIC_KEY}: {path}: {error}"))
-                    })?;
+                    let key = std::fs::read(path)
+                        .map_err(|error| Refusal::unavailable(format!("{PUBLIC_KEY}: {path}: {error}")))?;
                     self.send_sealed(&key, output)?;
                 }
                 None => self.reply(output, SEND_YOUR_KEY),
@@ -208,7 +207,9 @@ impl Hello {
     fn send_sealed(&mut self, key: &[u8], output: &mut Vec<u8>) -> Result<(), Refusal> {
         let sealed = proof::sealed(self.password(), self.salt(20), key).map_err(|reason| Refusal {
             failure: Failure::Unsupported,
-            reason: format!("the password cannot be encrypted for the server's key: {reason}; use ssl-mode=require"),
+            reason: format!(
+                "the password cannot be encrypted for the server's key: {reason}; use ssl-mode=require"
+            ),
         })?;
         self.reply(output, &sealed);
         Ok(())
@@ -250,7 +251,7 @@ impl Hello {
         };
         let hint = match (report.code, &self.place.password) {
             (1045 | 1698, None) => "; no password was given: write it in the URL, or in MYSQL_PWD",
-            _ => outcome::advice(report),
+            _ => report.advice(),
         };
         Refusal { failure, reason: format!("{report}{hint}") }
     }

@@ -1,9 +1,10 @@
 //! The measured operations: statements prepared at their first use, then one round trip each.
 
 use super::greeting::Hello;
-use super::outcome::{self, outcome};
+use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
-use super::table::Table;
+use super::table;
+use crate::connection::sql::{Report as _, Table};
 use crate::connection::{Answer, Greeting, Input, Protocol, Row, Step};
 use std::sync::Arc;
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
@@ -141,8 +142,8 @@ impl<'a> Operations<'a> {
         let first = payload.first().copied();
         if first == Some(0xff) {
             let report = Report::parse(payload);
-            let outcome = outcome(&report, self.op.kind());
-            let last = outcome::is_stale(&report) || outcome::ends_connection(&report);
+            let outcome = report.measured_outcome(self.op.kind());
+            let last = outcome::is_stale(&report) || report.ends_connection();
             return Some(if last { Answer::Last(outcome) } else { Answer::Complete(outcome) });
         }
         let parsed = match self.phase {
@@ -235,7 +236,14 @@ impl Protocol for Operations<'_> {
             let plain = self.hello.backslash_is_a_letter();
             put(output, 0, |payload| {
                 payload.push(0x03);
-                table.put_insert(dataset, first..first + u64::from(count), usize::MAX, plain, payload);
+                table::put_insert(
+                    &table,
+                    dataset,
+                    first..first + u64::from(count),
+                    usize::MAX,
+                    plain,
+                    payload,
+                );
             });
             return true;
         }

@@ -1,18 +1,46 @@
 //! What an error of the server means for the operation that got it.
 
 use super::packet::Report;
+use crate::connection::sql;
 use tipover_core::op::{Failure, OpKind, Outcome};
 
-/// The outcome of an operation of class `kind` that was answered by `report`. Each is a transaction of its
-/// own, which an error before its commit rolls back; an error of the commit itself leaves it open.
-pub fn outcome(report: &Report, kind: OpKind) -> Outcome {
-    let (failure, open) = classify(report);
-    if open && kind.writes() { Outcome::Unknown(failure) } else { Outcome::Refused(failure) }
-}
+impl sql::Report for Report {
+    fn lost(reason: impl std::fmt::Display) -> Report {
+        Report { code: 0, message: reason.to_string() }
+    }
 
-/// The outcome of an operation whose transaction nobody asked to commit: nothing stays of it.
-pub fn definite(report: &Report) -> Outcome {
-    Outcome::Refused(classify(report).0)
+    fn ends_connection(&self) -> bool {
+        matches!(self.code, 0 | 1053 | 1079 | 1152 | 1184 | 1927 | 4031)
+    }
+
+    /// Each operation is a transaction of its own, which an error before its commit rolls back; an error of the
+    /// commit itself leaves it open.
+    fn outcome(&self, kind: OpKind) -> Outcome {
+        let (failure, open) = classify(self);
+        if open && kind.writes() { Outcome::Unknown(failure) } else { Outcome::Refused(failure) }
+    }
+
+    fn definite(&self) -> Outcome {
+        Outcome::Refused(classify(self).0)
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.code {
+            1045 | 1698 => "; check user and password in the URL, or give the password in MYSQL_PWD",
+            1044 | 1142 | 1227 | 1143 => "; grant it to this user",
+            1049 => "; create the database, or name another one in the URL",
+            1046 => "; name a database in the URL, as in mysql://user@host/database",
+            1130 => "; the server must know this user from this host",
+            1146 => "; load it first, or name another table",
+            1040 | 1203 => "; raise max_connections, or use fewer sessions",
+            1021 | 1114 => "; make room on the server's disk",
+            1193 | 1231 | 1232 | 1238 => "; check target.settings",
+            1229 => "; write it as \"global.NAME\" in target.settings, and it is put back at the end",
+            1286 => "; the server has no such storage engine",
+            3159 | 1251 => "; ask for TLS with ssl-mode=require",
+            _ => "",
+        }
+    }
 }
 
 fn classify(report: &Report) -> (Failure, bool) {
@@ -52,33 +80,10 @@ pub fn is_stale(report: &Report) -> bool {
     matches!(report.code, 1243 | 1615)
 }
 
-/// Whether the server closes the connection after it.
-pub fn ends_connection(report: &Report) -> bool {
-    matches!(report.code, 0 | 1053 | 1079 | 1152 | 1184 | 1927 | 4031)
-}
-
-/// What to do about an error while connecting or preparing, as a sentence to append; empty if unknown.
-pub fn advice(report: &Report) -> &'static str {
-    match report.code {
-        1045 | 1698 => "; check user and password in the URL, or give the password in MYSQL_PWD",
-        1044 | 1142 | 1227 | 1143 => "; grant it to this user",
-        1049 => "; create the database, or name another one in the URL",
-        1046 => "; name a database in the URL, as in mysql://user@host/database",
-        1130 => "; the server must know this user from this host",
-        1146 => "; load it first, or name another table",
-        1040 | 1203 => "; raise max_connections, or use fewer sessions",
-        1021 | 1114 => "; make room on the server's disk",
-        1193 | 1231 | 1232 | 1238 => "; check target.settings",
-        1229 => "; write it as \"global.NAME\" in target.settings, and it is put back at the end",
-        1286 => "; the server has no such storage engine",
-        3159 | 1251 => "; ask for TLS with ssl-mode=require",
-        _ => "",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sql::Report as _;
 
     #[test]
     fn only_errors_at_the_commit_and_lost_servers_leave_a_write_open() {
@@ -96,11 +101,11 @@ mod tests {
         ];
         for (code, expected) in cases {
             let report = Report { code, message: String::new() };
-            assert_eq!(outcome(&report, OpKind::Update), expected, "{code}");
-            assert!(matches!(outcome(&report, OpKind::Read), Outcome::Refused(_)));
+            assert_eq!(report.outcome(OpKind::Update), expected, "{code}");
+            assert!(matches!(report.outcome(OpKind::Read), Outcome::Refused(_)));
         }
         let message = "Got error 28 \"No space left on device\" from storage engine InnoDB".to_string();
-        let full = outcome(&Report { code: 1030, message }, OpKind::Insert);
+        let full = Report { code: 1030, message }.outcome(OpKind::Insert);
         assert_eq!(full, Outcome::Refused(Failure::Full));
     }
 }

@@ -142,11 +142,6 @@ impl Report {
         };
         Report { code, message: String::from_utf8_lossy(message).into_owned() }
     }
-
-    /// A report of ours, about a connection that failed.
-    pub fn lost(reason: impl std::fmt::Display) -> Report {
-        Report { code: 0, message: reason.to_string() }
-    }
 }
 
 impl std::fmt::Display for Report {

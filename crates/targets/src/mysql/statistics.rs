@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::packet::Report;
+use crate::connection::sql::Client as _;
 use std::collections::BTreeMap;
 use tipover_core::metric::Kind::{self, Counter, Gauge};
 use tipover_core::metric::{Metric, name};
@@ -167,7 +168,7 @@ impl Statistics {
 }
 
 fn status(client: &mut Client) -> Result<BTreeMap<String, f64>, Report> {
-    let rows = client.query(b"SHOW GLOBAL STATUS")?;
+    let rows = client.query("SHOW GLOBAL STATUS")?;
     let pair = |row: Vec<Option<String>>| match row.as_slice() {
         [Some(name), Some(value)] => Some((name.clone(), value.parse().ok()?)),
         _ => None,

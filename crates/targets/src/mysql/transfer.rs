@@ -6,8 +6,9 @@
 //! asked why where nothing was updated.
 
 use super::greeting::Hello;
-use super::outcome::{self, definite, outcome};
+use super::outcome;
 use super::packet::{self, Reader, Report, put};
+use crate::connection::sql::Report as _;
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -165,12 +166,12 @@ impl Vault {
 
     /// The server answered with an error.
     fn failed(&mut self, report: &Report, output: &mut Vec<u8>) -> Answer {
-        let last = outcome::is_stale(report) || outcome::ends_connection(report);
+        let last = outcome::is_stale(report) || report.ends_connection();
         let outcome = match self.stage {
-            Stage::Single | Stage::Commit => outcome(report, self.op.kind()),
+            Stage::Single | Stage::Commit => report.measured_outcome(self.op.kind()),
             Stage::Abort(outcome) => return Answer::Last(outcome),
             // Nothing stays of a transaction that nobody committed.
-            _ => definite(report),
+            _ => report.definite(),
         };
         match self.stage {
             _ if last => Answer::Last(outcome),

@@ -2,12 +2,10 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
-use crate::connection::{Channel, Flow, Refusal, Route, Wait, connect, send_apart};
+use crate::connection::sql::{self, Report as _, Texts};
+use crate::connection::{Channel, Refusal, Route, connect, send_apart};
 use std::io;
 use std::time::Duration;
-
-/// Rows of texts.
-pub type Rows = Vec<Vec<Option<String>>>;
 
 /// A connection for administration.
 pub struct Client {
@@ -22,58 +20,6 @@ impl Client {
     pub fn connect(route: &Route, mut hello: Hello, timeout: Duration) -> Result<(Client, usize), Refusal> {
         let (channel, way) = connect(route, &mut hello, timeout)?;
         Ok((Client { channel, cancellation: hello.cancellation(), unreplicated: false }, way))
-    }
-
-    /// Whether a commit of the last query is done on the server and nobody knows whether on its standbys.
-    pub fn is_unreplicated(&self) -> bool {
-        self.unreplicated
-    }
-
-    /// Ends the connection, and whatever the server still does for it.
-    pub fn abandon(self, route: &Route) {
-        if let Some(message) = self.cancellation {
-            send_apart(route, message);
-        }
-    }
-
-    /// From now on, a single call may take so long; zero is for ever.
-    pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.channel.set_timeout(timeout)
-    }
-
-    /// Version and cipher, if the connection is encrypted.
-    pub fn encryption(&self) -> Option<String> {
-        self.channel.encryption()
-    }
-
-    /// Executes statements and returns the rows of the last one that has any.
-    pub fn query(&mut self, text: &str) -> Result<Rows, Report> {
-        put(&mut self.channel.output, b'Q', |body| put_text(body, text));
-        self.flush()?;
-        self.unreplicated = false;
-        let mut rows = Rows::new();
-        let mut failure = None;
-        loop {
-            let (letter, body) = self.next()?;
-            match letter {
-                b'T' => rows.clear(),
-                b'D' => rows.push(
-                    message::columns(&body)
-                        .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-                        .collect(),
-                ),
-                b'N' => self.unreplicated |= Report::parse(&body).stopped_waiting_for_standbys(),
-                b'E' => failure = Some(self.report(&body)?),
-                b'Z' => return failure.map_or(Ok(rows), Err),
-                _ => {}
-            }
-        }
-    }
-
-    /// The only value of the only row; empty if there is none.
-    pub fn value(&mut self, text: &str) -> Result<String, Report> {
-        let rows = self.query(text)?;
-        Ok(rows.into_iter().flatten().flatten().next().unwrap_or_default())
     }
 
     /// Executes a `COPY ... FROM STDIN`. `more` appends data and says whether there is more.
@@ -107,29 +53,56 @@ impl Client {
     }
 
     fn flush(&mut self) -> Result<(), Report> {
-        self.channel.flush(Wait::Yes, &mut false).map(|_: Flow| ()).map_err(lost)
+        self.channel.say().map_err(Report::lost)
     }
 
     fn next(&mut self) -> Result<(u8, Vec<u8>), Report> {
-        loop {
-            if let Some((letter, range)) = message::next(&self.channel.input) {
-                let body = self.channel.input.rest()[range.clone()].to_vec();
-                self.channel.input.consume(range.end);
-                self.channel.input.forget();
-                return Ok((letter, body));
-            }
-            self.channel.fill(Wait::Yes).map_err(lost)?;
-            if !self.channel.is_flushed() {
-                self.flush()?;
-            }
-        }
+        self.channel.message(message::next).map_err(Report::lost)
     }
 }
 
-fn lost(error: io::Error) -> Report {
-    Report::lost(match error.kind() {
-        io::ErrorKind::TimedOut => "the server did not answer in time".to_string(),
-        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_string(),
-        _ => format!("the connection was lost: {error}"),
-    })
+impl sql::Client for Client {
+    type Report = Report;
+
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.channel.set_timeout(timeout)
+    }
+
+    fn encryption(&self) -> Option<String> {
+        self.channel.encryption()
+    }
+
+    /// Of several statements, the rows of the last one that has any.
+    fn query(&mut self, text: &str) -> Result<Vec<Texts>, Report> {
+        put(&mut self.channel.output, b'Q', |body| put_text(body, text));
+        self.flush()?;
+        self.unreplicated = false;
+        let mut rows = Vec::new();
+        let mut failure = None;
+        loop {
+            let (letter, body) = self.next()?;
+            match letter {
+                b'T' => rows.clear(),
+                b'D' => rows.push(
+                    message::columns(&body)
+                        .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+                        .collect(),
+                ),
+                b'N' => self.unreplicated |= Report::parse(&body).stopped_waiting_for_standbys(),
+                b'E' => failure = Some(self.report(&body)?),
+                b'Z' => return failure.map_or(Ok(rows), Err),
+                _ => {}
+            }
+        }
+    }
+
+    fn is_unreplicated(&self) -> bool {
+        self.unreplicated
+    }
+
+    fn abandon(self, route: &Route) {
+        if let Some(message) = self.cancellation {
+            send_apart(route, message);
+        }
+    }
 }

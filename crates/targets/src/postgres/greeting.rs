@@ -1,7 +1,7 @@
 //! From the first byte to the first ReadyForQuery: encryption, who we are, and how we prove it.
 
 use super::message::{self, Report, put, put_text, put_untagged};
-use super::outcome;
+use crate::connection::sql::Report as _;
 use crate::connection::{Encryption, Greeting, Input, Place, Refusal, Step};
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
@@ -133,7 +133,7 @@ impl Hello {
             "" | "53300" | "57P03" | "57P01" | "57P02" => Failure::Unavailable,
             _ => Failure::Other,
         };
-        Refusal { failure, reason: format!("{report}{}", outcome::advice(report)) }
+        Refusal { failure, reason: format!("{report}{}", report.advice()) }
     }
 }
 

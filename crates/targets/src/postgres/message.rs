@@ -105,16 +105,6 @@ impl Report {
         report
     }
 
-    /// A report of ours, about a connection that failed.
-    pub fn lost(reason: impl std::fmt::Display) -> Report {
-        Report { severity: "FATAL".into(), message: reason.to_string(), ..Report::default() }
-    }
-
-    /// Whether the server closes the connection after it.
-    pub fn ends_connection(&self) -> bool {
-        matches!(self.severity.as_str(), "FATAL" | "PANIC")
-    }
-
     /// Whether it says that a commit stopped waiting for its standbys: it is done here, and nobody knows
     /// whether it is there. It comes as a warning beside a success.
     pub fn stopped_waiting_for_standbys(&self) -> bool {

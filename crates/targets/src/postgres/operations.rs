@@ -2,8 +2,8 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_counted, put_counting, put_text};
-use super::outcome::outcome;
-use super::table::Table;
+use super::table;
+use crate::connection::sql::{Report as _, Table};
 use crate::connection::{Answer, Greeting, Input, Protocol, Row, Step};
 use std::io::Write;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ impl<'a> Operations<'a> {
 
     /// One statement with an array for each column: one request, one transaction, whatever the count.
     fn insert_many(&mut self, first: u64, count: u32, output: &mut Vec<u8>) {
-        self.use_statement(INSERT_MANY, output, Table::insert_many);
+        self.use_statement(INSERT_MANY, output, table::insert_many);
         let records = first..first + u64::from(count);
         let columns = Row::columns(self.dataset);
         bind(output, INSERT_MANY, &[1], 1 + usize::from(columns), |body| {
@@ -154,7 +154,7 @@ impl<'a> Operations<'a> {
     fn conclude(&mut self) -> Outcome {
         let answer = &mut self.answer;
         if let Some(report) = answer.failure.take() {
-            return outcome(&report, answer.kind);
+            return report.measured_outcome(answer.kind);
         }
         if answer.unreplicated && answer.kind.writes() {
             return Outcome::Unknown(Failure::Unreplicated);
@@ -258,7 +258,7 @@ impl Protocol for Operations<'_> {
                     // A plan or name that is of no more use comes back only with a new connection.
                     let stale = matches!(report.code.as_str(), "26000" | "0A000" | "42P05");
                     if report.ends_connection() || stale {
-                        return Answer::Last(outcome(&report, answer.kind));
+                        return Answer::Last(report.measured_outcome(answer.kind));
                     }
                     answer.failure.get_or_insert(report);
                 }

@@ -1,24 +1,48 @@
 //! What an error of the server means for the operation that got it.
 
 use super::message::Report;
+use crate::connection::sql;
 use tipover_core::op::{Failure, OpKind, Outcome};
 
-/// The outcome of an operation of class `kind` that was answered by `report`.
-///
-/// An ERROR ends the transaction before its commit, so the operation certainly did not happen. Not so when
-/// the server or the connection went down, nor when something cancelled it and only that is known.
-pub fn outcome(report: &Report, kind: OpKind) -> Outcome {
-    let (failure, open) = classify(&report.code);
-    if (open || report.ends_connection()) && kind.writes() {
-        Outcome::Unknown(failure)
-    } else {
-        Outcome::Refused(failure)
+impl sql::Report for Report {
+    fn lost(reason: impl std::fmt::Display) -> Report {
+        Report { severity: "FATAL".into(), message: reason.to_string(), ..Report::default() }
     }
-}
 
-/// The outcome of an operation whose transaction nobody asked to commit: nothing stays of it.
-pub fn definite(report: &Report) -> Outcome {
-    Outcome::Refused(classify(&report.code).0)
+    fn ends_connection(&self) -> bool {
+        matches!(self.severity.as_str(), "FATAL" | "PANIC")
+    }
+
+    /// An ERROR ends the transaction before its commit, so the operation certainly did not happen. Not so when
+    /// the server or the connection went down, nor when something cancelled it and only that is known.
+    fn outcome(&self, kind: OpKind) -> Outcome {
+        let (failure, open) = classify(&self.code);
+        if (open || self.ends_connection()) && kind.writes() {
+            Outcome::Unknown(failure)
+        } else {
+            Outcome::Refused(failure)
+        }
+    }
+
+    fn definite(&self) -> Outcome {
+        Outcome::Refused(classify(&self.code).0)
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.code.as_str() {
+            "28P01" => "; check user and password in the URL, or give the password in PGPASSWORD",
+            "28000" => "; the server's pg_hba.conf must allow this user, host and database",
+            "3D000" => "; create the database, or name another one in the URL",
+            "42P01" => "; load it first, or name another table",
+            "42501" => "; grant it to this user",
+            "53300" => "; raise max_connections, or use fewer sessions",
+            "53100" => "; make room on the server's disk",
+            "57P03" => "; wait until the server has started",
+            "25006" => "; connect to the primary",
+            "42704" | "22023" => "; check target.settings",
+            _ => "",
+        }
+    }
 }
 
 /// The failure of an SQLSTATE, and whether it leaves open what a write did.
@@ -48,26 +72,10 @@ fn classify(code: &str) -> (Failure, bool) {
     }
 }
 
-/// What to do about an error while connecting or preparing, as a sentence to append; empty if unknown.
-pub fn advice(report: &Report) -> &'static str {
-    match report.code.as_str() {
-        "28P01" => "; check user and password in the URL, or give the password in PGPASSWORD",
-        "28000" => "; the server's pg_hba.conf must allow this user, host and database",
-        "3D000" => "; create the database, or name another one in the URL",
-        "42P01" => "; load it first, or name another table",
-        "42501" => "; grant it to this user",
-        "53300" => "; raise max_connections, or use fewer sessions",
-        "53100" => "; make room on the server's disk",
-        "57P03" => "; wait until the server has started",
-        "25006" => "; connect to the primary",
-        "42704" | "22023" => "; check target.settings",
-        _ => "",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sql::Report as _;
 
     fn report(severity: &str, code: &str) -> Report {
         Report { severity: severity.into(), code: code.into(), ..Report::default() }
@@ -91,9 +99,9 @@ mod tests {
             ("ERROR", "42P01", Outcome::Refused(Failure::Other)),
         ];
         for (severity, code, expected) in cases {
-            assert_eq!(outcome(&report(severity, code), OpKind::Update), expected, "{severity} {code}");
+            assert_eq!(report(severity, code).outcome(OpKind::Update), expected, "{severity} {code}");
             // A read changed nothing, whatever became of it.
-            assert!(matches!(outcome(&report(severity, code), OpKind::Read), Outcome::Refused(_)));
+            assert!(matches!(report(severity, code).outcome(OpKind::Read), Outcome::Refused(_)));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::message::Report;
+use crate::connection::sql::Client as _;
 use std::collections::BTreeMap;
 use tipover_core::metric::{Kind, Metric, name};
 

@@ -1,178 +1,81 @@
-//! The table as YCSB's JDBC binding and go-ycsb make it, and the statements on it.
+//! YCSB's table in PostgreSQL.
 
 use super::client::Client;
-use super::message::Report;
 use crate::connection::Row;
+use crate::connection::sql::{Client as _, Found, FoundTable, Syntax, Table};
 use tipover_core::op::Fields;
 use tipover_core::workload::Dataset;
-use tipover_core::workload::documents::Path;
 
-/// The key's column, as both programs call it; the server folds it to lower case.
-const KEY: &str = "ycsb_key";
+pub const SYNTAX: Syntax = Syntax {
+    // The server folds it to lower case.
+    key: "ycsb_key",
+    quoted,
+    parameter: |number| format!("${number}"),
+    path: |path| {
+        let names: Vec<String> = path.text().split('.').map(literal).collect();
+        format!("ARRAY[{}]", names.join(", "))
+    },
+    get: |column, path| format!("{column} #> {path}"),
+    set: |column, path, value| format!("jsonb_set({column}, {path}, {value})"),
+};
 
-/// A table that exists, its names quoted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
-    name: String,
-    key: String,
-    /// By the number of the field: name, and which column of `SELECT *` it is.
-    fields: Vec<(String, usize)>,
-    /// Whether an index begins with the key.
-    indexed: bool,
-    /// If records are documents: what an update can set, each as an array of names.
-    paths: Option<Vec<String>>,
+/// Looks for the table of `dataset`, in whatever case its names are; `None` if there is none.
+pub fn find(client: &mut Client, dataset: &Dataset) -> FoundTable<super::Flavour> {
+    let (schema, name) = match dataset.table.split_once('.') {
+        Some((schema, name)) => (Some(schema), name),
+        None => (None, dataset.table.as_str()),
+    };
+    let place = match schema {
+        Some(schema) => format!("lower(n.nspname) = lower({})", literal(schema)),
+        None => "pg_table_is_visible(c.oid)".to_string(),
+    };
+    let name = literal(name);
+    let rows = client.query(&format!(
+        "SELECT c.oid::regclass::text, a.attname, \
+         EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) \
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         JOIN pg_attribute a ON a.attrelid = c.oid \
+         WHERE lower(c.relname) = lower({name}) AND {place} AND c.relkind IN ('r', 'p', 'v', 'm', 'f') \
+         AND a.attnum > 0 AND NOT a.attisdropped \
+         ORDER BY c.relname <> {name}, c.relname <> lower({name}), c.oid, a.attnum"
+    ))?;
+    Ok(Found::among(&rows, &SYNTAX, dataset).map(|found| {
+        let found = found?;
+        let key = found.rows[found.key];
+        let name = key[0].clone().unwrap_or_default();
+        Ok(Table::new(name, &found, key[2].as_deref() == Some("t"), &SYNTAX, dataset))
+    }))
 }
 
-impl Table {
-    /// Looks for the table of `dataset`, in whatever case its names are; `None` if there is none.
-    pub fn find(client: &mut Client, dataset: &Dataset) -> Result<Option<Result<Table, String>>, Report> {
-        let (schema, name) = match dataset.table.split_once('.') {
-            Some((schema, name)) => (Some(schema), name),
-            None => (None, dataset.table.as_str()),
-        };
-        let place = match schema {
-            Some(schema) => format!("lower(n.nspname) = lower({})", literal(schema)),
-            None => "pg_table_is_visible(c.oid)".to_string(),
-        };
-        let name = literal(name);
-        let rows = client.query(&format!(
-            "SELECT c.oid::regclass::text, a.attname, \
-             EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) \
-             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             JOIN pg_attribute a ON a.attrelid = c.oid \
-             WHERE lower(c.relname) = lower({name}) AND {place} AND c.relkind IN ('r', 'p', 'v', 'm', 'f') \
-             AND a.attnum > 0 AND NOT a.attisdropped \
-             ORDER BY c.relname <> {name}, c.relname <> lower({name}), c.oid, a.attnum"
-        ))?;
-        let text = |row: &[Option<String>], column: usize| row[column].clone().unwrap_or_default();
-        let Some(first) = rows.first() else { return Ok(None) };
-        let table = text(first, 0);
-        // Another table may have the same name in another case; the best one came first.
-        let columns: Vec<_> = rows.iter().filter(|row| text(row, 0) == table).collect();
-        let find = |wanted: &str| columns.iter().position(|row| text(row, 1).eq_ignore_ascii_case(wanted));
-        let missing = |column: &str| format!("table {table} has no column {column}");
-        let Some(key) = find(KEY) else { return Ok(Some(Err(missing(KEY)))) };
-        let mut fields = Vec::new();
-        for column in 0..Row::columns(dataset) {
-            let wanted = Row::column_name(dataset, column);
-            match find(&wanted) {
-                Some(column) => fields.push((quoted(&text(columns[column], 1)), column)),
-                None => return Ok(Some(Err(missing(&wanted)))),
-            }
-        }
-        let indexed = text(columns[key], 2) == "t";
-        let paths = dataset.documents().map(|documents| {
-            let names = |path: &Path| path.text().split('.').map(literal).collect::<Vec<_>>().join(", ");
-            documents.paths().iter().map(|path| format!("ARRAY[{}]", names(path))).collect()
-        });
-        Ok(Some(Ok(Table { key: quoted(&text(columns[key], 1)), name: table, fields, indexed, paths })))
-    }
+/// The statement that makes the table of `dataset`, as YCSB's documentation has it.
+pub fn definition(dataset: &Dataset) -> String {
+    let name: Vec<String> = dataset.table.split('.').map(|part| quoted(&part.to_lowercase())).collect();
+    let kind = if dataset.documents().is_some() { "jsonb" } else { "text" };
+    let name_of = |column| quoted(&Row::column_name(dataset, column).to_lowercase());
+    let columns = 0..Row::columns(dataset);
+    let fields: String = columns.map(|column| format!(", {} {kind}", name_of(column))).collect();
+    format!("CREATE TABLE {} ({} varchar(255) PRIMARY KEY{fields})", name.join("."), SYNTAX.key)
+}
 
-    /// The statement that makes the table of `dataset`, as YCSB's documentation has it.
-    pub fn definition(dataset: &Dataset) -> String {
-        let name: Vec<String> = dataset.table.split('.').map(|part| quoted(&part.to_lowercase())).collect();
-        let kind = if dataset.documents().is_some() { "jsonb" } else { "text" };
-        let name_of = |column| quoted(&Row::column_name(dataset, column).to_lowercase());
-        let columns = 0..Row::columns(dataset);
-        let fields: String = columns.map(|column| format!(", {} {kind}", name_of(column))).collect();
-        format!("CREATE TABLE {} ({KEY} varchar(255) PRIMARY KEY{fields})", name.join("."))
-    }
+/// Inserts many records; an array for each column is a parameter.
+pub fn insert_many(table: &Table) -> String {
+    let (name, columns, arrays) = (table.name(), table.columns(), table.parameters("::text[]"));
+    let (values, alias) = match table.has_documents() {
+        true => ("key, document::jsonb", " AS rows (key, document)"),
+        false => ("*", ""),
+    };
+    format!("INSERT INTO {name} ({columns}) SELECT {values} FROM unnest({arrays}){alias}")
+}
 
-    /// Its name, as statements must write it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether a read by key is a look-up, not a scan of everything.
-    pub fn is_indexed(&self) -> bool {
-        self.indexed
-    }
-
-    /// Which column of `SELECT *` a field is.
-    pub fn position(&self, field: u16) -> Option<usize> {
-        self.fields.get(usize::from(field)).map(|(_, column)| *column)
-    }
-
-    fn names(&self, fields: Fields) -> Vec<&str> {
-        let numbers = fields.numbers(self.fields.len() as u16);
-        numbers
-            .filter_map(|field| self.fields.get(usize::from(field)))
-            .map(|(name, _)| name.as_str())
-            .collect()
-    }
-
-    fn projection(&self, fields: Fields) -> String {
-        match (fields, &self.paths) {
-            (Fields::All, _) => "*".into(),
-            (Fields::One(path), Some(paths)) => {
-                format!("{} #> {}", self.fields[0].0, paths[usize::from(path)])
-            }
-            (fields, _) => self.names(fields).join(", "),
-        }
-    }
-
-    /// $1 is the key.
-    pub fn read(&self, fields: Fields) -> String {
-        format!("SELECT {} FROM {} WHERE {} = $1", self.projection(fields), self.name, self.key)
-    }
-
-    /// $1 is the key, then come the fields.
-    pub fn update(&self, fields: Fields) -> String {
-        if let (Fields::One(path), Some(paths)) = (fields, &self.paths) {
-            let (name, path) = (&self.fields[0].0, &paths[usize::from(path)]);
-            let set = format!("{name} = jsonb_set({name}, {path}, $2)");
-            return format!("UPDATE {} SET {set} WHERE {} = $1", self.name, self.key);
-        }
-        let names = self.names(fields);
-        let set: Vec<String> =
-            names.iter().enumerate().map(|(at, name)| format!("{name} = ${}", at + 2)).collect();
-        format!("UPDATE {} SET {} WHERE {} = $1", self.name, set.join(", "), self.key)
-    }
-
-    /// Key and fields.
-    pub fn columns(&self) -> String {
-        let mut names = vec![self.key.as_str()];
-        names.extend(self.names(Fields::EachByName));
-        names.join(", ")
-    }
-
-    fn parameters(&self, suffix: &str) -> String {
-        let numbers: Vec<String> = (1..self.fields.len() + 2).map(|n| format!("${n}{suffix}")).collect();
-        numbers.join(", ")
-    }
-
-    /// Key and fields as parameters.
-    pub fn insert(&self) -> String {
-        format!("INSERT INTO {} ({}) VALUES ({})", self.name, self.columns(), self.parameters(""))
-    }
-
-    /// An array for each column.
-    pub fn insert_many(&self) -> String {
-        let arrays = self.parameters("::text[]");
-        let values = if self.paths.is_some() { "key, document::jsonb" } else { "*" };
-        let alias = if self.paths.is_some() { " AS rows (key, document)" } else { "" };
-        let columns = self.columns();
-        format!("INSERT INTO {} ({columns}) SELECT {values} FROM unnest({arrays}){alias}", self.name)
-    }
-
-    /// $1 is the first key, $2 how many.
-    pub fn scan(&self, fields: Fields) -> String {
-        let (name, key) = (&self.name, &self.key);
-        format!("SELECT {} FROM {name} WHERE {key} >= $1 ORDER BY {key} LIMIT $2", self.projection(fields))
-    }
-
-    /// Takes everything from `staging`; records that exist are overwritten.
-    pub fn merge(&self, staging: &str) -> String {
-        let columns = self.columns();
-        let names = self.names(Fields::EachByName);
-        let set: Vec<String> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
-        format!(
-            "INSERT INTO {} ({columns}) SELECT {columns} FROM {staging} ON CONFLICT ({}) DO UPDATE SET {}",
-            self.name,
-            self.key,
-            set.join(", ")
-        )
-    }
+/// Takes everything from `staging`; records that exist are overwritten.
+pub fn merge(table: &Table, staging: &str) -> String {
+    let (name, key, columns) = (table.name(), table.key(), table.columns());
+    let names = table.names(Fields::EachByName);
+    let set: Vec<String> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+    let set = set.join(", ");
+    format!(
+        "INSERT INTO {name} ({columns}) SELECT {columns} FROM {staging} ON CONFLICT ({key}) DO UPDATE SET {set}"
+    )
 }
 
 /// A name in a statement.
@@ -191,18 +94,18 @@ mod tests {
 
     #[test]
     fn statements_name_what_they_touch() {
-        let table = Table {
-            name: "usertable".into(),
-            key: "\"ycsb_key\"".into(),
-            fields: vec![("\"field0\"".into(), 1), ("\"FIELD1\"".into(), 2)],
-            indexed: true,
-            paths: None,
-        };
+        let dataset = Dataset { fields: 2, ..Dataset::ycsb(1) };
+        let rows = ["ycsb_key", "field0", "FIELD1"]
+            .map(|column| vec![Some("usertable".into()), Some(column.into())]);
+        let found = Found::among(&rows, &SYNTAX, &dataset).unwrap().unwrap();
+        let table = Table::new("usertable".into(), &found, true, &SYNTAX, &dataset);
         let read = table.read(Fields::One(1));
         assert_eq!(read, "SELECT \"FIELD1\" FROM usertable WHERE \"ycsb_key\" = $1");
         let update = table.update(Fields::All);
         assert_eq!(update, "UPDATE usertable SET \"field0\" = $2, \"FIELD1\" = $3 WHERE \"ycsb_key\" = $1");
         assert!(table.insert().ends_with("VALUES ($1, $2, $3)"));
+        let missing = Found::among(&rows[..2], &SYNTAX, &dataset).unwrap().err();
+        assert_eq!(missing.as_deref(), Some("table usertable has no column field1"));
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! On real servers, of every version that is installed here.
 
 use super::*;
-use crate::connection::testing;
-use crate::contract::{self, by_wire};
-use std::time::Instant;
+use crate::connection::{sql, testing};
+use crate::contract;
+use std::time::{Duration, Instant};
 use tipover_core::check::Model;
 use tipover_core::op::{Failure, Fields, Op, Outcome};
-use tipover_core::workload::{Documents, JsonText, Shape};
 use tipover_lab::recipe::{self, Server, ServerOptions, Stop, Transport};
 
 const ALL: Fields = Fields::All;
@@ -31,7 +30,7 @@ fn refusal(spec: &Spec) -> String {
 }
 
 fn query(target: &Postgres, text: &str) -> Vec<Vec<Option<String>>> {
-    target.ask(|client| client.query(text)).unwrap()
+    target.server.ask(|client| client.query(text)).unwrap()
 }
 
 fn loaded(target: &Postgres, records: u64) -> Dataset {
@@ -230,42 +229,7 @@ fn a_commit_that_no_standby_confirmed_is_unknown_though_the_server_says_it_succe
 fn a_server_that_dies_neither_hangs_nor_spins_and_is_found_again() {
     let Some(mut server) = start(&ServerOptions::default()) else { return };
     let target = open(&server.url());
-    let dataset = loaded(&target, 10);
-    target.settle().unwrap();
-    let read = Op::Read { record: 1, fields: ALL };
-    let update = Op::Update { record: 1, fields: ALL, version: 1 };
-    type Execute = fn(&mut dyn Session, &Op) -> Outcome;
-    for execute in [by_wire as Execute, |session, op| session.execute(op)] {
-        let (mut writer, mut reader) = (target.open(&dataset).unwrap(), target.open(&dataset).unwrap());
-        assert_eq!(execute(writer.as_mut(), &update), Outcome::Done);
-        assert_eq!(execute(reader.as_mut(), &read), Outcome::Done);
-        server.kill().unwrap();
-        // The request is taken by a connection whose other end is gone: nobody knows what became of it.
-        let lost = execute(writer.as_mut(), &update);
-        assert!(
-            matches!(lost, Outcome::Unknown(Failure::Unavailable) | Outcome::Refused(Failure::Unavailable)),
-            "{lost:?}"
-        );
-        assert_eq!(execute(reader.as_mut(), &read), Outcome::Refused(Failure::Unavailable));
-        let began = Instant::now();
-        for _ in 0..8 {
-            assert_eq!(execute(writer.as_mut(), &update), Outcome::Refused(Failure::Unavailable));
-        }
-        // Pauses of 10, 20, 40 and 80 ms at least.
-        assert!(
-            began.elapsed() >= Duration::from_millis(140),
-            "{:?} for 8 refusals is a spin",
-            began.elapsed()
-        );
-        assert!(target.sample().is_err());
-        server.start().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while execute(writer.as_mut(), &update) != Outcome::Done {
-            assert!(Instant::now() < deadline, "the server is back and was not found");
-        }
-        assert_eq!(execute(writer.as_mut(), &read), Outcome::Done);
-        assert!(target.sample().unwrap()["engine_page_requests"] > 0.0);
-    }
+    sql::testing::check_death(&target, &mut server);
 }
 
 #[test]
@@ -288,7 +252,7 @@ fn tables_of_other_programs_are_read_and_loading_again_changes_nothing() {
             ),
         );
         query(&target, &format!("INSERT INTO {table} VALUES ('one', '{}', 'nought')", key(5)));
-        *target.table.lock() = None;
+        target.server.forget_table();
         let mut session = target.open(&dataset).unwrap();
         for fields in [ALL, Fields::EachByName] {
             assert_eq!(session.execute(&Op::Read { record: 5, fields }), Outcome::Done);
@@ -369,41 +333,7 @@ fn reads_show_in_the_servers_own_counters() {
 fn documents_are_kept_as_they_are_and_changed_in_place() {
     let Some(server) = start(&ServerOptions::default()) else { return };
     let target = open(&server.url());
-    let sample =
-        r#"{"name": "Anna \\ \"A\" 'x'", "address": {"city": "Bern", "zip": 3000}, "tags": ["a", "b"]}"#;
-    let documents = Documents::learn(sample).unwrap();
-    let city = documents.paths().iter().position(|path| path.text() == "address.city").unwrap() as u16;
-    let dataset = Dataset { shape: Shape::Documents(Arc::new(documents)), ..Dataset::ycsb(50) };
-    target.load(&dataset, 0..50).unwrap();
-    target.load(&dataset, 0..50).unwrap();
-    let mut session = target.open(&dataset).unwrap();
-    let text = |record: u64, version: u64| {
-        let mut json = JsonText::default();
-        dataset.document(record, version, &mut json);
-        serde_json::from_slice::<serde_json::Value>(&json.text).unwrap()
-    };
-    let stored = |record: u64| {
-        let mut key = Vec::new();
-        dataset.key(record, &mut key);
-        let key = String::from_utf8(key).unwrap();
-        let rows = query(&target, &format!("SELECT document FROM usertable WHERE YCSB_KEY = '{key}'"));
-        serde_json::from_str::<serde_json::Value>(rows[0][0].as_ref().unwrap()).unwrap()
-    };
-    assert_eq!(stored(7), text(7, 0));
-    assert_eq!(session.execute(&Op::Insert { record: 50 }), Outcome::Done);
-    assert_eq!(session.execute(&Op::InsertMany { first: 51, count: 30 }), Outcome::Done);
-    assert_eq!((stored(50), stored(80)), (text(50, 0), text(80, 0)));
-    assert_eq!(session.execute(&Op::Read { record: 7, fields: ALL }), Outcome::Done);
-    assert_eq!(session.execute(&Op::Read { record: 7, fields: Fields::One(city) }), Outcome::Done);
-    assert_eq!(session.execute(&Op::Update { record: 7, fields: ALL, version: 3 }), Outcome::Done);
-    assert_eq!(stored(7), text(7, 3));
-    let one = Op::Update { record: 7, fields: Fields::One(city), version: 4 };
-    assert_eq!(session.execute(&one), Outcome::Done);
-    let mut leaf = JsonText::default();
-    dataset.leaf(7, city, 4, &mut leaf);
-    let mut expected = text(7, 3);
-    expected["address"]["city"] = serde_json::from_slice(&leaf.text).unwrap();
-    assert_eq!(stored(7), expected, "nothing else changed");
+    sql::testing::check_documents(&target, |text| query(&target, text));
 }
 
 #[test]
@@ -437,7 +367,7 @@ fn transfer_meets(
     waits: &str,
     fault: impl FnOnce(),
 ) -> Outcome {
-    let dataset = Dataset::of_bank(target.bank.clone());
+    let dataset = Dataset::of_bank(target.server.bank.clone());
     std::thread::scope(|scope| {
         let payer = scope.spawn(|| target.open(&dataset).unwrap().execute(transfer));
         let waiting = format!("SELECT pid FROM pg_stat_activity WHERE {waits}");
@@ -492,7 +422,7 @@ fn a_transfer_is_refused_before_its_commit_and_unknown_after_and_trying_again_mo
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
 
     // Whatever is tried again moves nothing twice.
-    let dataset = Dataset::of_bank(local.bank.clone());
+    let dataset = Dataset::of_bank(local.server.bank.clone());
     let mut session = local.open(&dataset).unwrap();
     for id in [3, 4] {
         assert_eq!(session.execute(&transfer(id)), Outcome::Refused(Failure::Exists), "transfer {id}");

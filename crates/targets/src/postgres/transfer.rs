@@ -6,7 +6,7 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_counted, put_text};
-use super::outcome::{definite, outcome};
+use crate::connection::sql::Report as _;
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::sync::Arc;
 use tipover_core::check::payload::payload;
@@ -185,18 +185,18 @@ impl Vault {
     fn answered(&mut self, output: &mut Vec<u8>) -> Answer {
         let failure = self.failure.take();
         match (self.stage, failure) {
-            (Stage::Single, Some(report)) => Answer::Complete(outcome(&report, self.op.kind())),
+            (Stage::Single, Some(report)) => Answer::Complete(report.measured_outcome(self.op.kind())),
             (Stage::Single, None) => Answer::Complete(match self.op {
                 Op::Read { .. } if self.rows == 0 => Outcome::Refused(Failure::NotFound),
                 _ => self.done(),
             }),
             (Stage::Abort(outcome), None) => Answer::Complete(outcome),
             (Stage::Abort(outcome), Some(_)) => Answer::Last(outcome),
-            (Stage::Commit, Some(report)) => Answer::Complete(outcome(&report, self.op.kind())),
+            (Stage::Commit, Some(report)) => Answer::Complete(report.measured_outcome(self.op.kind())),
             // The server answers the commit of a transaction that had failed by rolling it back.
             (Stage::Commit, None) if self.rolled_back => Answer::Complete(Outcome::Refused(Failure::Other)),
             (Stage::Commit, None) => Answer::Complete(self.done()),
-            (_, Some(report)) => self.go_on(Stage::Abort(definite(&report)), output),
+            (_, Some(report)) => self.go_on(Stage::Abort(report.definite()), output),
             (Stage::Note, None) => self.go_on(Stage::Move(0), output),
             (Stage::Move(_), None) if self.rows == 0 => {
                 self.go_on(Stage::Abort(Outcome::Refused(Failure::NotFound)), output)
@@ -217,10 +217,10 @@ impl Vault {
     /// The outcome of an error after which there is no connection.
     fn last(&self, report: &Report) -> Outcome {
         match self.stage {
-            Stage::Single | Stage::Commit => outcome(report, self.op.kind()),
+            Stage::Single | Stage::Commit => report.measured_outcome(self.op.kind()),
             Stage::Abort(outcome) => outcome,
             // Nothing stays of a transaction that nobody committed.
-            Stage::Note | Stage::Move(_) => definite(report),
+            Stage::Note | Stage::Move(_) => report.definite(),
         }
     }
 }

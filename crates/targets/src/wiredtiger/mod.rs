@@ -276,40 +276,17 @@ impl Target for WiredTiger {
 mod tests {
     use super::*;
     use crate::contract;
-    use tipover_core::experiment::{Experiment, TargetKind};
+    use tipover_core::experiment::TargetKind;
     use tipover_core::op::{Failure, Fields, Op, Outcome};
 
     fn spec(trees: &str) -> Spec {
-        let plan = format!(
-            r#"
-            name = "t"
-            title = ""
-            question = ""
-            why = ""
-            how_to_read = ""
-            repeats = 1
-            [target]
-            kind = "wiredtiger"
-            [target.wiredtiger]
-            cache = "16 MiB"
-            trees = "{trees}"
-            [disk]
-            size = "1 GiB"
-            [workload]
-            records = 600
-            [load]
-            sessions = 1
-            [[sweep]]
-            name = "s"
-            question = ""
-            [[sweep.axis]]
-            name = "a"
-            sets = "load.sessions"
-            values = [1]
-            [scale.quick]
-            "#
-        );
-        Experiment::parse(&plan, "quick", &[]).unwrap().sweeps[0].cells[0].spec.clone()
+        let spec = serde_json::json!({
+            "target": {"kind": "wiredtiger", "wiredtiger": {"cache": "16 MiB", "trees": trees}},
+            "disk": {"size": "1 GiB"},
+            "workload": {"records": 600},
+            "load": {"sessions": 1},
+        });
+        serde_json::from_value(spec).unwrap()
     }
 
     #[test]

@@ -2,6 +2,10 @@
 //! MySQL 8's part of the protocol, whose RSA is that of the `openssl` program.
 
 use super::*;
+use crate::connection::sql::Sql;
+use crate::connection::{Place, Route};
+use crate::mysql::client::Client;
+use crate::mysql::greeting::Hello;
 use crate::mysql::packet::{Reader, put};
 use ring::digest::{SHA256, digest};
 use std::io::{Read, Write};
@@ -204,7 +208,7 @@ fn log_in_at(manners: Manners, password: &str, parameters: &str, folder: &Path) 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let url = format!("mysql://anna:{}@127.0.0.1:{port}/?{parameters}", password.replace('%', "%25"));
-    let place = Place::parse(&url.parse().unwrap(), &DIALECT, &[greeting::PUBLIC_KEY]).unwrap();
+    let place = Place::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&listener, manners, folder));
         let route = Route::to(&place).unwrap();
@@ -221,7 +225,8 @@ fn mysql_8_is_shown_a_hash_or_the_password_in_an_envelope() {
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let request = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 30 -subj /CN=localhost";
+    let request =
+        "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 30 -subj /CN=localhost";
     openssl(folder, &request.split(' ').collect::<Vec<_>>(), b"");
     openssl(folder, &["rsa", "-in", "key.pem", "-pubout", "-out", "public.pem"], b"");
     for number in 0..8 {

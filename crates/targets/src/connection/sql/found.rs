@@ -1,11 +1,12 @@
 //! What check sessions of SQL servers find, from the texts of their rows.
 
+use super::Texts;
 use tipover_core::check::{TransferRow, Version};
 use tipover_core::op::Outcome;
 use tipover_core::workload::bank::Bank;
 
-/// One row of texts.
-pub type Texts = Vec<Option<String>>;
+/// The rows of all transfers.
+pub type Transfers = Vec<TransferRow>;
 
 /// An account with its balance, from bank code, account number and balance. One that `bank` never made has a
 /// number that none of its accounts has.
@@ -27,6 +28,12 @@ pub fn transfer(bank: &Bank, row: &Texts) -> TransferRow {
 /// A key of the ledger with what is there, from the key and the hexadecimal digits of its value.
 pub fn version(row: &Texts) -> Option<(u64, Version)> {
     Some((number(&row[0])? as u64, Version::found(&bytes_of(row[1].as_deref().unwrap_or_default()))))
+}
+
+/// A list, from its values with commas between.
+pub fn list(row: &Texts) -> Vec<u64> {
+    let values = row[0].as_deref().unwrap_or_default().split(',');
+    values.filter_map(|value| value.parse::<i64>().ok()).map(|value| value as u64).collect()
 }
 
 /// Why nothing was found.
