@@ -1,9 +1,10 @@
 //! Keeps what clients saw, for checkers: a file beside the results, outside the domain of the faults.
 //!
-//! An intent is encoded before its operation is sent, a result when the answer is complete. A thread writes
-//! and flushes what has come together every 20 ms, so that an operation pays for some 40 bytes of memory and
-//! for no system call. What is lost when this process is killed, or the machine dies, is the last group: a
-//! history without its end says so to whoever reads it, and nothing is concluded from what it may lack
+//! An intent is encoded before its operation is sent, a result when the answer is complete. A thread hands
+//! what has come together to the kernel every 20 ms and flushes it every second, so that an operation pays
+//! for some 40 bytes of memory and for no system call. What is lost is the last group: 20 ms when this
+//! process is killed, a second when the machine dies. A history without its end says so to whoever reads it,
+//! and nothing is concluded from what it may lack
 //! (docs/decisions/2026-11-22-history-is-flushed-in-groups.md).
 
 use anyhow::{Context, Result};
@@ -13,7 +14,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tipover_core::check::binary::{self, Encoder, Tail};
 use tipover_core::check::{
     Answer, Completion, Event, Evidence, History, Intent, Judgement, Operation, Version,
@@ -27,8 +28,11 @@ pub const HISTORY: &str = "history.bin";
 /// The file beside it with the final reads.
 pub const EVIDENCE: &str = "evidence.json";
 
-/// How long what was seen waits for its flush at most, when nothing goes wrong.
+/// How long what was seen stays in this process at most, when nothing goes wrong.
 const GROUP: Duration = Duration::from_millis(20);
+/// And how long in the kernel. A flush commits the file system's journal and empties the disk's cache: every
+/// 20 ms, it makes a database on the same disk wait for ours.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// When what was seen leaves this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +156,7 @@ impl Shared {
 
     fn write(&self) {
         let mut group = Vec::new();
+        let (mut flushed, mut behind) = (Instant::now(), false);
         loop {
             let over = {
                 let mut state = self.state.lock();
@@ -162,10 +167,13 @@ impl Shared {
                 state.over
             };
             let mut file = &self.file;
-            let written = match group.is_empty() && self.pace == Pace::Groups {
-                true => Ok(()),
-                false => file.write_all(&group).and_then(|()| file.sync_data()),
-            };
+            let mut written = file.write_all(&group);
+            // What sessions wrote through is not in the group.
+            behind |= !group.is_empty() || self.pace == Pace::Through;
+            if written.is_ok() && behind && (over || flushed.elapsed() >= FLUSH) {
+                written = file.sync_data();
+                (flushed, behind) = (Instant::now(), false);
+            }
             group.clear();
             if let Err(error) = written {
                 self.state.lock().failure.get_or_insert(error.to_string());
