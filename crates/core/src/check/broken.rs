@@ -266,7 +266,7 @@ mod tests {
         assert!(losses.chance.high < 0.1 && said.contains("0 acknowledged writes lost in 30"), "{said}");
         let (losses, said) = all_losses(&[&one, &none], Things::Writes, &Exposure::default()).unwrap();
         assert_eq!((losses.chance.with_loss, losses.lost), (1, 20));
-        assert!(said.contains("in each of 1 faults of 2"), "{said}");
+        assert!(said.contains("per fault in 1 of 2 faults"), "{said}");
         assert!(all_losses(&[&one], Things::Transfers, &Exposure::default()).is_none());
     }
 

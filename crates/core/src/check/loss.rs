@@ -100,6 +100,17 @@ pub struct Losses {
     pub chance: LossChance,
 }
 
+impl Losses {
+    /// The fault with the longest window: of those whose moment is known better than their window is long,
+    /// or of all if there are none such. A machine that stalls while it breaks something does not know when
+    /// it did.
+    pub fn widest(&self) -> Option<(&FaultFigures, Duration)> {
+        let windows = || self.faults.iter().filter_map(|fault| Some((fault, fault.loss_window?)));
+        let sure = windows().filter(|(fault, window)| fault.uncertainty < *window);
+        sure.max_by_key(|(_, window)| *window).or_else(|| windows().max_by_key(|(_, window)| *window))
+    }
+}
+
 impl Exposure {
     /// Charges every lost acknowledgement to a fault. `acknowledged` are the times of all acknowledgements,
     /// `lost` those of the lost ones, both in any order.
@@ -159,13 +170,15 @@ impl Exposure {
                 (true, _) => format!("no acknowledged {things} lost, and no fault injected"),
                 (false, 0) => format!(
                     "no acknowledged {things} lost, but fewer than {} were acknowledged in the {} before any \
-                     of {fired} faults: no evidence",
+                     of {}: no evidence",
                     self.least_acknowledged,
-                    span::print(self.window)
+                    span::print(self.window),
+                    counted(fired)
                 ),
                 (false, n) => format!(
-                    "0 acknowledged {things} lost in {n} faults with at least {} acknowledged in the {} \
-                     before each: a loss in less than {} of faults (95 %)",
+                    "0 acknowledged {things} lost in {} with at least {} acknowledged in the {} before each (a \
+                     loss in less than {} of faults, 95 %)",
+                    counted(n),
                     chance.least_acknowledged,
                     span::print(self.window),
                     percent(chance.high)
@@ -177,22 +190,27 @@ impl Exposure {
         let (Some(most), Some(least)) = (counts().max(), counts().min()) else {
             return format!("{lost} acknowledged {things} lost, and no fault to blame");
         };
-        let window = with.iter().filter_map(|fault| fault.loss_window).max().unwrap_or_default();
-        let error = with.iter().map(|fault| fault.uncertainty).max().unwrap_or_default();
+        let (error, window) =
+            losses.widest().map_or_else(Default::default, |(fault, window)| (fault.uncertainty, window));
         let documented =
-            self.documented.map(|d| format!(", documented: {}", span::print(d))).unwrap_or_default();
+            self.documented.map(|d| format!(" (documented: {})", span::print(d))).unwrap_or_default();
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
         format!(
-            "lost {range} acknowledged {things} in each of {} faults of {}; window up to {} ± {}{documented}; \
-             a loss in {} to {} of faults (95 %)",
+            "lost {range} acknowledged {things} per fault in {} of {}, window up to {} ± {}{documented} (a loss in {} to \
+             {} of faults, 95 %)",
             chance.with_loss,
-            chance.faults,
+            counted(chance.faults),
             span::rounded(window),
             span::rounded(error),
             percent(chance.low),
             percent(chance.high)
         )
     }
+}
+
+/// "1 fault", "30 faults".
+fn counted(faults: u64) -> String {
+    format!("{faults} fault{}", if faults == 1 { "" } else { "s" })
 }
 
 /// The fault that a lost acknowledgement is charged to: one that lasts while it is given, else the first
