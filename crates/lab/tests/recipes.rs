@@ -132,7 +132,16 @@ fn mariadb_lives_and_dies() {
     assert_eq!(answer(&mut mariadb(&server, "SELECT @@innodb_buffer_pool_size DIV 1048576")), "20");
     assert!(answer(&mut mariadb(&server, "SHOW DATABASES")).contains("ycsb"));
     live_and_die(&mut server, mariadb);
-    assert_eq!(server.kill_one_backend(), None, "it has threads, not processes");
+    assert_eq!(server.kill_one_backend(), None, "nobody is connected");
+    let mut client = mariadb(&server, "SELECT SLEEP(1000)");
+    let mut client = client.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while server.kill_one_backend().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(20), "no connection was ever seen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!client.wait().unwrap().success(), "its client must notice");
+    assert!(server.is_running(), "one thread is not the server");
     drop_leaves_nothing(server);
 }
 

@@ -181,6 +181,14 @@ impl Engine for Mariadb {
     fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
         Vec::new()
     }
+
+    /// Replicas fetch the log as the same user, and are no clients.
+    fn connection_of_a_client(&self) -> Option<String> {
+        Some(format!(
+            "SELECT id FROM information_schema.processlist WHERE user = '{USER}' AND id <> CONNECTION_ID() \
+             AND command NOT LIKE 'Binlog Dump%' AND command <> 'Killed' ORDER BY id LIMIT 1"
+        ))
+    }
 }
 
 #[cfg(test)]

@@ -152,6 +152,11 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing>;
     /// Processes that serve one client each, if it has such.
     fn backends(&self, place: &Place, pid: u32) -> Vec<u32>;
+    /// Where threads serve clients: a question for the number of a client's connection, which the statement
+    /// `KILL CONNECTION` then ends.
+    fn connection_of_a_client(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Where a server lives: what its engine needs for making and starting it.
@@ -316,6 +321,8 @@ impl Server {
         if self.is_running() {
             return Ok(());
         }
+        // Dropping a child kills its control group, which the new one is about to join.
+        drop(self.child.take());
         // A killed server leaves its socket, and not every kind removes it at the next start.
         let _ = std::fs::remove_file(self.socket());
         let mut command = self.engine.command(&self.place);
@@ -417,9 +424,14 @@ impl Server {
         self.start()
     }
 
-    /// Kills one process that serves a client, as `kill -9` does; `None` if there is none, or if this kind of
-    /// server has no process per client. Returns the process id.
+    /// Kills one process that serves a client, as `kill -9` does, or ends one client's connection where
+    /// threads serve clients; `None` if nobody is served, or if this kind of server can do neither. Returns
+    /// the number of the process or connection.
     pub fn kill_one_backend(&mut self) -> Option<u32> {
+        if let Some(question) = self.engine.connection_of_a_client() {
+            let connection: u32 = self.query(&question).ok()?.lines().next()?.trim().parse().ok()?;
+            return self.query(&format!("KILL CONNECTION {connection}")).ok().map(|_| connection);
+        }
         let pid = self.child.as_ref()?.id();
         let victim = self.engine.backends(&self.place, pid).into_iter().next()?;
         let process = rustix::process::Pid::from_raw(victim as i32)?;
