@@ -288,6 +288,18 @@ impl Cluster {
         }
     }
 
+    /// A node that has everything that was acknowledged: the primary, or a member of Galera that neither
+    /// gives nor takes a copy now, because a donor falls behind meanwhile. `None` if no member is like that.
+    pub fn survivor(&self) -> Option<&str> {
+        if self.recipe.replication != Replication::Galera {
+            return Some(self.primary());
+        }
+        let question = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = \
+                        'WSREP_LOCAL_STATE_COMMENT'";
+        let synced = |i: &usize| self.query(*i, question).is_ok_and(|answer| answer == "Synced");
+        (0..self.nodes.len()).find(synced).map(|i| self.nodes[i].name())
+    }
+
     /// What keeps the cluster from being whole, a sentence for each node.
     fn missing(&mut self) -> Vec<String> {
         let running: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_running()).collect();

@@ -248,7 +248,7 @@ impl<'c> Conductor<'c> {
             Fault::KillBackend { nodes } => {
                 force.nodes = self.names(nodes);
                 let killed = self.cluster.each(&force.nodes, Node::kill_one_backend)?;
-                Ok(summed(&killed, "processes that served a client killed"))
+                Ok(summed(&killed, "processes or threads that served a client killed"))
             }
             Fault::Pause { nodes } => {
                 force.nodes = self.names(nodes);
@@ -297,8 +297,17 @@ impl<'c> Conductor<'c> {
             }
             Fault::SqueezeMemory { nodes, to } => {
                 force.nodes = self.names(nodes);
-                self.cluster.each(&force.nodes, |node| node.squeeze(None, Some(to.0)))?;
-                Ok(lasting())
+                match self.cluster.each(&force.nodes, |node| node.squeeze(None, Some(to.0))) {
+                    Ok(_) => Ok(lasting()),
+                    Err(ClusterError::Node(NodeError::Limits { source, .. })) if source.is_busy() => {
+                        // Those that could be squeezed are let go: this fault is over.
+                        self.cluster.each(&force.nodes, Node::release)?;
+                        force.nodes.clear();
+                        let reason = format!("more than {to} is in use there and cannot be taken away");
+                        Ok((Effect::Nothing { reason }, vec![]))
+                    }
+                    Err(error) => Err(error),
+                }
             }
             Fault::JumpClock { .. } => Err(ClusterError::Senseless(NO_CLOCK.into())),
         }
@@ -416,7 +425,13 @@ impl<'c> Conductor<'c> {
             entry.injection.effect = effect;
             entry.evidence.extend(evidence);
         }
-        Ok(())
+        match force.fault {
+            // A server that gave up because of its disk is started again, as its supervisor would do.
+            Fault::SlowDisk { .. } | Fault::FailFlush { .. } | Fault::FillDisk { .. } => {
+                self.cluster.come_back(&force.nodes)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends a fault; its effect, if that is known only now.
@@ -440,6 +455,7 @@ impl<'c> Conductor<'c> {
             }
             Fault::SlowDisk { .. } | Fault::FailFlush { .. } => self.clear_rules(force).map(Some),
             Fault::FillDisk { .. } => self.empty(force).map(Some),
+            Fault::SqueezeCpu { .. } | Fault::SqueezeMemory { .. } if force.nodes.is_empty() => Ok(None),
             Fault::SqueezeCpu { .. } | Fault::SqueezeMemory { .. } => {
                 let felt = self.cluster.each(&force.nodes, Node::release)?;
                 Ok(Some(summed(&felt, "times or milliseconds at the limit")))
@@ -458,9 +474,11 @@ impl<'c> Conductor<'c> {
             disk(node)?.clear_faults(Some(number)).map_err(failed)?;
             hits += fired;
             evidence.push(format!("{name}: {fired} requests to its disk"));
+            let each = self.cluster.each(std::slice::from_ref(&name), Node::remount_read_only)?;
+            if each.iter().any(|(_, anew)| *anew) {
+                evidence.push(format!("{name}: its file system had become read-only and was mounted anew"));
+            }
         }
-        // A server that gave up because of its disk is started again, as its supervisor would do.
-        self.cluster.come_back(&force.nodes)?;
         Ok((effect(hits as usize, "no request met the fault"), evidence))
     }
 
@@ -475,13 +493,15 @@ impl<'c> Conductor<'c> {
             let full = |line: &&String| line.contains("No space left") || line.contains("isk is full");
             let lines = said.iter().filter(full).count();
             std::fs::remove_file(&path).map_err(kernel)?;
-            hits += lines;
+            let each = self.cluster.each(std::slice::from_ref(&name), |node| Ok(!node.is_running()))?;
+            let ended = each.iter().any(|(_, ended)| *ended);
+            hits += lines + usize::from(ended);
             evidence.push(format!(
-                "{name}: {} taken, and its server said {lines} times that its disk is full",
-                Bytes(size).rounded()
+                "{name}: {} taken, and its server said {lines} times that its disk is full{}",
+                Bytes(size).rounded(),
+                if ended { ", and ended" } else { "" }
             ));
         }
-        self.cluster.come_back(&force.nodes)?;
         Ok((effect(hits, "no server complained about a full disk"), evidence))
     }
 }

@@ -139,6 +139,13 @@ pub enum LimitError {
     },
 }
 
+impl LimitError {
+    /// Whether more memory is in use than the limit, and the kernel cannot take it away.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, LimitError::Write { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+    }
+}
+
 pub(crate) const ADVICE_V1: &str = "cgroup v1 can only be used as root: run as root, or boot with \
      systemd.unified_cgroup_hierarchy=1 and use `systemd-run --user --scope -p Delegate=yes -- tipover ...`";
 pub(crate) const ADVICE_V2: &str = "run as root, or in a delegated scope: \

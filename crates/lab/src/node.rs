@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::device::{CutReport, PowerCut};
 use tipover_core::schedule::Effect;
+use tipover_core::units::Ratio;
 use tipover_disk::{Disk, DiskError, MountError, MountOptions};
 
 /// What a node is made of.
@@ -251,10 +252,10 @@ impl Node {
         self.start()
     }
 
-    /// Kills one process that serves a client.
+    /// Kills one process that serves a client, or ends a client's connection where threads serve them.
     pub fn kill_one_backend(&mut self) -> Result<Effect, NodeError> {
         let killed = self.server_mut()?.kill_one_backend();
-        Ok(effect(usize::from(killed.is_some()), "no process served a client"))
+        Ok(effect(usize::from(killed.is_some()), "nobody served a client there"))
     }
 
     /// The power goes: its disk loses what was not flushed, as `cut` says, and every process on it dies. It
@@ -283,6 +284,21 @@ impl Node {
             Some(disk) => disk.power_on().map_err(|source| NodeError::Disk { node, source }),
             None => Ok(()),
         }
+    }
+
+    /// Mounts its disk anew if the file system made itself read-only, as an administrator does after an error
+    /// of the disk; whether it did. Its processes die, and whatever the disk was given is kept.
+    pub fn remount_read_only(&mut self) -> Result<bool, NodeError> {
+        let probe = self.folder().join("is-writable");
+        let written = std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe));
+        let read_only =
+            matches!(written, Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem);
+        if self.disk.is_some() && read_only {
+            self.power_cut(&PowerCut { survive: Ratio(1.0), ..PowerCut::default() })?;
+            self.power_on()?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Stops every process on it where it stands, until [`Node::resume`]. Its connections stay, silent.

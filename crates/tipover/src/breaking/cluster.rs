@@ -123,13 +123,14 @@ impl Running {
 
     /// The survivors and each replica by itself.
     pub(super) fn sources(&self, spec: &Spec) -> Vec<(Source, Place)> {
-        let primary = self.cluster.primary();
+        let survivor = self.cluster.survivor();
         let mut sources: Vec<(Source, Place)> = self
             .names()
             .into_iter()
             .filter_map(|name| {
                 let place = Place::new(spec, &self.cluster.url(&name).ok()?);
-                let source = if name == primary { Source::Survivors } else { Source::Replica(name.clone()) };
+                let survives = survivor == Some(name.as_str());
+                let source = if survives { Source::Survivors } else { Source::Replica(name) };
                 Some((source, place))
             })
             .collect();

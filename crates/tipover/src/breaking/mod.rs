@@ -35,6 +35,8 @@ use tipover_lab::{Conductor, Policy};
 
 /// A server that answers may still recover; what it cannot give after so long it does not have.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What an open session still fails to give after so long, it does not have: recovery is over by then.
+const RECOVERED: Duration = Duration::from_secs(5);
 /// How long after the length of the plan undoing may take before the clients stop without it.
 const UNDO: Duration = Duration::from_secs(120);
 
@@ -315,11 +317,11 @@ impl Run<'_> {
         place: &Place,
     ) -> Result<(), TargetError> {
         if breaking.checks.contains(&Check::Ledger) {
-            let rows = patiently(place, |session| session.read_ledger())?;
+            let rows = patiently(place, PATIENCE, |session| session.read_ledger())?;
             read.keys.push(KeyScan { source: source.clone(), pass, at: self.clock.now(), rows });
         }
         if breaking.checks.contains(&Check::Bank) {
-            let (balances, transfers): BankRows = patiently(place, |session| session.read_bank())?;
+            let (balances, transfers): BankRows = patiently(place, PATIENCE, |session| session.read_bank())?;
             let (source, at) = (source.clone(), self.clock.now());
             read.bank.push(BankScan { source, pass, at, balances, transfers });
         }
@@ -345,21 +347,24 @@ fn when(event: &Event) -> Tick {
 }
 
 fn prepare(place: &Place, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
-    patiently(place, |session| session.prepare(accounts))
+    // Nothing is broken yet: what is refused now is refused for good.
+    patiently(place, RECOVERED, |session| session.prepare(accounts))
 }
 
 /// Asks until it is answered: a server that has just come back may refuse for a while.
 fn patiently<R>(
     place: &Place,
+    patience: Duration,
     mut ask: impl FnMut(&mut dyn tipover_core::target::CheckSession) -> Result<R, TargetError>,
 ) -> Result<R, TargetError> {
     let began = Instant::now();
     loop {
         let mut answer = None;
         let opened = place.with_session(PATIENCE, &mut |session| answer = Some(ask(session)));
+        let patience = if answer.is_some() { RECOVERED.min(patience) } else { patience };
         match opened.and(answer.unwrap_or_else(|| Err(TargetError::new("opening a session", "no session")))) {
             Ok(answer) => return Ok(answer),
-            Err(error) if began.elapsed() > PATIENCE => return Err(error),
+            Err(error) if began.elapsed() > patience => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(200)),
         }
     }

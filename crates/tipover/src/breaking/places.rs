@@ -40,7 +40,7 @@ impl Place {
         work: &mut dyn FnMut(&mut dyn CheckSession),
     ) -> Result<(), TargetError> {
         if self.spec.target.kind == TargetKind::Wiredtiger {
-            work(&mut Remote::connect(&self.url, timeout)?);
+            work(&mut Remote::connect(&self.url, timeout)?.with(self.spec.target.durability));
             return Ok(());
         }
         let target = self.target(timeout)?;

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 use tipover_core::check::{Answer, Completion, Operation, TransferRow, Version};
-use tipover_core::experiment::Spec;
+use tipover_core::experiment::{Durability, Spec};
 use tipover_core::op::{Failure, Outcome};
 use tipover_core::target::{BankRows, CheckSession, Facts, Target, TargetError};
 use tipover_core::units::Tick;
@@ -21,8 +21,16 @@ use tipover_core::units::Tick;
 #[serde(tag = "ask", rename_all = "snake_case")]
 enum Question {
     Facts,
-    Prepare { accounts: Vec<(u64, i64)> },
-    Execute { operation: Operation },
+    Prepare {
+        accounts: Vec<(u64, i64)>,
+    },
+    Execute {
+        operation: Operation,
+    },
+    /// The same, without an answer.
+    Send {
+        operation: Operation,
+    },
     ReadLedger,
     ReadBank,
 }
@@ -63,7 +71,7 @@ pub fn serve() -> Result<()> {
 
 fn answer(stream: TcpStream, target: &dyn Target) -> Result<()> {
     stream.set_nodelay(true)?;
-    let mut session = target.open_checks()?;
+    let mut session = target.open_checks().unwrap_or_else(|error| give_up(&error));
     let mut output = BufWriter::new(stream.try_clone()?);
     for line in BufReader::new(stream).lines() {
         let failed = |error: TargetError| Reply::Failed { reason: error.to_string() };
@@ -74,8 +82,13 @@ fn answer(stream: TcpStream, target: &dyn Target) -> Result<()> {
             }
             Question::Execute { operation } => {
                 let (outcome, answer) = session.execute(&operation);
+                complain(outcome);
                 let completion = Completion { client: 0, sequence: 0, at: Tick(0), outcome, answer };
                 Reply::Executed { completion }
+            }
+            Question::Send { operation } => {
+                complain(session.execute(&operation).0);
+                continue;
             }
             Question::ReadLedger => session.read_ledger().map_or_else(failed, |rows| Reply::Ledger { rows }),
             Question::ReadBank => session
@@ -89,11 +102,32 @@ fn answer(stream: TcpStream, target: &dyn Target) -> Result<()> {
     Ok(())
 }
 
+/// Says what went wrong with the disk, for whoever filled it or let it fail; an engine that has given up
+/// takes its process along.
+fn complain(outcome: Outcome) {
+    let (Outcome::Refused(failure) | Outcome::Unknown(failure)) = outcome else { return };
+    match failure {
+        Failure::Full => eprintln!("WiredTiger: No space left on device"),
+        Failure::InputOutput => eprintln!("WiredTiger: an error of its disk"),
+        Failure::Unavailable => give_up(&"it has given up after an error of its disk"),
+        _ => {}
+    }
+}
+
+/// Ends the process, as mongod ends where its engine panics: every later call would fail, and only a new
+/// start with its recovery helps.
+fn give_up(why: &dyn std::fmt::Display) -> ! {
+    eprintln!("WiredTiger: {why}");
+    std::process::exit(1)
+}
+
 /// The client's end of a session.
 pub struct Remote {
     input: BufReader<TcpStream>,
     output: TcpStream,
     line: String,
+    /// Whether a write is done once it is sent.
+    unacknowledged: bool,
 }
 
 impl Remote {
@@ -112,7 +146,13 @@ impl Remote {
             Ok((BufReader::new(stream.try_clone()?), stream))
         });
         let (input, output) = connected.map_err(|error| failed(&error))?;
-        Ok(Remote { input, output, line: String::new() })
+        Ok(Remote { input, output, line: String::new(), unacknowledged: false })
+    }
+
+    /// With `durability`: what this end of it does, which is not to wait for what nobody acknowledges.
+    pub fn with(mut self, durability: Durability) -> Remote {
+        self.unacknowledged = durability == Durability::Unacknowledged;
+        self
     }
 
     fn send(&mut self, question: &Question) -> std::io::Result<()> {
@@ -166,6 +206,11 @@ impl CheckSession for Remote {
         let reads = matches!(operation, Operation::Read { .. } | Operation::ReadBalances);
         // Once a byte of it is sent it may have arrived whole.
         let lost = |failure| if reads { Outcome::Refused(failure) } else { Outcome::Unknown(failure) };
+        if self.unacknowledged && !reads {
+            let sent = self.send(&Question::Send { operation: operation.clone() });
+            let outcome = sent.map_or(lost(Failure::Unavailable), |()| Outcome::Done);
+            return (outcome, Answer::Nothing);
+        }
         let sent = self.send(&Question::Execute { operation: operation.clone() });
         match sent.and_then(|()| self.receive()) {
             Ok(Reply::Executed { completion }) => (completion.outcome, completion.answer),
