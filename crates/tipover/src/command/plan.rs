@@ -84,7 +84,10 @@ impl PlanArguments {
     /// The plan's text, and the experiment that it and the flags make.
     pub fn experiment(&self) -> Result<(String, Experiment)> {
         let text = text(&self.plan)?;
-        let experiment = self.of_text(&text, self.scale.as_deref().unwrap_or("quick"))?;
+        let scales = Experiment::scales(&text);
+        // A plan of a single scale, as `tipover break` writes them, means that one.
+        let usual = if let [only] = scales.as_slice() { only } else { "quick" };
+        let experiment = self.of_text(&text, self.scale.as_deref().unwrap_or(usual))?;
         Ok((text, experiment))
     }
 

@@ -7,7 +7,7 @@ use tipover_core::check::broken::{Things, all_losses};
 use tipover_core::check::loss::{FaultFigures, Losses};
 use tipover_core::check::{Broken, Verdict};
 use tipover_core::measure::{
-    Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile_of_trials,
+    Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile, percentile_of_trials,
 };
 use tipover_core::op::{Failure, OpKind};
 
@@ -30,6 +30,28 @@ pub struct Spans {
     pub known: usize,
     /// And so many there were.
     pub faults: usize,
+}
+
+/// What writes cost in one run before its first fault.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calm {
+    /// Done per second.
+    pub rate: f64,
+    /// Mean latency.
+    pub mean_ms: f64,
+}
+
+/// A figure over several runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    /// Mean over the runs.
+    pub mean: f64,
+    /// The least of them.
+    pub least: f64,
+    /// The greatest of them.
+    pub most: f64,
+    /// How many runs have it.
+    pub runs: usize,
 }
 
 impl<'a> BrokenCell<'a> {
@@ -155,6 +177,37 @@ impl<'a> BrokenCell<'a> {
         self.runs.iter().filter_map(of).collect()
     }
 
+    /// A figure of writes before the first fault, over the runs that have it.
+    pub fn calm_range(&self, of: impl Fn(&Calm) -> f64) -> Option<Range> {
+        let calm = |run: &&Broken| {
+            let book = Books::from_text(&run.calm).ok()?.of(OpKind::Update)?;
+            let (histogram, seconds) = (book.latencies().residence(), run.calm_for.as_secs_f64());
+            let whole = !histogram.is_empty() && seconds > 0.0;
+            whole.then(|| Calm { rate: book.done() as f64 / seconds, mean_ms: histogram.mean() * 1e-6 })
+        };
+        let values: Vec<f64> = self.runs.iter().filter_map(calm).map(|calm| of(&calm)).collect();
+        let least = values.iter().copied().reduce(f64::min)?;
+        let most = values.iter().copied().reduce(f64::max)?;
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        Some(Range { mean, least, most, runs: values.len() })
+    }
+
+    /// The 99th percentile of writes of all runs before their first fault, in milliseconds, with the range
+    /// over the runs that have one of their own.
+    pub fn calm_p99_ms(&self) -> Result<Range, TooFew> {
+        let trials = self.histograms(|run| &run.calm, OpKind::Update);
+        let mut merged = tipover_core::measure::histogram();
+        for trial in &trials {
+            merged.add(trial).expect("all histograms have the same bounds");
+        }
+        let ms = |histogram: &Histogram| percentile(histogram, 0.99).map(|estimate| estimate.value * 1e-6);
+        let mean = ms(&merged)?;
+        let own: Vec<f64> = trials.iter().filter_map(|trial| ms(trial).ok()).collect();
+        let least = own.iter().copied().fold(mean, f64::min);
+        let most = own.iter().copied().fold(mean, f64::max);
+        Ok(Range { mean, least, most, runs: own.len() })
+    }
+
     /// A percentile of the latency of what was done before the first fault, in milliseconds.
     pub fn calm_ms(&self, kind: OpKind, quantile: f64) -> Result<Estimate, TooFew> {
         let trials = self.histograms(|run| &run.calm, kind);
@@ -178,6 +231,11 @@ impl<'a> BrokenCell<'a> {
             let ms = |ns: u64| ns as f64 * 1e-6;
             (merged.mean() * 1e-6, ms(merged.value_at_quantile(0.99)), ms(merged.max()))
         })
+    }
+
+    /// Transfers that were acknowledged, in all runs.
+    pub fn transfers(&self) -> u64 {
+        self.runs.iter().map(|run| done(&run.books, Some(OpKind::Transfer))).sum()
     }
 
     /// Operations done per second over the whole run, faults included.

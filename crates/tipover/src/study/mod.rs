@@ -9,7 +9,7 @@ mod figures;
 pub mod large_values;
 mod published;
 
-pub use broken::{BrokenCell, Spans};
+pub use broken::{BrokenCell, Calm, Range, Spans};
 pub use figures::{CellRecords, Cells};
 pub use published::{
     LargeValues, PublishedBank, PublishedPrices, PublishedRow, PublishedTest, TippingPoint, WorkingSet,

@@ -9,6 +9,7 @@ use crate::study::{BrokenCell, Cells, Spans};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::check::broken::Things;
+use tipover_core::check::loss::{FaultFigures, Losses};
 use tipover_core::check::{Broken, Verdict};
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::schedule::Effect;
@@ -19,11 +20,21 @@ pub fn cells<'a>(cells: &'a Cells<'a>) -> Vec<BrokenCell<'a>> {
     cells.all.iter().filter_map(BrokenCell::of).collect()
 }
 
-/// One sentence a cell, and what the first one costs against each other.
+/// One sentence a cell, and what the first one costs against each other. Two cells, as `tipover break
+/// --against` makes them, are one sentence.
 pub fn headline(cells: &[BrokenCell<'_>]) -> Vec<String> {
+    if let [asked, other] = cells
+        && !other.runs.is_empty()
+        && !asked.runs.is_empty()
+    {
+        let label = other.of.cell.labels.last().map_or("the other setting", |(_, label)| label.as_str());
+        let price = price(asked, other).map(|price| format!("; {price}")).unwrap_or_default();
+        return vec![format!("{}; with {label}: {}{price}", sentence(asked), findings(other))];
+    }
     let mut said: Vec<String> = cells.iter().map(sentence).collect();
     if let [first, others @ ..] = cells {
-        said.extend(others.iter().filter_map(|other| price(first, other)));
+        let price = |other| price(first, other).map(|price| format!("{}: {price}", other.name()));
+        said.extend(others.iter().filter_map(price));
     }
     said
 }
@@ -32,6 +43,11 @@ fn sentence(cell: &BrokenCell<'_>) -> String {
     if cell.runs.is_empty() {
         return format!("{}: {}", cell.name(), cell.of.why_none());
     }
+    format!("{}, {}: {}", cell.name(), cell.faults(), findings(cell))
+}
+
+/// "INVALID: lost 12 to 640 acknowledged writes per fault in 30 of 30 faults, ...".
+fn findings(cell: &BrokenCell<'_>) -> String {
     let mut said: Vec<String> = Vec::new();
     for things in [Things::Writes, Things::Transfers] {
         said.extend(cell.losses(things).map(|(_, summary)| summary));
@@ -42,10 +58,10 @@ fn sentence(cell: &BrokenCell<'_>) -> String {
     others.sort();
     others.dedup();
     said.extend(others);
-    format!("{}, {}: {}: {}", cell.name(), cell.faults(), cell.verdict().words(), said.join("; "))
+    format!("{}: {}", cell.verdict().words(), said.join("; "))
 }
 
-/// "b takes 2.1 × the latency of a".
+/// "costs 2.1 × the latency of a".
 fn price(base: &BrokenCell<'_>, other: &BrokenCell<'_>) -> Option<String> {
     let kind = *base.kinds().first()?;
     let (a, b) = (base.calm_mean_ms(kind)?, other.calm_mean_ms(kind)?);
@@ -55,11 +71,8 @@ fn price(base: &BrokenCell<'_>, other: &BrokenCell<'_>) -> Option<String> {
         false => String::new(),
     };
     let words = significant(ratio.value, 2);
-    Some(format!(
-        "{} takes {words} ×{interval} the latency of {}, before anything breaks",
-        other.name(),
-        base.name()
-    ))
+    let of = base.of.cell.labels.last().map_or("the first", |(_, label)| label.as_str());
+    Some(format!("costs {words} ×{interval} the latency of {of}, before anything breaks"))
 }
 
 /// All sections about faults.
@@ -90,7 +103,7 @@ pub fn sign(verdict: Verdict) -> Sign {
 }
 
 /// "12 to 640": what each fault that lost something lost.
-pub fn lost_per_fault(cell: &BrokenCell<'_>, things: Things) -> Cell {
+fn lost_per_fault(cell: &BrokenCell<'_>, things: Things) -> Cell {
     let Some((losses, _)) = cell.losses(things) else { return Cell::missing("not checked") };
     let counts = losses.faults.iter().filter(|fault| fault.lost > 0).map(|fault| fault.lost);
     let (least, most) = (counts.clone().min(), counts.max());
@@ -102,8 +115,18 @@ pub fn lost_per_fault(cell: &BrokenCell<'_>, things: Things) -> Cell {
     }
 }
 
+/// "12 to 640", in words.
+pub fn spread(losses: &Losses) -> String {
+    let counts = || losses.faults.iter().filter(|fault| fault.lost > 0).map(|fault| fault.lost);
+    match counts().min().zip(counts().max()) {
+        Some((least, most)) if least == most => most.to_string(),
+        Some((least, most)) => format!("{least} to {most}"),
+        None => "0".into(),
+    }
+}
+
 /// "a loss in less than 10 % of faults": the chance of a loss with 95 %.
-pub fn chance(cell: &BrokenCell<'_>, things: Things) -> Cell {
+fn chance(cell: &BrokenCell<'_>, things: Things) -> Cell {
     let Some((losses, _)) = cell.losses(things) else { return Cell::missing("not checked") };
     if losses.chance.faults == 0 {
         return Cell::missing("no fault with enough acknowledgements before it");
@@ -131,11 +154,9 @@ fn verdicts(cells: &[BrokenCell<'_>]) -> Table {
         }
         for things in [Things::Writes, Things::Transfers] {
             let Some((losses, _)) = cell.losses(things) else { continue };
-            let window = losses.faults.iter().filter_map(|fault| fault.loss_window).max();
-            let error = losses.faults.iter().map(|fault| fault.uncertainty).max().unwrap_or_default();
-            let window = match window {
-                Some(window) => Number::new(ms(window), "ms")
-                    .between(ms(window.saturating_sub(error)), ms(window + error))
+            let window = match losses.widest() {
+                Some((FaultFigures { uncertainty: error, .. }, window)) => Number::new(ms(window), "ms")
+                    .between(ms(window.saturating_sub(*error)), ms(window + *error))
                     .into(),
                 None => Cell::missing("nothing was lost"),
             };
@@ -167,9 +188,10 @@ fn verdicts(cells: &[BrokenCell<'_>]) -> Table {
         ],
         rows,
         how_to_read: "With a loss: of the faults that had an effect and enough acknowledgements before them (or a \
-                      loss). Window: from the earliest lost acknowledgement to its fault, the longest of all. Chance: \
-                      of a loss in a fault; where none was seen, its upper bound 1 − 0.05^(1/n). At risk: \
-                      acknowledgements within the window before a fault, the fewest of all faults."
+                      loss). Window: from the earliest lost acknowledgement to its fault, the longest of those whose \
+                      moment is known better than that. Chance: of a loss in a fault; where none was seen, its upper \
+                      bound 1 − 0.05^(1/n). At risk: acknowledgements within the window before a fault, the fewest of \
+                      all faults."
             .into(),
     }
 }
@@ -283,8 +305,10 @@ fn prices(cells: &[BrokenCell<'_>]) -> Table {
 
 /// What was found, as people can follow it.
 fn evidence(cells: &[BrokenCell<'_>]) -> Vec<Block> {
-    const SHOWN: usize = 6;
+    // A page of many cells has one piece of each, so that it stays a page.
+    let most = (12 / cells.len().max(1)).clamp(1, 6);
     let mut blocks = Vec::new();
+    let mut left_out = 0;
     for cell in cells {
         let mut texts: Vec<(Verdict, String)> = Vec::new();
         for (number, run) in cell.runs.iter().enumerate() {
@@ -307,15 +331,15 @@ fn evidence(cells: &[BrokenCell<'_>]) -> Vec<Block> {
                 }
             }
         }
-        let left_out = texts.len().saturating_sub(SHOWN);
-        for (verdict, text) in texts.into_iter().take(SHOWN) {
+        left_out += texts.len().saturating_sub(most);
+        for (verdict, text) in texts.into_iter().take(most) {
             let kind = if verdict == Verdict::Invalid { CalloutKind::Failure } else { CalloutKind::Warning };
             blocks.push(Block::Callout(Callout { kind, text }));
         }
-        if left_out > 0 {
-            let text = format!("{}: {left_out} more pieces of evidence are in the records", cell.name());
-            blocks.push(Block::Callout(Callout { kind: CalloutKind::Note, text }));
-        }
+    }
+    if left_out > 0 {
+        let text = format!("{left_out} more pieces of evidence are in the records");
+        blocks.push(Block::Callout(Callout { kind: CalloutKind::Note, text }));
     }
     blocks
 }
@@ -335,7 +359,8 @@ fn losses(cells: &[BrokenCell<'_>]) -> Option<Chart> {
         })
         .filter(|series| !series.points.is_empty())
         .collect();
-    if series.is_empty() {
+    // A legend of dozens says nothing.
+    if series.is_empty() || series.len() > 8 {
         return None;
     }
     Some(Chart {
@@ -355,14 +380,14 @@ fn losses(cells: &[BrokenCell<'_>]) -> Option<Chart> {
 }
 
 fn faults(cells: &[BrokenCell<'_>]) -> Table {
-    const SHOWN: usize = 12;
+    let most = (36 / cells.len().max(1)).clamp(1, 12);
     let mut rows = Vec::new();
     for cell in cells {
         let each = cell.runs.iter().enumerate().flat_map(|(number, run)| {
             let run: &Broken = run;
             run.faults.iter().map(move |fault| (number, fault))
         });
-        for (number, fault) in each.take(SHOWN) {
+        for (number, fault) in each.take(most) {
             let (fired, text) = match &fault.injection.effect {
                 Effect::Fired { count } => (Sign::Held, format!("{count}")),
                 Effect::Nothing { reason } => (Sign::Unknown, reason.clone()),
@@ -393,7 +418,7 @@ fn faults(cells: &[BrokenCell<'_>]) -> Table {
         ],
         rows,
         how_to_read: format!(
-            "At: on the run's own clock; the fault took effect at most so much later. The first {SHOWN} of each cell; \
+            "At: on the run's own clock; the fault took effect at most so much later. The first {most} of each cell; \
              all are in the records."
         ),
     }

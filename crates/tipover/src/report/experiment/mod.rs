@@ -1,10 +1,11 @@
 //! The page of an experiment, from the figures of its study.
 
+mod bank;
 mod broken;
 mod large_values;
 mod load;
+mod prices;
 mod sections;
-mod studies;
 mod tipping_point;
 mod working_set;
 
@@ -58,13 +59,16 @@ pub fn of_experiment(
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
-        Some(study @ ("write-concern" | "bank")) => {
+        Some("write-concern") => {
             let broken = broken::cells(&cells);
-            sections.push(match study {
-                "bank" => studies::bank(&broken)?,
-                _ => studies::price_list(&broken)?,
-            });
-            headline.extend(broken::headline(&broken));
+            headline.extend(prices::headline(&broken));
+            sections.push(prices::section(&broken)?);
+            sections.extend(broken::sections(&broken));
+        }
+        Some("bank") => {
+            let broken = broken::cells(&cells);
+            headline.extend(bank::headline(&broken));
+            sections.push(bank::section(&broken)?);
             sections.extend(broken::sections(&broken));
         }
         Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),

@@ -6,7 +6,7 @@ use crate::report::{
 };
 use crate::study::comparison::{Compared, Side};
 use crate::study::{CellRecords, Cells};
-use tipover_core::experiment::Experiment;
+use tipover_core::experiment::{Experiment, TargetKind};
 use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session};
 use tipover_core::record::{Record, Verdict as Belief};
 use tipover_core::units::{Bytes, span};
@@ -284,16 +284,20 @@ pub fn environment(cells: &Cells<'_>) -> Section {
         spec.machine.memory.map(|m| m.rounded()),
         "engine, its cache and its page cache",
     );
-    fact("engine cache", Some(spec.cache_bytes().rounded()), "as configured");
-    fact(
-        "effective engine cache",
-        Some(spec.effective_cache_bytes().rounded()),
-        "80 %: beyond that WiredTiger evicts",
-    );
+    if spec.target.kind == TargetKind::Wiredtiger {
+        fact("engine cache", Some(spec.cache_bytes().rounded()), "as configured");
+        fact(
+            "effective engine cache",
+            Some(spec.effective_cache_bytes().rounded()),
+            "80 %: beyond that WiredTiger evicts",
+        );
+    }
     let path = spec.target.request_path_cpu;
-    let note =
-        "processor time burnt per operation for client, wire and server, which an embedded engine lacks";
-    fact("request path", Some(span::print(path)), note);
+    if !path.is_zero() {
+        let note =
+            "processor time burnt per operation for client, wire and server, which an embedded engine lacks";
+        fact("request path", Some(span::print(path)), note);
+    }
     for (prefix, facts_of) in [("target", &record.target), ("disk", &record.disk)] {
         for (key, value) in facts_of {
             // A fact made of facts is a line for each.

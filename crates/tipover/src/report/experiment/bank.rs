@@ -1,79 +1,13 @@
-//! The pages of two published studies: the price of safety, and transfers between accounts.
+//! The page of the published study of transfers between accounts.
 
-use super::broken::{chance, lost_per_fault, sign};
-use super::sections::{number, shown};
+use super::broken::sign;
+use super::sections::shown;
 use crate::report::{Block, Cell, Column, Emphasis, Number, Row, Section, Table, Verdict as Sign};
-use crate::study::{BrokenCell, PublishedBank, PublishedPrices};
+use crate::study::{BrokenCell, PublishedBank};
 use anyhow::Result;
-use tipover_core::check::broken::Things;
+use tipover_core::check::Verdict;
 use tipover_core::op::{Failure, OpKind};
-use tipover_core::units::Bytes;
-
-/// One row a cell: what it costs, and what a fault really lost.
-pub fn price_list(cells: &[BrokenCell<'_>]) -> Result<Section> {
-    let published = PublishedPrices::load()?;
-    let mut rows = Vec::new();
-    for cell in cells {
-        let label = |axis: &str| cell.of.cell.label(axis).unwrap_or("–").to_string();
-        let percentile = match cell.calm_ms(OpKind::Update, 0.99) {
-            Ok(estimate) => number(&estimate, "ms").into(),
-            Err(few) => Cell::missing(&few.to_string()),
-        };
-        let window = cell
-            .losses(Things::Writes)
-            .and_then(|(losses, _)| losses.faults.iter().filter_map(|fault| fault.loss_window).max());
-        let window = match window {
-            Some(window) => Number::new(window.as_secs_f64() * 1e3, "ms").into(),
-            None => Cell::missing("nothing was lost"),
-        };
-        let theirs = match published.latency_ms(&label("level"), &label("disk")) {
-            Some((least, most)) if least == most => {
-                Cell::published(Number::exact(least, "ms"), &published.source)
-            }
-            Some((least, most)) => Cell::published(Number::range(least, most, "ms"), &published.source),
-            None => Cell::missing("not printed in the study"),
-        };
-        rows.push(Row::new(vec![
-            cell.of.cell.sweep.as_str().into(),
-            label("level").into(),
-            label("disk").into(),
-            label("fault").into(),
-            shown(cell.calm_rate(Some(OpKind::Update)).as_ref(), "/s", cell.of),
-            shown(cell.calm_mean_ms(OpKind::Update).as_ref(), "ms", cell.of),
-            percentile,
-            theirs,
-            Cell::verdict(sign(cell.verdict()), cell.verdict().words()),
-            lost_per_fault(cell, Things::Writes),
-            window,
-            chance(cell, Things::Writes),
-        ]));
-    }
-    let table = Table {
-        caption: "What each level costs, and what a fault really lost".into(),
-        columns: vec![
-            Column::words("System"),
-            Column::words("Level"),
-            Column::words("Disk"),
-            Column::words("Fault"),
-            Column::numbers("Throughput", "/s"),
-            Column::numbers("mean", "ms").group("Latency"),
-            Column::numbers("p99", "ms").group("Latency"),
-            Column::numbers("published", "ms").group("Latency"),
-            Column::words("Verdict"),
-            Column::numbers("Lost per fault", ""),
-            Column::numbers("Window", "ms"),
-            Column::words("Chance of a loss, 95 %"),
-        ],
-        rows,
-        how_to_read: format!(
-            "Latency before the fault, in a closed loop. Published: {}; MongoDB on real disks, one client. Its w:1 stands \
-             beside `acknowledged`, j:true beside `journalled`, w:3 beside the replicated ones. It prints a chance of \
-             loss of {} % for w:1 and a window of {} ms, without a test.",
-            published.source, published.loss_percent, published.window_ms
-        ),
-    };
-    Ok(Section { id: "prices".into(), title: "Price list".into(), blocks: vec![Block::Table(table)] })
-}
+use tipover_core::units::{Bytes, significant};
 
 fn setting(cell: &BrokenCell<'_>) -> Vec<Cell> {
     let spec = &cell.of.cell.spec;
@@ -96,8 +30,55 @@ fn setting_columns() -> Vec<Column> {
     ]
 }
 
+/// Whether money appeared or vanished, and where the promised latency was kept.
+pub fn headline(cells: &[BrokenCell<'_>]) -> Vec<String> {
+    let ran: Vec<&BrokenCell<'_>> = cells.iter().filter(|cell| !cell.runs.is_empty()).collect();
+    if ran.is_empty() {
+        return vec![];
+    }
+    let names = |cells: &[&BrokenCell<'_>]| {
+        let names: Vec<String> =
+            cells.iter().map(|cell| format!("{} ({})", cell.name(), cell.verdict().words())).collect();
+        names.join("; ")
+    };
+    let (kept, others): (Vec<_>, Vec<_>) = ran.iter().partition(|cell| cell.verdict() == Verdict::Valid);
+    let transfers: u64 = ran.iter().map(|cell| cell.transfers()).sum();
+    let mut said = vec![format!(
+        "{} of {} cells kept their money: every balance is what the transfers that are found make it, and every \
+         acknowledged one of {transfers} is found once",
+        kept.len(),
+        ran.len()
+    )];
+    if !others.is_empty() {
+        said.push(format!("Not so, or it cannot be said: {}", names(&others)));
+    }
+    let late: Vec<String> = ran
+        .iter()
+        .filter_map(|cell| {
+            let (_, p99, _) = cell.whole_ms(OpKind::Transfer)?;
+            (p99 > limit_ms(cell)).then(|| format!("{} ({} ms)", cell.name(), significant(p99, 2)))
+        })
+        .collect();
+    let limit = limit_ms(ran[0]);
+    said.push(match late.is_empty() {
+        true => format!("All kept the limit of {limit} ms with the 99th percentile of their transfers"),
+        false => format!(
+            "{} of {} kept the limit of {limit} ms with the 99th percentile of their transfers; {} did not",
+            ran.len() - late.len(),
+            ran.len(),
+            late.join(", ")
+        ),
+    });
+    said
+}
+
+/// The limit of the plan.
+fn limit_ms(cell: &BrokenCell<'_>) -> f64 {
+    cell.of.cell.spec.breaking.as_ref().map_or(0.0, |breaking| breaking.latency_limit.as_secs_f64() * 1e3)
+}
+
 /// The study's three tables: throughput, latency, and the data set on disk.
-pub fn bank(cells: &[BrokenCell<'_>]) -> Result<Section> {
+pub fn section(cells: &[BrokenCell<'_>]) -> Result<Section> {
     let published = PublishedBank::load()?;
     let tables = [throughput(cells, &published), latency(cells, &published), data(cells, &published)];
     let blocks = tables.into_iter().map(Block::Table).collect();
@@ -149,8 +130,7 @@ fn latency(cells: &[BrokenCell<'_>], published: &PublishedBank) -> Table {
         let mut row = setting(cell);
         match cell.whole_ms(OpKind::Transfer) {
             Some((mean, p99, longest)) => {
-                let limit =
-                    cell.of.cell.spec.breaking.as_ref().map_or(0.0, |b| b.latency_limit.as_secs_f64() * 1e3);
+                let limit = limit_ms(cell);
                 let meets = if p99 <= limit { Sign::Held } else { Sign::NotHeld };
                 row.extend([mean, p99, longest].map(|ms| Cell::from(Number::new(ms, "ms"))));
                 row.push(Cell::verdict(meets, &format!("{limit} ms")));
