@@ -97,7 +97,15 @@ impl Sql for Flavour {
 
     fn prepare(client: &mut Client, bank: &Bank, accounts: &[(u64, i64)]) -> Result<(), Report> {
         client.query(FLUSHED)?;
+        // A commit that more standbys must confirm than exist waits for ever, unless its statement may not.
+        client.query("SET statement_timeout = '10s'")?;
         client.query(DEFINITIONS)?;
+        if client.is_unreplicated() {
+            let message = "no standby confirmed a commit within 10 s: synchronous_standby_names asks for more than \
+                           there are, or they do not follow";
+            return Err(Report { severity: "ERROR".into(), message: message.into(), ..Report::default() });
+        }
+        client.query("SET statement_timeout = 0")?;
         let mut left = accounts.iter();
         client.copy("COPY tipover_account FROM STDIN", |data| {
             for (place, balance) in left.by_ref().take(1_000) {

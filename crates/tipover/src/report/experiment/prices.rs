@@ -200,13 +200,13 @@ fn table(levels: &[Level<'_>], published: &PublishedPrices) -> Table {
         rows.push(Row::new(vec![
             level.place().into(),
             level.level.into(),
+            fault_cell(level, KILL),
+            fault_cell(level, POWER_CUT),
             level.figure(|calm| calm.rate, "/s"),
             level.figure(|calm| calm.mean_ms, "ms"),
             level.p99(),
             ratio,
             theirs,
-            fault_cell(level, KILL),
-            fault_cell(level, POWER_CUT),
         ]));
     }
     Table {
@@ -214,13 +214,13 @@ fn table(levels: &[Level<'_>], published: &PublishedPrices) -> Table {
         columns: vec![
             Column::words("System, disk"),
             Column::words("Level"),
+            Column::words("by a kill").group("Acknowledged and lost"),
+            Column::words("by a power cut").group("Acknowledged and lost"),
             Column::numbers("Writes", "/s"),
             Column::numbers("mean", "ms").group("Latency"),
             Column::numbers("p99", "ms").group("Latency"),
             Column::numbers("× first", "").group("Latency"),
             Column::numbers("published", "ms").group("Latency"),
-            Column::words("by a kill").group("Acknowledged and lost"),
-            Column::words("by a power cut").group("Acknowledged and lost"),
         ],
         rows,
         how_to_read: format!(
