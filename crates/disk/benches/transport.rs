@@ -1,5 +1,6 @@
 //! How exact the shaped disk is, and what its transport carries: ratios against theory and against the plain
-//! backing, measured in this one run. `--test` runs it tiny.
+//! backing, measured in this one run. `--test` runs it tiny; `unshaped`, `traced`, `accounted` and `shaped`
+//! choose parts.
 
 #[path = "../tests/load/mod.rs"]
 mod load;
@@ -8,9 +9,11 @@ use fuser::{
     Config, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request,
 };
-use load::{mount, obstacle, random_reads};
+use load::{Client, mount, obstacle, random_reads, random_reads_by};
 use std::ffi::OsStr;
-use std::process::ExitCode;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, UNIX_EPOCH};
 use tipover_core::device::{Kind, Spec};
 use tipover_core::units::Bytes;
@@ -22,25 +25,33 @@ fn main() -> ExitCode {
         return tipover_disk::serve();
     }
     let tiny = arguments.iter().any(|a| a == "--test");
+    let named: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with('-')).collect();
+    let wanted = |part: &str| named.is_empty() || named.contains(&part);
     let time = Duration::from_millis(if tiny { 100 } else { 2000 });
-    if obstacle(Mode::File).is_none() {
-        floor(time);
-    }
+    let (share, rounds) = (time / 4, if tiny { 2 } else { 10 });
     for mode in [Mode::Block, Mode::File] {
         if let Some(obstacle) = obstacle(mode) {
             println!("SKIPPED: {mode:?} mode: {obstacle}");
             continue;
         }
-        unshaped(mode, time);
-        traced(mode, time / 4, if tiny { 2 } else { 10 });
-        accounted(mode, time / 4, if tiny { 2 } else { 10 });
-        shaped(mode, time);
+        if wanted("unshaped") {
+            unshaped(mode, share, rounds);
+        }
+        if wanted("traced") {
+            traced(mode, share, rounds);
+        }
+        if wanted("accounted") {
+            accounted(mode, share, rounds);
+        }
+        if wanted("shaped") {
+            shaped(mode, time);
+        }
     }
     ExitCode::SUCCESS
 }
 
 /// The file that is read: block mode's device, or a file on file mode's folder.
-fn target(disk: &tipover_disk::Disk) -> std::path::PathBuf {
+fn target(disk: &tipover_disk::Disk) -> PathBuf {
     disk.block_device().unwrap_or_else(|| {
         let file = disk.path().join("file");
         std::fs::write(&file, vec![1; 64 << 20]).expect("writing the file to be read");
@@ -106,56 +117,117 @@ impl Filesystem for Nothing {
     }
 }
 
-/// The floor: a daemon that does nothing, with as many threads as ours has, ordinary priority and ours.
-fn floor(time: Duration) {
-    println!("a FUSE daemon that does nothing, 4 KiB random direct reads");
-    let folder = tempfile::tempdir().expect("making a mount point");
-    let mut config = Config::default();
-    config.n_threads = Some(2);
-    config.clone_fd = true;
-    let nothing = Nothing { size: 64 << 20, zeros: vec![0; 1 << 20] };
-    let session = std::thread::scope(|scope| {
-        let start = || {
-            // As the disk's own daemon does, so that the difference is what it does and not when it runs.
-            load::run_at(9);
-            fuser::spawn_mount(nothing, folder.path(), &config)
-        };
-        scope.spawn(start).join().expect("it does not panic")
-    });
-    let session = match session {
-        Ok(session) => session,
-        Err(e) => return println!("  SKIPPED: {e}"),
-    };
-    for clients in [1, 32] {
-        let carried = random_reads(&folder.path().join("file"), clients, time);
-        let median = carried.median.as_secs_f64() * 1e6;
-        println!("  depth {clients:>2}: {:>8.0}/s, median {median:>5.1} us", carried.iops);
+/// A FUSE daemon that does nothing, with threads and priority as ours has, and in block mode a loop device on
+/// it: what the kernel's way alone allows on this machine.
+struct Floor {
+    session: Option<fuser::BackgroundSession>,
+    device: Option<(PathBuf, File)>,
+    folder: tempfile::TempDir,
+}
+
+impl Floor {
+    fn up(mode: Mode) -> Result<Floor, String> {
+        let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let mut config = Config::default();
+        config.n_threads = Some(2);
+        config.clone_fd = true;
+        let nothing = Nothing { size: 64 << 20, zeros: vec![0; 1 << 20] };
+        let session = std::thread::scope(|scope| {
+            let start = || {
+                load::run_at(9);
+                fuser::spawn_mount(nothing, folder.path(), &config)
+            };
+            scope.spawn(start).join().expect("it does not panic")
+        });
+        let session = Some(session.map_err(|e| e.to_string())?);
+        let mut floor = Floor { session, device: None, folder };
+        if mode == Mode::Block {
+            let output = Command::new("losetup")
+                .args(["--find", "--show", "--direct-io=on", "--read-only"])
+                .arg(floor.folder.path().join("file"))
+                .output()
+                .map_err(|e| format!("losetup: {e}"))?;
+            let device = String::from_utf8_lossy(&output.stdout).trim().to_string();
+            if device.is_empty() {
+                return Err(String::from_utf8_lossy(&output.stderr).trim().to_string());
+            }
+            // Open, and detached already: the kernel lets go of it however this program ends.
+            floor.device = Some((device.clone().into(), File::open(&device).map_err(|e| e.to_string())?));
+            let _ = Command::new("losetup").args(["--detach", &device]).status();
+        }
+        Ok(floor)
     }
-    if let Err(e) = session.umount_and_join() {
-        println!("  unmounting: {e}");
+
+    fn target(&self) -> PathBuf {
+        match &self.device {
+            Some((device, _)) => device.clone(),
+            None => self.folder.path().join("file"),
+        }
     }
 }
 
-fn unshaped(mode: Mode, time: Duration) {
+impl Drop for Floor {
+    fn drop(&mut self) {
+        self.device = None;
+        if let Some(Err(e)) = self.session.take().map(fuser::BackgroundSession::umount_and_join) {
+            println!("  unmounting: {e}");
+        }
+    }
+}
+
+/// What the transport carries, beside the floor and plain memory, in turns.
+fn unshaped(mode: Mode, time: Duration, rounds: usize) {
     let disk = mount(mode, "");
-    let file = target(&disk);
+    let ours = target(&disk);
+    let floor = match Floor::up(mode) {
+        Ok(floor) => floor,
+        Err(e) => return println!("SKIPPED: {mode:?} mode: what the kernel's way allows: {e}"),
+    };
     let plain = std::path::Path::new("/dev/shm").join(format!("tipover-transport-{}", std::process::id()));
     std::fs::write(&plain, vec![1; 64 << 20]).expect("writing the file to compare with");
-    println!("{mode:?} mode, unshaped, 4 KiB random direct reads (ratio: to the same reads of plain memory)");
-    for clients in [1, 32] {
-        let cpu = disk.daemon_cpu().expect("asking the daemon");
-        let carried = random_reads(&file, clients, time);
-        let cpu = disk.daemon_cpu().expect("asking the daemon") - cpu;
-        let direct = random_reads(&plain, clients, time);
-        println!(
-            "  depth {clients:>2}: {:>8.0}/s, median {:>5.1} us, daemon {:.2} cores; ratio {:.3}",
-            carried.iops,
-            carried.median.as_secs_f64() * 1e6,
-            cpu.as_secs_f64() / time.as_secs_f64(),
-            carried.iops / direct.iops,
-        );
+    println!(
+        "{mode:?} mode, unshaped, 4 KiB random direct reads (share: of a daemon that does nothing; medians of {rounds} rounds)"
+    );
+    for (who, client) in [("ordinary client", Client::Ordinary), ("real-time client", Client::Urgent)] {
+        for clients in [1, 32] {
+            let (mut got, mut latency, mut nothing, mut shares, mut memory) =
+                <[Vec<f64>; 5]>::default().into();
+            let (mut cpu, mut reads) = (Duration::ZERO, 0);
+            for _ in 0..rounds {
+                let before = disk.daemon_cpu().expect("asking the daemon");
+                let carried = random_reads_by(client, &ours, clients, time);
+                cpu += disk.daemon_cpu().expect("asking the daemon") - before;
+                reads += carried.reads;
+                latency.push(carried.median.as_secs_f64() * 1e6);
+                got.push(carried.iops);
+                nothing.push(random_reads_by(client, &floor.target(), clients, time).iops);
+                shares.push(carried.iops / nothing.last().expect("just pushed"));
+                memory.push(random_reads_by(client, &plain, clients, time).iops);
+            }
+            println!(
+                "  {who:<16} depth {clients:>2}: {:>8.0}/s, median {:>5.1} us, daemon {:>4.1} us of processor a read; \
+                 nothing {:>8.0}/s, share {}; plain memory {:.0}/s",
+                median(&mut got),
+                median(&mut latency),
+                cpu.as_secs_f64() * 1e6 / reads.max(1) as f64,
+                median(&mut nothing),
+                spread(&mut shares),
+                median(&mut memory),
+            );
+        }
     }
     let _ = std::fs::remove_file(plain);
+}
+
+/// Sorts, and gives the middle one.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Median, least and greatest.
+fn spread(values: &mut [f64]) -> String {
+    format!("{:.3} (from {:.3} to {:.3})", median(values), values[0], values[values.len() - 1])
 }
 
 /// Everything that the device completed so far.
@@ -175,12 +247,12 @@ fn traced(mode: Mode, time: Duration, rounds: usize) {
     for clients in [1, 32] {
         let (mut ratios, mut records, mut dropped, mut bytes) = (Vec::new(), 0, 0, 0);
         for round in 0..rounds {
-            let plain = || random_reads(&file, clients, time).iops;
+            let plain = || random_reads_by(Client::Ordinary, &file, clients, time).iops;
             let with_trace = || {
                 let path = folder.path().join(format!("{clients}-{round}"));
                 let before = requests(&disk);
                 disk.trace_start(&path).expect("starting the trace");
-                let load = random_reads(&file, clients, time);
+                let load = random_reads_by(Client::Ordinary, &file, clients, time);
                 let summary = disk.trace_stop().expect("stopping the trace");
                 let seen = requests(&disk) - before;
                 assert_eq!(summary.records + summary.dropped, seen, "every request is written or counted");
@@ -202,12 +274,9 @@ fn traced(mode: Mode, time: Duration, rounds: usize) {
             (records, dropped) = (records + summary.records, dropped + summary.dropped);
             bytes += summary.bytes;
         }
-        ratios.sort_unstable_by(f64::total_cmp);
         println!(
-            "  depth {clients:>2}: ratio {:.3} (from {:.3} to {:.3}), {records} records of {:.1} bytes, {dropped} dropped",
-            ratios[rounds / 2],
-            ratios[0],
-            ratios[rounds - 1],
+            "  depth {clients:>2}: ratio {}, {records} records of {:.1} bytes, {dropped} dropped",
+            spread(&mut ratios),
             bytes as f64 / records.max(1) as f64,
         );
     }
@@ -226,7 +295,8 @@ fn accounted(mode: Mode, time: Duration, rounds: usize) {
     for clients in [1, 16] {
         let mut ratios: Vec<f64> = (0..rounds)
             .map(|round| {
-                let rate = |which: usize| load::random_writes(&disks[which].1, clients, time);
+                let rate =
+                    |which: usize| load::random_writes(Client::Ordinary, &disks[which].1, clients, time);
                 let (plain, kept) = if round % 2 == 0 {
                     let plain = rate(0);
                     (plain, rate(1))
@@ -237,12 +307,9 @@ fn accounted(mode: Mode, time: Duration, rounds: usize) {
                 kept / plain
             })
             .collect();
-        ratios.sort_unstable_by(f64::total_cmp);
         println!(
-            "{mode:?} mode, writes with account of what is flushed, depth {clients:>2}: ratio {:.3} (from {:.3} to {:.3})",
-            ratios[rounds / 2],
-            ratios[0],
-            ratios[rounds - 1]
+            "{mode:?} mode, writes with account of what is flushed, depth {clients:>2}: ratio {}",
+            spread(&mut ratios)
         );
     }
 }

@@ -92,23 +92,26 @@ pub(crate) fn floor(path: &Path) -> io::Result<Floor> {
     latency(path, 50)?;
     let latency = latency(path, 300)?;
     let file = open(path)?;
-    // The best of a few: a neighbour on this machine can only take away.
+    // The best of a few: a neighbour on this machine can only take away. Urgent readers are not kept waiting
+    // by neighbours, ordinary ones may run where the daemon just did, which is faster.
     let mut iops = Rate(0.0);
-    for _ in 0..4 {
-        iops = Rate(several_at_a_time(&file)?.0.max(iops.0));
+    for round in 0..8 {
+        iops = Rate(several_at_a_time(&file, round % 2 == 0)?.0.max(iops.0));
     }
     Ok(Floor { latency, iops })
 }
 
 /// Reads per second with several readers.
-fn several_at_a_time(file: &OwnedFd) -> io::Result<Rate> {
+fn several_at_a_time(file: &OwnedFd, urgent: bool) -> io::Result<Rate> {
     let (clients, reads) = (8, 80);
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..clients)
             .map(|n| {
                 scope.spawn(move || {
-                    privilege::run_on_time(READER_PRIORITY);
+                    if urgent {
+                        privilege::run_on_time(READER_PRIORITY);
+                    }
                     read_pages(file, n * 64, reads)
                 })
             })

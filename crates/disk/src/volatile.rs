@@ -7,28 +7,62 @@ use crate::backing::Backing;
 use crate::clock::monotonic;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use tipover_core::device::{CutReport, Fate, PowerCut};
 use tipover_core::units::Tick;
 
 const BLOCK: u64 = 4096;
 /// A device's cache is finite: with more than this remembered, all of it counts as written to the medium.
 const MOST: u64 = 512 << 20;
+/// Writers of different blocks seldom meet.
+const SHARDS: usize = 16;
+/// Old contents that are forgotten leave their memory to later ones: up to so many blocks a shard.
+const SPARE: usize = 64;
+/// No length was noted since the last flush.
+const UNKNOWN: u64 = u64::MAX;
 
 /// A block before it was changed; shorter where the file ended then.
 struct Before {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     changed: Tick,
 }
 
+/// Spreads block numbers by one product. Nobody chooses them to collide but who owns the disk.
 #[derive(Default)]
-struct Log {
-    /// The length at the last flush, once it may have changed.
-    len: Option<u64>,
-    blocks: HashMap<u64, Before>,
-    bytes: u64,
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// The blocks whose number ends alike.
+#[derive(Default)]
+struct Shard {
+    blocks: HashMap<u64, Before, BuildHasherDefault<BlockHasher>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Shard {
+    /// Everything in it is durable.
+    fn forget(&mut self) {
+        let spare = &mut self.spare;
+        for (_, before) in self.blocks.drain() {
+            if spare.len() < SPARE {
+                spare.push(before.bytes);
+            }
+        }
+    }
 }
 
 /// A backing whose power can be cut.
@@ -39,7 +73,11 @@ pub(crate) struct Volatile<B> {
     /// Held for reading while something is changed, for writing by flushes and cuts: none of them meets a
     /// change half done.
     changing: RwLock<()>,
-    log: Mutex<Log>,
+    /// The length at the last flush, once it may have changed; [`UNKNOWN`] before.
+    len: AtomicU64,
+    shards: [Mutex<Shard>; SHARDS],
+    /// What all shards remember.
+    bytes: AtomicU64,
     /// Whether punched ranges come back. A device may forget what was discarded whenever it likes.
     keeps_punched: bool,
 }
@@ -50,7 +88,15 @@ fn no_power() -> io::Error {
 
 impl<B: Backing> Volatile<B> {
     pub fn new(inner: B, dead: Arc<AtomicBool>) -> Volatile<B> {
-        Volatile { inner, dead, changing: RwLock::new(()), log: Mutex::default(), keeps_punched: true }
+        Volatile {
+            inner,
+            dead,
+            changing: RwLock::new(()),
+            len: AtomicU64::new(UNKNOWN),
+            shards: Default::default(),
+            bytes: AtomicU64::new(0),
+            keeps_punched: true,
+        }
     }
 
     /// The same for a device, whose discards need not be undone.
@@ -64,8 +110,7 @@ impl<B: Backing> Volatile<B> {
 
     /// Whether a cut now would change nothing.
     pub fn is_clean(&self) -> bool {
-        let log = self.log.lock();
-        log.blocks.is_empty() && log.len.is_none()
+        self.len.load(SeqCst) == UNKNOWN && self.shards.iter().all(|shard| shard.lock().blocks.is_empty())
     }
 
     fn powered(&self) -> io::Result<()> {
@@ -74,42 +119,61 @@ impl<B: Backing> Volatile<B> {
 
     /// Changes `len` bytes from `offset` by `act`, remembering what was there.
     pub fn change<R>(&self, offset: u64, len: u64, act: impl FnOnce(&B) -> io::Result<R>) -> io::Result<R> {
-        let _changing = self.changing.read();
-        self.powered()?;
-        self.remember(offset, len)?;
-        act(&self.inner)
+        let changed = {
+            let _changing = self.changing.read();
+            self.powered()?;
+            self.remember(offset, len)?;
+            act(&self.inner)
+        };
+        if self.bytes.load(SeqCst) > MOST {
+            let _alone = self.changing.write();
+            // Somebody else may have been first.
+            if self.bytes.load(SeqCst) > MOST {
+                self.forget();
+            }
+        }
+        changed
+    }
+
+    /// Everything so far is durable. For whoever holds `changing` for writing.
+    fn forget(&self) {
+        self.len.store(UNKNOWN, SeqCst);
+        self.bytes.store(0, SeqCst);
+        self.shards.iter().for_each(|shard| shard.lock().forget());
+    }
+
+    /// The length at the last flush. Whoever finds it already changed finds it noted as well: it is noted
+    /// before it is changed.
+    fn durable_len(&self) -> io::Result<u64> {
+        let noted = self.len.load(SeqCst);
+        if noted != UNKNOWN {
+            return Ok(noted);
+        }
+        let len = self.inner.len()?;
+        Ok(self.len.compare_exchange(UNKNOWN, len, SeqCst, SeqCst).map_or_else(|noted| noted, |_| len))
     }
 
     fn remember(&self, offset: u64, len: u64) -> io::Result<()> {
-        let now = monotonic();
-        let mut log = self.log.lock();
-        let durable = match log.len {
-            Some(len) => len,
-            None => {
-                let len = self.inner.len()?;
-                log.len = Some(len);
-                len
-            }
-        };
+        let durable = self.durable_len()?;
         if len == 0 {
             return Ok(());
         }
+        let now = monotonic();
         for block in offset / BLOCK..=(offset + len - 1) / BLOCK {
-            if let Some(before) = log.blocks.get_mut(&block) {
+            // Held while the old content is read: a second writer of this block must not get ahead of that.
+            let mut shard = self.shards[block as usize % SHARDS].lock();
+            if let Some(before) = shard.blocks.get_mut(&block) {
                 before.changed = now;
                 continue;
             }
-            let mut bytes = Vec::new();
+            let mut bytes = shard.spare.pop().unwrap_or_default();
+            bytes.clear();
             let size = durable.saturating_sub(block * BLOCK).min(BLOCK);
             if size > 0 {
-                bytes.reserve_exact(size as usize);
                 self.inner.read(block * BLOCK, size as usize, &mut bytes)?;
             }
-            log.bytes += size;
-            log.blocks.insert(block, Before { bytes: bytes.into_boxed_slice(), changed: now });
-        }
-        if log.bytes > MOST {
-            *log = Log::default();
+            self.bytes.fetch_add(size, SeqCst);
+            shard.blocks.insert(block, Before { bytes, changed: now });
         }
         Ok(())
     }
@@ -118,11 +182,15 @@ impl<B: Backing> Volatile<B> {
     pub fn cut(&self, cut: &PowerCut, salt: u64, report: &mut CutReport) -> io::Result<()> {
         let _alone = self.changing.write();
         let now = monotonic();
-        let log = std::mem::take(&mut *self.log.lock());
-        let Some(durable) = log.len else { return Ok(()) };
+        let mut blocks: Vec<(u64, Before)> =
+            self.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().blocks)).collect();
+        let durable = self.len.load(SeqCst);
+        self.forget();
+        if durable == UNKNOWN {
+            return Ok(());
+        }
         let len = self.inner.len()?;
         let mut kept_end = durable;
-        let mut blocks: Vec<(u64, Before)> = log.blocks.into_iter().collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);
         for (block, before) in blocks {
             let start = block * BLOCK;
@@ -148,7 +216,7 @@ impl<B: Backing> Volatile<B> {
                     mask
                 }
             };
-            let mut old = before.bytes.into_vec();
+            let mut old = before.bytes;
             old.resize((end.saturating_sub(start) as usize).max(old.len()), 0);
             let piece = cut.torn.map_or(BLOCK, |torn| torn.0) as usize;
             for (n, old) in old.chunks(piece).enumerate() {
@@ -180,7 +248,7 @@ impl<B: Backing> Backing for Volatile<B> {
         {
             let _alone = self.changing.write();
             self.powered()?;
-            *self.log.lock() = Log::default();
+            self.forget();
         }
         self.inner.sync()
     }

@@ -12,9 +12,10 @@ struct Case {
     depth: u32,
 }
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 4] = [
     Case { engine: "psync", threads: 1, depth: 1 },
-    Case { engine: "psync", threads: 4, depth: 1 },
+    Case { engine: "psync", threads: 32, depth: 1 },
+    Case { engine: "io_uring", threads: 1, depth: 1 },
     Case { engine: "io_uring", threads: 1, depth: 32 },
 ];
 

@@ -30,6 +30,7 @@ use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
 use tipover_core::record::{self, Interval, Record, Verdict};
 use tipover_core::search::SearchRecord;
+use tipover_core::storage::BenchRecord;
 use tipover_core::units::Tick;
 
 /// The results of one experiment.
@@ -393,26 +394,70 @@ impl Store {
 /// one for those that failed, `measure.READ-FAILED`. Times in seconds; values in nanoseconds, the maximum
 /// divided to milliseconds as viewers expect for their axis.
 fn write_log(file: &mut BufWriter<File>, record: &Record, series: &[Interval]) -> Result<()> {
-    let start = std::time::UNIX_EPOCH + Duration::from_secs(record.provenance.started_unix_s);
+    let pieces = series.iter().map(|interval| {
+        let books = Books::from_text(&interval.books).map_err(anyhow::Error::msg)?;
+        Ok(Piece { phase: &interval.phase, begin: interval.begin, end: interval.end, books })
+    });
+    write_pieces(
+        file,
+        &format!("{} {}", record.experiment, record.cell),
+        record.provenance.started_unix_s,
+        pieces,
+    )
+}
+
+/// One stretch of a log, with what was done in it.
+struct Piece<'a> {
+    phase: &'a str,
+    begin: Tick,
+    end: Tick,
+    books: Books,
+}
+
+fn write_pieces<'a>(
+    file: &mut impl Write,
+    what: &str,
+    started_unix_s: u64,
+    pieces: impl Iterator<Item = Result<Piece<'a>>>,
+) -> Result<()> {
+    let start = std::time::UNIX_EPOCH + Duration::from_secs(started_unix_s);
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
-        .add_comment(&format!("tipover {} {}: residence in nanoseconds", record.experiment, record.cell))
+        .add_comment(&format!("tipover {what}: residence in nanoseconds"))
         .with_start_time(start)
         .with_base_time(start)
         .with_max_value_divisor(1e6)
         .begin_log_with(file, &mut serializer)?;
-    for interval in series {
-        let (begin, length) = (Duration::from_nanos(interval.begin.0), interval.end.since(interval.begin));
-        let books = Books::from_text(&interval.books).map_err(anyhow::Error::msg)?;
-        for (tag, histogram) in
-            books.kinds().into_iter().flat_map(|kind| tagged(&interval.phase, kind, &books))
-        {
+    for piece in pieces {
+        let Piece { phase, begin, end, books } = piece?;
+        let (at, length) = (Duration::from_nanos(begin.0), end.since(begin));
+        for (tag, histogram) in books.kinds().into_iter().flat_map(|kind| tagged(phase, kind, &books)) {
             let tag = Tag::new(&tag).context("a phase's and a class's name are a valid tag")?;
-            log.write_histogram(&histogram, begin, length, Some(tag))
+            log.write_histogram(&histogram, at, length, Some(tag))
                 .map_err(|e| anyhow::anyhow!("writing an interval: {e:?}"))?;
         }
     }
     Ok(())
+}
+
+/// The HdrHistogram log of a bench of a disk: reads, writes and flushes of each load that was measured, one
+/// histogram each for the whole window.
+pub fn bench_log(record: &BenchRecord) -> Result<String> {
+    let mut at = Tick(0);
+    let loads = record.measured.iter().map(|measured| ("measure", measured));
+    let durable = record.durable.iter().map(|measured| match measured.load.io.flushes {
+        Some(_) => ("write-and-flush", measured),
+        None => ("o-dsync", measured),
+    });
+    let pieces = loads.chain(durable).map(|(phase, measured)| {
+        let begin = at;
+        at = at + measured.window;
+        Ok(Piece { phase, begin, end: at, books: measured.books().map_err(anyhow::Error::msg)? })
+    });
+    let mut log = Vec::new();
+    let what = format!("disk bench {}", record.path.replace(char::is_control, "?"));
+    write_pieces(&mut log, &what, record.provenance.started_unix_s, pieces)?;
+    Ok(String::from_utf8(log)?)
 }
 
 /// What is logged of a class: residence of what was done, and of what failed.

@@ -3,6 +3,7 @@
 
 mod program;
 
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use program::{Ended, Place, can_mount, skipped};
 use serde_json::Value;
 
@@ -63,6 +64,16 @@ fn reads_writes_and_flushes_have_a_histogram_each_and_the_data_is_used_again() {
     // sysbench's rule: three reads to two writes; each thread may be in the middle of its turns.
     assert!((reads as f64 - 1.5 * writes as f64).abs() <= 8.0, "{reads} reads, {writes} writes");
     assert!(writes.abs_diff(4 * flushes) <= 16, "{writes} writes, {flushes} flushes");
+    let log = std::fs::read(place.here().join("results/disk-bench/1/latency.hlog")).expect("it is kept");
+    let tags: Vec<String> = IntervalLogIterator::new(&log)
+        .filter_map(|entry| match entry.expect("any viewer can read it") {
+            LogEntry::Interval(interval) => {
+                Some(interval.tag().expect("it says of what").as_str().to_string())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tags, ["measure.READ-AT", "measure.WRITE-AT", "measure.FLUSH"]);
     let data = place.here().join("tipover-bench.data");
     let made = std::fs::metadata(&data).unwrap().created().ok();
     let engine = ["--engine", "io_uring", "--depth", "4", "--time", "200 ms", "--rate", "200/s", "--remove"];

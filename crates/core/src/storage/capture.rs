@@ -3,6 +3,7 @@
 use crate::device::{Kind, Profile, ServiceHistogram, Spec, Spread};
 use crate::measure::Histogram;
 use crate::units::{Bytes, Rate};
+use serde::Serialize;
 use std::time::Duration;
 
 /// What was measured of a disk.
@@ -85,6 +86,58 @@ impl Captured {
     }
 }
 
+/// A figure of a disk beside that of its copy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Likeness {
+    /// What was measured: "read, median".
+    pub what: &'static str,
+    /// Of the disk that was captured, with its unit.
+    pub original: String,
+    /// Of the shaped disk with its profile.
+    pub copy: String,
+    /// Copy divided by original.
+    pub ratio: f64,
+}
+
+impl Likeness {
+    /// By how much the two differ, whichever is greater: at least 1.
+    pub fn factor(&self) -> f64 {
+        self.ratio.max(self.ratio.recip())
+    }
+}
+
+impl Captured {
+    /// Every figure of this disk beside the same one of its copy, where both were measured.
+    pub fn beside(&self, copy: &Captured) -> Vec<Likeness> {
+        let mut rows = Vec::new();
+        let mut row = |what, original: f64, copied: f64, print: &dyn Fn(f64) -> String| {
+            if original > 0.0 && copied > 0.0 {
+                let (ratio, original, copy) = (copied / original, print(original), print(copied));
+                rows.push(Likeness { what, original, copy, ratio });
+            }
+        };
+        let time = |ns: f64| crate::units::span::rounded(Duration::from_nanos(ns as u64));
+        let at = |histogram: &Histogram, quantile| histogram.value_at_quantile(quantile) as f64;
+        row("read, median", at(&self.read, 0.5), at(&copy.read, 0.5), &time);
+        row("read, p95", at(&self.read, 0.95), at(&copy.read, 0.95), &time);
+        let median = |histogram: &Option<Histogram>| histogram.as_ref().map_or(0.0, |h| at(h, 0.5));
+        let mean = |histogram: &Option<Histogram>| histogram.as_ref().map_or(0.0, Histogram::mean);
+        row("write, median", median(&self.write), median(&copy.write), &time);
+        row("write, mean", mean(&self.write), mean(&copy.write), &time);
+        row("flush, mean", mean(&self.flush), mean(&copy.flush), &time);
+        let rate = |per_second: f64| Rate(per_second).rounded();
+        let rate_of = |rate: Option<Rate>| rate.map_or(0.0, |rate| rate.0);
+        row("most small reads", self.read_iops.0, copy.read_iops.0, &rate);
+        row("most small writes", rate_of(self.write_iops), rate_of(copy.write_iops), &rate);
+        row("most of both, half and half", rate_of(self.mixed_iops), rate_of(copy.mixed_iops), &rate);
+        let bytes = |per_second: f64| format!("{}/s", Bytes(per_second as u64).rounded());
+        let bytes_of = |bytes: Option<Bytes>| bytes.map_or(0.0, |bytes| bytes.0 as f64);
+        row("most bytes read", self.read_bandwidth.0 as f64, copy.read_bandwidth.0 as f64, &bytes);
+        row("most bytes written", bytes_of(self.write_bandwidth), bytes_of(copy.write_bandwidth), &bytes);
+        rows
+    }
+}
+
 impl Rate {
     /// Without the digits that no measurement has.
     fn whole(self) -> Rate {
@@ -127,6 +180,11 @@ mod tests {
         let wanted = 0.9 * 88e-6 + 0.1 * 990e-6;
         assert!((mean / wanted - 1.0).abs() < 0.05, "{mean}, not {wanted}: the stall of 3 s is left out");
         assert_eq!((profile.spec.read_iops, profile.spec.iops), (Some(Rate(15_000.0)), Some(Rate(15_000.0))));
+        let slower = Captured { read_iops: Rate(7500.2), ..captured.clone() };
+        let rows = captured.beside(&slower);
+        let found = rows.iter().find(|row| row.what == "most small reads").unwrap();
+        assert!((found.ratio - 0.5).abs() < 1e-9 && (found.factor() - 2.0).abs() < 1e-9, "{found:?}");
+        assert!(rows.iter().all(|row| row.factor() >= 1.0 && row.what != "flush, mean"), "{rows:?}");
         let file = profile.to_toml();
         assert_eq!(Profile::of_toml(&file).unwrap(), profile);
     }

@@ -49,8 +49,23 @@ pub struct Load {
     pub period: Duration,
 }
 
-/// `clients` that read pages of `path` at random, past the page cache, each one read at a time.
+/// `clients` that read pages of `path` at random, past the page cache, each one read at a time. At real-time
+/// priority: so that the disk is measured and not how this busy machine schedules its reader.
 pub fn random_reads(path: &Path, clients: u64, time: Duration) -> Load {
+    random_reads_by(Client::Urgent, path, clients, time)
+}
+
+/// How the scheduler treats a client.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Client {
+    /// As any program: it may be woken where the disk's daemon just ran.
+    Ordinary,
+    /// Before all ordinary programs. The kernel then wakes it on the other processor than the daemon's, which
+    /// is urgent too.
+    Urgent,
+}
+
+pub fn random_reads_by(who: Client, path: &Path, clients: u64, time: Duration) -> Load {
     let file =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Permissions::empty())
             .unwrap();
@@ -61,8 +76,9 @@ pub fn random_reads(path: &Path, clients: u64, time: Duration) -> Load {
             .map(|client| {
                 let file = &file;
                 scope.spawn(move || {
-                    // So that the disk is measured and not how this busy machine schedules its reader.
-                    run_on_time();
+                    if who == Client::Urgent {
+                        run_on_time();
+                    }
                     let mut memory = vec![0; 2 * PAGE];
                     let start = memory.as_ptr().align_offset(PAGE);
                     let page = &mut memory[start..start + PAGE];
@@ -99,7 +115,7 @@ pub fn random_reads(path: &Path, clients: u64, time: Duration) -> Load {
 
 /// `clients` that write pages of `path` at random, past the page cache, and flush every 64; writes per
 /// second.
-pub fn random_writes(path: &Path, clients: u64, time: Duration) -> f64 {
+pub fn random_writes(who: Client, path: &Path, clients: u64, time: Duration) -> f64 {
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Permissions::empty()).unwrap();
     // Not the beginning: on a block device that is the file system's.
@@ -110,7 +126,9 @@ pub fn random_writes(path: &Path, clients: u64, time: Duration) -> f64 {
             .map(|client| {
                 let file = &file;
                 scope.spawn(move || {
-                    run_on_time();
+                    if who == Client::Urgent {
+                        run_on_time();
+                    }
                     let mut memory = vec![7; 2 * PAGE];
                     let start = memory.as_ptr().align_offset(PAGE);
                     let page = &mut memory[start..start + PAGE];

@@ -225,7 +225,11 @@ fn asked(measured: &Measured) -> Vec<Fact> {
 
 fn over_time(measured: &Measured) -> Option<Block> {
     let points = |of: fn(&tipover_core::storage::Stretch) -> f64| {
-        measured.stretches.iter().map(|s| Point::new(s.end.0 as f64 / 1e9, of(s))).collect::<Vec<_>>()
+        measured
+            .stretches
+            .iter()
+            .map(|s| Point::new((s.end.0 as f64 / 1e7).round() / 100.0, of(s)))
+            .collect::<Vec<_>>()
     };
     (measured.stretches.len() > 2).then(|| {
         Block::Chart(Chart {

@@ -12,7 +12,7 @@ mod surroundings;
 mod watch;
 
 pub use array::{ArrayCheck, check as check_array};
-pub use capture::capture;
+pub use capture::{Sitting, capture, capture_copy};
 pub use climb::{Climb, climb};
 pub use load::Disks;
 pub use measure::{Bench, Window, open_files};

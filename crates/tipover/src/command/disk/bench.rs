@@ -6,18 +6,20 @@ use crate::command::run::command_line;
 use crate::command::{BadInput, Ending};
 use crate::report::{self, Terminal};
 use crate::storage::{
-    self, Access, ArrayCheck, Bench, Climb, Place, Stopped, Surroundings, Window, open_files,
+    self, Access, ArrayCheck, Bench, Climb, Place, Sitting, Stopped, Surroundings, Window, open_files,
 };
 use crate::store;
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tipover_core::record::Provenance;
 use tipover_core::search::Scale;
 use tipover_core::storage::array::{Demand, Raid, size};
+use tipover_core::storage::capture::Likeness;
 use tipover_core::storage::tipping::Tipping;
 use tipover_core::storage::{BenchRecord, DiskPromise, EngineKind, Load, Measured, Watched, suspicions};
 use tipover_core::units::{Bytes, Rate, Ratio, span};
@@ -158,6 +160,10 @@ pub struct DiskBench {
     /// Write what the disk is like to NAME.toml, for `disk mount --profile NAME.toml`
     #[arg(long, value_name = "NAME")]
     capture: Option<String>,
+
+    /// With --capture: mount a shaped disk with that profile, measure it too, and say how alike they are
+    #[arg(long, requires = "capture")]
+    verify: bool,
 
     /// Draw read latency under every combination of read and write load, so many steps a side
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "21")]
@@ -458,19 +464,47 @@ impl DiskBench {
         }
         let source = format!("measured by `{}` on {}", command_line(), bench.place.path.display());
         let time = self.time.unwrap_or(Duration::from_secs(3));
-        let profile = storage::capture(name, &source, load, disks, self.writes(), time, bench)?;
+        let sitting = Sitting { name, source: &source, load, writes: self.writes(), time };
+        let original = storage::capture(&sitting, disks, bench)?;
+        let profile = original.profile().context("no read was answered")?;
         std::fs::write(&path, profile.to_toml()).with_context(|| format!("writing {}", path.display()))?;
+        let likeness = if self.verify {
+            let daemon = DaemonCommand::this_program(&[DISK_DAEMON_VERB]);
+            let spec = &profile.spec;
+            let copy = storage::capture_copy(spec, &sitting, daemon, bench.stop, bench.progress)?;
+            Some(original.beside(&copy))
+        } else {
+            None
+        };
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
         if json {
             let facts = serde_json::json!({
                 "profile": absolute(&path), "spec": profile.spec.to_string(), "shape": profile.spec,
+                "likeness": likeness,
             });
             println!("{}", serde_json::to_string_pretty(&facts)?);
         } else {
             println!("{}: {}\n    {}", profile.name, profile.about, profile.spec);
             println!("mount one like it with: tipover disk mount DIR --profile {}", path.display());
+            print!("{}", likeness.as_deref().map(alike).unwrap_or_default());
         }
         Ok(Ending::Held)
     }
+}
+
+/// A disk and its copy in a table, and the greatest difference in words.
+fn alike(rows: &[Likeness]) -> String {
+    let mut text = format!("\n{:<28} {:>12} {:>12}  copy ÷ original\n", "", "original", "copy");
+    for row in rows {
+        let Likeness { what, original, copy, ratio } = row;
+        let _ = writeln!(text, "{what:<28} {original:>12} {copy:>12}  {ratio:.2}");
+    }
+    if let Some(worst) = rows.iter().max_by(|a, b| a.factor().total_cmp(&b.factor())) {
+        let _ = writeln!(text, "alike within a factor of {:.2} ({})", worst.factor(), worst.what);
+    }
+    text
 }
 
 fn provenance() -> Provenance {
@@ -487,7 +521,11 @@ fn provenance() -> Provenance {
 fn publish(record: &BenchRecord, results: &Path, json: bool) -> Result<Ending> {
     let page = report::of_bench(record);
     let text = serde_json::to_string_pretty(record)?;
-    let files = [("record.json", text.clone() + "\n"), ("report.html", report::html(&page))];
+    let files = [
+        ("record.json", text.clone() + "\n"),
+        ("latency.hlog", store::bench_log(record)?),
+        ("report.html", report::html(&page)),
+    ];
     let folder = store::keep_numbered(&results.join("disk-bench"), &files)?;
     if json {
         println!("{text}");

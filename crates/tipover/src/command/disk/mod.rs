@@ -69,7 +69,7 @@ impl DiskCommand {
             Verb::List => mount::list(json),
             Verb::Set(set) => set.execute(json),
             Verb::Stats(stats) => stats.execute(json),
-            Verb::Trace(trace) => trace.execute(json),
+            Verb::Trace(trace) => trace.execute(json, interrupt),
             Verb::Fault(fault) => fault.execute(json),
             Verb::PowerCut(cut) => cut.execute(json),
             Verb::PowerOn(on) => on.execute(json),

@@ -1,6 +1,7 @@
 //! `disk trace replay`: the requests of a recorded trace, put onto another disk.
 
 use crate::command::{BadInput, Ending};
+use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use rustix::fs::{Advice, Mode as Permissions, OFlags};
@@ -90,12 +91,12 @@ struct Outcome {
 
 impl Replay {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
+    pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         if !(self.speed.is_finite() && self.speed > 0.0) {
             return Err(BadInput(format!("--speed {}: give a number above 0", self.speed)).into());
         }
         let plan = self.plan()?;
-        let disk = Place::make(&self.folder, plan.file)?;
+        let disk = Place::make(&self.folder, plan.file, interrupt)?;
         let workers = self.depth.map_or_else(|| (2 * plan.most_at_once).clamp(4, 256), usize::from);
         eprintln!(
             "sending {} requests {}",
@@ -106,7 +107,8 @@ impl Replay {
                     format!("over {}", span::rounded(plan.requests.last().map_or(Duration::ZERO, |r| r.due))),
             }
         );
-        let outcomes = send(&plan.requests, &disk, workers, self.depth.is_none());
+        let outcomes = send(&plan.requests, &disk, workers, self.depth.is_none(), interrupt);
+        interrupt.check()?;
         let answer = self.answer(&plan, &disk, &outcomes);
         match json {
             true => println!("{}", serde_json::to_string_pretty(&answer)?),
@@ -202,7 +204,7 @@ struct Place {
 }
 
 impl Place {
-    fn make(folder: &Path, size: Bytes) -> Result<Place> {
+    fn make(folder: &Path, size: Bytes, interrupt: &Interrupt) -> Result<Place> {
         let shown = folder.display();
         match std::fs::metadata(folder) {
             Ok(m) if m.is_dir() => {}
@@ -235,6 +237,7 @@ impl Place {
         let mut x = 1u64;
         let mut piece = vec![0; PIECE as usize];
         for number in 0..size.0 / PIECE {
+            interrupt.check()?;
             for word in piece.chunks_exact_mut(8) {
                 x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 word.copy_from_slice(&x.to_le_bytes());
@@ -286,15 +289,24 @@ impl Memory {
     }
 }
 
-/// Sends all requests, each by the next free worker, `timed` not before it is due.
-fn send(requests: &[Planned], disk: &Place, workers: usize, timed: bool) -> Vec<Outcome> {
+/// Sends all requests, each by the next free worker, `timed` not before it is due; none any more once the
+/// user asked to stop.
+fn send(
+    requests: &[Planned],
+    disk: &Place,
+    workers: usize,
+    timed: bool,
+    interrupt: &Interrupt,
+) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let begin = Instant::now();
     let work = || {
         let (mut memory, mut outcomes) = (Memory::new(PIECE as usize), Vec::new());
         while let Some(request) = requests.get(next.fetch_add(1, Relaxed)) {
             let due = if timed { request.due } else { begin.elapsed() };
-            wait_until(begin + due);
+            if !wait_until(begin + due, interrupt) {
+                break;
+            }
             let sent = begin.elapsed();
             let failed = disk.carry_out(request, &mut memory).is_err();
             let ended = begin.elapsed();
@@ -309,14 +321,18 @@ fn send(requests: &[Planned], disk: &Place, workers: usize, timed: bool) -> Vec<
     })
 }
 
-/// Sleeps, and spins the last bit, because a sleep ends late.
-fn wait_until(moment: Instant) {
+/// Sleeps, and spins the last bit, because a sleep ends late. False if the user asked to stop.
+fn wait_until(moment: Instant, interrupt: &Interrupt) -> bool {
     const SPIN: Duration = Duration::from_micros(80);
+    const NAP: Duration = Duration::from_millis(100);
     loop {
+        if interrupt.check().is_err() {
+            return false;
+        }
         let left = moment.saturating_duration_since(Instant::now());
         match left {
-            Duration::ZERO => return,
-            left if left > SPIN => std::thread::sleep(left - SPIN),
+            Duration::ZERO => return true,
+            left if left > SPIN => std::thread::sleep((left - SPIN).min(NAP)),
             _ => std::hint::spin_loop(),
         }
     }
@@ -374,7 +390,8 @@ fn print(answer: &Value) {
             show(&late["p99_ns"]),
             show(&late["max_ns"]),
             match late["p99_ns"].as_u64() {
-                Some(ns) if ns > 10_000_000 => ": this disk does not keep up with what was recorded",
+                Some(ns) if ns > 10_000_000 =>
+                    ": this disk, or this busy machine, does not keep up with what was recorded",
                 _ => "",
             }
         );

@@ -4,6 +4,7 @@ use super::{absolute, find, refused};
 use crate::command::{BadInput, Ending};
 use crate::report;
 use crate::study::accesses::{Accesses, SMALL};
+use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ struct Show {
 
 impl TraceCommand {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
+    pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
             Verb::Start { folder, output } => {
                 find(folder)?.trace_start(&absolute(output)).map_err(refused)?;
@@ -81,7 +82,7 @@ impl TraceCommand {
             }
             Verb::Stop { folder } => stop(folder, json),
             Verb::Show(show) => show.execute(json),
-            Verb::Replay(replay) => replay.execute(json),
+            Verb::Replay(replay) => replay.execute(json, interrupt),
         }
     }
 }
