@@ -176,7 +176,7 @@ impl Summary {
             100.0 * self.busy_share
         )];
         if self.gaps > 0 {
-            said.push(format!("nobody looked during {} longer pauses", self.gaps));
+            said.push(format!("times at which nobody looked for longer: {}", self.gaps));
         }
         for change in &self.changes {
             said.push(format!(

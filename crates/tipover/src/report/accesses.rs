@@ -44,7 +44,7 @@ pub fn of_trace(name: &str, accesses: Accesses, command: &str) -> Page {
             command: command.into(),
             commit: env!("TIPOVER_COMMIT").into(),
             version: env!("CARGO_PKG_VERSION").into(),
-            when: String::new(),
+            when: "a pure function of the trace".into(),
             facts: vec![],
         },
     }
