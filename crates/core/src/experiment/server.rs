@@ -28,6 +28,16 @@ pub fn put(table: &mut Table, address: &Address) -> Result<(), PlanError> {
         workload.entry("records").or_insert(Value::Integer(RECORDS));
     }
     if let Some(Value::Array(sweeps)) = table.get_mut("sweep") {
+        // What measures a file or another target beside the engine is no question to a server.
+        sweeps.retain(|sweep| {
+            let target = sweep.get("settings").and_then(|settings| settings.get("target"));
+            target.is_none_or(|target| target.get("kind").is_none())
+        });
+        if sweeps.is_empty() {
+            return Err(PlanError(
+                "every sweep of this plan names a target of its own: none asks a server".into(),
+            ));
+        }
         for sweep in sweeps.iter_mut().filter_map(Value::as_table_mut) {
             if let Some(Value::Table(settings)) = sweep.get_mut("settings") {
                 leave_out(settings);
@@ -95,6 +105,18 @@ mod tests {
         assert_eq!(spec.target.address.as_ref().unwrap().with_secrets(), "postgres://anna:secret@db/shop");
         assert!(experiment.search.is_some(), "what is searched stays as it was");
         assert_eq!(at("mongodb://db", &[]).unwrap().sweeps[0].cells[0].spec.records(), RECORDS as u64);
+    }
+
+    #[test]
+    fn sweeps_over_other_targets_are_left_out() {
+        let plan = include_str!("../../../../experiments/working-set.toml");
+        let on_server =
+            |plan: &str| Experiment::parse_for(plan, "tiny", &[], Some(&"mysql://db/x".parse().unwrap()));
+        let experiment = on_server(plan).unwrap();
+        assert!(experiment.sweeps.iter().all(|sweep| sweep.name != "device"));
+        assert!(!experiment.sweeps.is_empty());
+        let only_files = include_str!("../../../../experiments/tipping-point.toml");
+        assert!(on_server(only_files).is_err());
     }
 
     #[test]

@@ -33,6 +33,10 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
+            Some((_, rest)) if authority_end(rest).1 => Err(
+                "the password in this address holds a /, ? or #, which end it there: write %2F, %3F or %23"
+                    .into(),
+            ),
             Some((scheme, rest)) if !scheme.is_empty() && !rest.is_empty() => {
                 Ok(Address { whole: text.into(), shown: redact(text) })
             }
@@ -50,7 +54,7 @@ pub fn redact(text: &str) -> String {
         let (before, after) = rest.split_at(at + 3);
         shown.push_str(before);
         // The user part ends at the last @ before the path: passwords may hold an @ that nobody escaped.
-        let end = after.find(['/', '?', ' ', '"', '\'', '\n']).unwrap_or(after.len());
+        let (end, _) = authority_end(after);
         let (authority, path) = after.split_at(end);
         match authority.rsplit_once('@') {
             Some((user, host)) => {
@@ -64,6 +68,24 @@ pub fn redact(text: &str) -> String {
     }
     shown.push_str(rest);
     without_parameters(&shown)
+}
+
+/// Where users and hosts end that `text` begins with, and whether that is where a password shows that holds what
+/// should end them.
+fn authority_end(text: &str) -> (usize, bool) {
+    let word = text.find([' ', '"', '\'', '\n']).unwrap_or(text.len());
+    let end = text[..word].find(['/', '?', '#']).unwrap_or(word);
+    let authority = &text[..end];
+    let last = authority.rsplit_once(':').map(|(_, last)| last);
+    let is_port = |text: &str| text.ends_with(']') || text.bytes().all(|byte| byte.is_ascii_digit());
+    match text[end..word].rfind('@') {
+        Some(at) if !authority.contains('@') && last.is_some_and(|last| !is_port(last)) => {
+            let host = end + at + 1;
+            let path = text[host..word].find(['/', '?', '#']).map_or(word, |path| host + path);
+            (path, true)
+        }
+        _ => (end, false),
+    }
 }
 
 const SECRET_NAMES: [&str; 5] = ["password", "passwd", "pwd", "secret", "token"];
@@ -157,6 +179,14 @@ mod tests {
             "tipover run x --set target.address=mongodb://u@h/d -p jdbc.passwd=*** -p threads=4"
         );
         assert_eq!(redact("password = \"sec ret\"\nrecords = 5"), "password = ***\nrecords = 5");
+        for whole in ["postgres://u:se/cr?et@h:1/d", "postgres://u:se#cret@h:1/d"] {
+            assert_eq!(redact(whole), "postgres://u@h:1/d");
+            assert!(whole.parse::<Address>().unwrap_err().contains("%2F"));
+        }
+        assert_eq!(
+            redact("http://[::1]/x@y mongodb://a:1,b:2/?c=d@e"),
+            "http://[::1]/x@y mongodb://a:1,b:2/?c=d@e"
+        );
         assert_eq!(redact("a = 1, b == c, http://host:80/x@y"), "a = 1, b == c, http://host:80/x@y");
     }
 
