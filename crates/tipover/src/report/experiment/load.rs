@@ -6,7 +6,7 @@ use crate::report::{
 };
 use crate::study::{CellRecords, Cells};
 use tipover_core::check::Verdict as Judged;
-use tipover_core::experiment::{self, LoadSpec, Spec, Trial};
+use tipover_core::experiment::{self, LoadSpec, TargetKind, Trial};
 use tipover_core::measure::Estimate;
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::Failure;
@@ -333,17 +333,20 @@ fn caches(cells: &Cells<'_>) -> Table {
         };
         let asked = per_operation(probe::PROCESS, metric::PROCESS_ASKED_READ_BYTES);
         let device = per_operation(probe::DEVICE, metric::DEVICE_READ_BYTES);
-        let hidden = |spec: &Spec| match spec.target.kind.is_server() {
-            true => "its process and its device are not visible from here",
-            false => "not read",
+        let kind = c.cell.spec.target.kind;
+        let of_process = match kind {
+            TargetKind::Postgres => "each session of this server is a process of its own",
+            kind if kind.is_server() => "its process is not visible from here",
+            _ => "not read",
         };
+        let of_device = if kind.is_server() { "its device is not visible from here" } else { "not read" };
         rows.push(Row::new(vec![
             name(c).as_str().into(),
             cell(requests, "", "this engine does not count them"),
             number(&misses, "").into(),
             cell(hits, "%", "this engine does not count requests"),
-            cell(asked.map(|e| e.scaled(1e-3)), "kB", hidden(&c.cell.spec)),
-            cell(device.map(|e| e.scaled(1e-3)), "kB", hidden(&c.cell.spec)),
+            cell(asked.map(|e| e.scaled(1e-3)), "kB", of_process),
+            cell(device.map(|e| e.scaled(1e-3)), "kB", of_device),
         ]));
     }
     Table {

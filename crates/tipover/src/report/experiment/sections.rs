@@ -284,6 +284,12 @@ pub fn environment(cells: &Cells<'_>) -> Section {
         spec.machine.memory.map(|m| m.rounded()),
         "engine, its cache and its page cache",
     );
+    // What a server says of its own.
+    for setting in ["shared_buffers", "innodb_buffer_pool_size", "rocksdb_block_cache_size"] {
+        let value = record.target.get(setting).and_then(|value| value.as_str());
+        let bytes = value.and_then(|value| value.parse::<u64>().ok()).map(|bytes| Bytes(bytes).rounded());
+        fact("engine cache", bytes.or(value.map(String::from)), setting);
+    }
     if spec.target.kind == TargetKind::Wiredtiger {
         fact("engine cache", Some(spec.cache_bytes().rounded()), "as configured");
         fact(
