@@ -109,6 +109,41 @@ fn files_are_written_where_they_are_asked_for() {
 }
 
 #[test]
+fn operations_are_written_one_by_one_as_ycsb_and_go_ycsb_do() {
+    let place = Place::new();
+    let common = ["ycsb", "run", "null", "-p", "recordcount=100", "-p", "operationcount=50", "-threads", "2"];
+    let with = |more: &[&str]| {
+        let more = more.iter().flat_map(|pair| ["-p", pair]);
+        place.run(&common.iter().copied().chain(more).collect::<Vec<_>>()).with_code(&[0]).stdout
+    };
+    let raw = with(&["measurementtype=raw", "updateproportion=0", "measurement.interval=both"]);
+    for name in ["READ", "Intended-READ"] {
+        assert_eq!(raw.lines().filter(|line| line.starts_with(&format!("{name},"))).count(), 50, "{raw}");
+        assert!(raw.contains(&format!("{name} latency raw data: op, timestamp(ms), latency(us)\n")));
+        assert!(raw.contains(&format!("[{name}], Total Operations, 50\n")));
+    }
+    let both = ["measurementtype=hdrhistogram+raw", "measurement.raw.output_file=raw.csv"];
+    let printed = with(&both);
+    let said = "Raw data measurement: will output to result file: raw.csv\n";
+    let figures = figures(printed.strip_prefix(said).unwrap());
+    let lines = fs::read_to_string(place.here().join("raw.csv")).unwrap();
+    let count = |of: &str| lines.lines().filter(|line| line.starts_with(of)).count() as f64;
+    for name in ["READ", "UPDATE", "CLEANUP"] {
+        let expected = figures[&(format!("Hdr{name}"), "Operations".to_string())];
+        assert_eq!(count(&format!("Raw{name},")), expected, "{name}");
+    }
+    let csv = with(&["measurementtype=csv"]);
+    let lines: Vec<&str> = csv.lines().skip_while(|line| !line.starts_with("operation,")).collect();
+    assert_eq!((lines[0], lines.len()), ("operation,timestamp_us,latency_us", 101), "{csv}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("TOTAL,")).count(), 50);
+    let plain = with(&["outputstyle=plain", "updateproportion=0"]);
+    assert!(plain.contains("\nREAD   - Takes(s): ") && plain.contains("\nTOTAL  - Takes(s): "), "{plain}");
+    assert!(plain.contains("Run finished, takes ") && plain.contains(", Count: 50, OPS: "), "{plain}");
+    let unknown = common.iter().copied().chain(["-p", "outputstyle=tabel"]).collect::<Vec<_>>();
+    assert!(place.run(&unknown).with_code(&[2]).stderr.contains("did you mean `table`?"));
+}
+
+#[test]
 fn batches_lose_nothing_and_few_operations_need_few_sessions() {
     let place = Place::new();
     let load = ["ycsb", "load", "null", "-p", "recordcount=10", "-p", "batchsize=3", "-threads", "16"];

@@ -147,6 +147,17 @@ impl Book {
 
 const CLASSES: usize = OpKind::ALL.len();
 
+/// One operation, or a part of one, as it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Single {
+    /// What it was.
+    pub kind: OpKind,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// When.
+    pub timing: Timing,
+}
+
 /// The books of all classes. What was asked for is kept apart from its parts: a read-modify-write is one
 /// operation, and its read and its update are parts of it, so that adding up operations counts it once.
 #[derive(Debug, Clone)]
@@ -154,12 +165,24 @@ pub struct Books {
     open: bool,
     operations: [Option<Box<Book>>; CLASSES],
     parts: [Option<Box<Book>>; CLASSES],
+    /// In the order in which they were recorded, if they are wanted one by one.
+    singles: Option<Vec<Single>>,
 }
 
 impl Books {
     /// Nothing recorded yet; an open loop keeps wait and residence beside service.
     pub fn new(open: bool) -> Self {
-        Books { open, operations: Default::default(), parts: Default::default() }
+        Books { open, operations: Default::default(), parts: Default::default(), singles: None }
+    }
+
+    /// The same, and every operation and part is kept by itself besides.
+    pub fn with_singles(self) -> Self {
+        Books { singles: Some(Vec::new()), ..self }
+    }
+
+    /// What was kept one by one; empty unless it was asked for.
+    pub fn singles(&self) -> &[Single] {
+        self.singles.as_deref().unwrap_or_default()
     }
 
     /// Nothing recorded yet, for a closed loop.
@@ -181,6 +204,7 @@ impl Books {
     #[inline]
     pub fn record(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing, retries: u32) {
         let open = self.open;
+        self.keep(kind, outcome, timing);
         self.operations[kind as usize]
             .get_or_insert_with(|| Box::new(Book::new(open)))
             .record(outcome, timing, retries);
@@ -191,13 +215,24 @@ impl Books {
     #[inline]
     pub fn record_part(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing, retries: u32) {
         let open = self.open;
+        self.keep(kind, outcome, timing);
         self.parts[kind as usize]
             .get_or_insert_with(|| Box::new(Book::new(open)))
             .record(outcome, timing, retries);
     }
 
+    #[inline]
+    fn keep(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing) {
+        if let Some(singles) = &mut self.singles {
+            singles.push(Single { kind, outcome, timing: *timing });
+        }
+    }
+
     /// Adds another session or interval.
     pub fn merge(&mut self, other: &Books) {
+        if let Some(singles) = &mut self.singles {
+            singles.extend_from_slice(other.singles());
+        }
         assert_eq!(self.open, other.open, "open and closed loops are never mixed");
         for (mine, theirs) in [(&mut self.operations, &other.operations), (&mut self.parts, &other.parts)] {
             for (mine, theirs) in mine.iter_mut().zip(theirs) {
@@ -212,6 +247,7 @@ impl Books {
 
     /// Forgets everything but keeps the memory.
     pub fn clear(&mut self) {
+        self.singles.iter_mut().for_each(Vec::clear);
         for book in self.operations.iter_mut().chain(&mut self.parts).flatten() {
             if !book.is_empty() {
                 book.clear();
@@ -440,6 +476,23 @@ mod tests {
         assert_eq!(books.of(OpKind::Update).unwrap().latencies().count(), 1);
         // 1000 to 5000 ns of the reads, and the read-modify-write.
         assert_eq!(books.done_within(Duration::from_nanos(5_000)), 6);
+    }
+
+    #[test]
+    fn single_operations_are_kept_where_that_was_asked_for() {
+        let mut books = Books::closed().with_singles();
+        books.record(OpKind::Read, Outcome::Done, &timing(0, 1, 2), 0);
+        books.record_part(OpKind::Verify, Outcome::Refused(Failure::Corrupt), &timing(2, 2, 3), 0);
+        let (mut all, mut counts) = (Books::closed().with_singles(), Books::closed());
+        for _ in 0..2 {
+            all.merge(&books);
+            counts.merge(&books);
+        }
+        let kinds: Vec<_> = all.singles().iter().map(|single| single.kind).collect();
+        assert_eq!(kinds, [OpKind::Read, OpKind::Verify, OpKind::Read, OpKind::Verify]);
+        assert_eq!((all.done(), counts.done(), counts.singles()), (2, 2, &[][..]));
+        all.clear();
+        assert!(all.singles().is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod steadiness;
 mod steady;
 mod within;
 
-pub use book::{Book, BookText, Books, BooksText};
+pub use book::{Book, BookText, Books, BooksText, Single};
 pub use budget::{Budget, Witnesses};
 pub use canary::{Canary, judge_session};
 pub use change::{ChangePoint, ChangeRule, change_points};

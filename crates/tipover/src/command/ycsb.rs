@@ -57,7 +57,9 @@ impl YcsbCommand {
         let ended = run(self.phase, &self.target, &arguments, interrupt)?;
         match (&mut file, &export) {
             (Some(file), Some(path)) => {
-                file.write_all(ended.text.as_bytes()).with_context(|| path.clone())?
+                // What was measured is not lost with the place that it was meant for.
+                let written = file.write_all(ended.text.as_bytes());
+                written.inspect_err(|_| print!("{}", ended.text)).with_context(|| path.clone())?
             }
             _ => {
                 print!("{}", ended.text);

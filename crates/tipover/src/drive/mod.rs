@@ -64,6 +64,8 @@ pub struct Plan<'a> {
     pub retry_pause: Duration,
     /// The clock of all times.
     pub clock: Clock,
+    /// Whether books keep every operation by itself, too: 32 bytes each until the next cut.
+    pub keeps_singles: bool,
     /// Where every operation is written down for checkers.
     pub history: Option<&'a HistoryWriter>,
 }
@@ -95,8 +97,14 @@ impl<'a> Plan<'a> {
             retries: 0,
             retry_pause: Duration::from_millis(1),
             clock,
+            keeps_singles: false,
             history: None,
         }
+    }
+
+    fn books(&self) -> Books {
+        let books = Books::new(self.arrivals.is_some());
+        if self.keeps_singles { books.with_singles() } else { books }
     }
 
     /// The same, loaded as `load` says; `seed` is that of the arrivals.
@@ -275,8 +283,7 @@ impl<'a> Sessions<'a> {
     fn new(plan: &'a Plan<'a>) -> Self {
         let sessions = plan.sessions as usize;
         let shelves = sessions.min((processors() * BOOKS_PER_PROCESSOR).max(16));
-        let open = plan.arrivals.is_some();
-        let shelf = || Shelf(Mutex::new(Kept { books: Books::new(open), lateness: histogram() }));
+        let shelf = || Shelf(Mutex::new(Kept { books: plan.books(), lateness: histogram() }));
         Sessions {
             plan,
             shelves: (0..shelves).map(|_| shelf()).collect(),
@@ -360,7 +367,7 @@ impl<'a> Sessions<'a> {
     pub fn cut(&self) -> Tally {
         let mut last = self.last_cut.lock();
         let (end, counts) = self.offer.counts(&self.plan.clock);
-        let mut books = Books::new(self.plan.arrivals.is_some());
+        let mut books = self.plan.books();
         let mut lateness = histogram();
         for shelf in &self.shelves {
             let mut kept = shelf.0.lock();

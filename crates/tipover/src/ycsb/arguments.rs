@@ -23,7 +23,8 @@ pub struct Arguments {
     pub notices: Vec<String>,
 }
 
-const NAMES: [&str; 10] = ["P", "p", "threads", "target", "s", "l", "load", "t", "interval", "label"];
+const NAMES: [&str; 11] =
+    ["P", "p", "threads", "target", "s", "l", "load", "t", "interval", "label", "table"];
 
 impl Arguments {
     /// Reads options; `read` gives the text of a file.
@@ -63,6 +64,7 @@ impl Arguments {
                 "threads" => overrides.push(("threadcount".into(), value()?)),
                 "target" => overrides.push(("target".into(), value()?)),
                 "interval" => overrides.push(("status.interval".into(), value()?)),
+                "table" => overrides.push(("table".into(), value()?)),
                 "l" | "label" => overrides.push(("label".into(), value()?)),
                 "s" => overrides.push(("status".into(), "true".into())),
                 // What the verb says already.
@@ -115,9 +117,11 @@ mod tests {
         assert_eq!(ycsb.notices.len(), 1);
         let early = parse("-p recordcount=9 -P workloads/a").unwrap();
         assert_eq!(early.properties.get("recordcount"), Some("9"), "-p beats -P wherever it stands");
-        let go = parse("--property_file=mine --prop threadcount=4 --threads=8 --interval 1").unwrap();
+        let go =
+            parse("--property_file=mine --prop threadcount=4 --threads=8 --interval 1 --table t").unwrap();
         assert_eq!(go.properties.get("threadcount"), Some("8"));
         assert_eq!(go.properties.get("status.interval"), Some("1"));
+        assert_eq!(go.properties.get("table"), Some("t"));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! How long closing a session takes: YCSB's CLEANUP.
 
+use super::raw::Point;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime};
 use tipover_core::measure::{Histogram, histogram};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
@@ -13,13 +14,14 @@ use tipover_core::workload::Dataset;
 /// A target whose sessions' ends are timed.
 pub struct Closing<'a> {
     target: &'a dyn Target,
+    ends: Mutex<Vec<Point>>,
     times: Mutex<Histogram>,
 }
 
 impl<'a> Closing<'a> {
     /// `target`, so that its sessions' ends are timed.
     pub fn new(target: &'a dyn Target) -> Self {
-        Closing { target, times: Mutex::new(histogram()) }
+        Closing { target, ends: Mutex::default(), times: Mutex::new(histogram()) }
     }
 
     /// How long closing took, in nanoseconds.
@@ -27,7 +29,14 @@ impl<'a> Closing<'a> {
         self.times.lock().clone()
     }
 
-    fn closed(&self, took: Duration) {
+    /// The ends, one by one.
+    pub fn ends(&self) -> Vec<Point> {
+        self.ends.lock().clone()
+    }
+
+    fn closed(&self, began: SystemTime, clock: Instant) {
+        let took = clock.elapsed();
+        self.ends.lock().push(Point::new(began, took));
         self.times.lock().saturating_record((took.as_nanos() as u64).max(1));
     }
 }
@@ -85,8 +94,8 @@ impl Session for Timed<'_> {
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        let begin = Instant::now();
+        let (began, clock) = (SystemTime::now(), Instant::now());
         drop(self.session.take());
-        self.closing.closed(begin.elapsed());
+        self.closing.closed(began, clock);
     }
 }

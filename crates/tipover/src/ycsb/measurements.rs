@@ -1,6 +1,7 @@
 //! What YCSB prints at the end, line for line, from our books.
 
 use super::java;
+use super::raw::Raw;
 use super::settings::{Exporter, From, Measurement, Settings};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -61,7 +62,8 @@ pub fn microseconds(nanoseconds: &Histogram<u64>) -> Histogram<u64> {
     latencies
 }
 
-fn name_of(kind: OpKind) -> &'static str {
+/// YCSB's word for an operation.
+pub fn name_of(kind: OpKind) -> &'static str {
     if kind == OpKind::InsertMany { OpKind::Insert.name() } else { kind.name() }
 }
 
@@ -131,6 +133,8 @@ pub struct Totals<'a> {
     pub cleanup: &'a Histogram<u64>,
     /// Of time series: for each measurement, when and the mean there.
     pub points: &'a BTreeMap<String, Vec<(u64, f64)>>,
+    /// Single operations, where they were kept.
+    pub raw: &'a Raw,
 }
 
 /// Everything that is printed, in its order.
@@ -172,6 +176,15 @@ pub fn lines(totals: &Totals<'_>, settings: &Settings) -> Vec<Line> {
                 hdr(&format!("Hdr{name}"), series, settings, &mut line);
                 let silent = Series { returns: vec![], ..series.clone() };
                 histogram(&format!("Bucket{name}"), &silent, settings, &mut line);
+            }
+            Measurement::HdrAndRaw => {
+                hdr(&format!("Hdr{name}"), series, settings, &mut line);
+                totals.raw.lines(name, &format!("Raw{name}"), settings.raw_summary, &mut line);
+            }
+            // go-ycsb's have no figures beside them.
+            Measurement::Raw | Measurement::Csv => {
+                totals.raw.lines(name, name, settings.raw_summary, &mut line);
+                series.returns.iter().for_each(|(s, n)| line(name, &format!("Return={s}"), whole(*n)));
             }
             Measurement::TimeSeries => {
                 summary(name, series, &mut line);

@@ -3,8 +3,10 @@
 mod arguments;
 mod bindings;
 mod closing;
+mod go;
 mod java;
 mod measurements;
+mod raw;
 mod run;
 mod settings;
 mod status;

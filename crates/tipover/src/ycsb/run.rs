@@ -4,18 +4,21 @@ use super::Mistake;
 use super::arguments::{Arguments, Phase};
 use super::bindings::{Binding, bind};
 use super::closing::Closing;
+use super::go;
 use super::measurements::{self, Totals};
-use super::settings::Settings;
+use super::raw::Raw;
+use super::settings::{Measurement, Settings};
 use super::status::Status;
 use crate::clock::Clock;
 use crate::drive::{self, Plan, Sessions};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tipover_core::experiment::{Spec, redact};
+use std::time::{Duration, SystemTime};
+use tipover_core::experiment::{Spec, TargetKind, redact};
 use tipover_core::measure::Books;
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::target::Target;
@@ -58,6 +61,9 @@ pub fn run(phase: Phase, name: &str, arguments: &Arguments, interrupt: &Interrup
     let spec = spec(&binding, &settings, p.get("wiredtiger.cache").unwrap_or("1 GiB")).map_err(bad)?;
     let folder = binding.folder.clone().unwrap_or_default();
     let target = tipover_targets::start(&spec, &folder)?;
+    if binding.kind == TargetKind::Mongodb {
+        tell_ignored(target.as_ref())?;
+    }
     check_accepted(target.as_ref(), phase, &mut work).map_err(bad)?;
     let (first, records) = match phase {
         Phase::Load => (work.inserts.first, Records::new(work.inserts.first)),
@@ -97,6 +103,7 @@ pub fn run(phase: Phase, name: &str, arguments: &Arguments, interrupt: &Interrup
         timeout: settings.timeout,
         retries: if loads { work.insert_retries } else { 0 },
         retry_pause: work.insert_retry_pause,
+        keeps_singles: settings.measurement.keeps_singles(),
         ..Plan::closed(&closing, &work.dataset, workload.as_ref(), &records, sessions, Clock::start())
     };
     eprintln!("Starting test.");
@@ -128,6 +135,21 @@ fn spec(binding: &Binding, settings: &Settings, cache: &str) -> Result<Spec, Str
     spec.target.wiredtiger.cache = cache?;
     spec.load.timeout = settings.timeout;
     Ok(spec)
+}
+
+/// Says which promises a server evidently does not keep: figures with `w=majority` would else look like those of a
+/// server that waits for one.
+fn tell_ignored(target: &dyn Target) -> Result<()> {
+    for (fact, found) in target.facts()? {
+        let (Some(what), Some(found)) = (fact.strip_prefix("probed_"), found.as_str()) else { continue };
+        if found.starts_with("ignored") {
+            say(&format!(
+                "this server does not keep what is asked of it: {} {found}",
+                what.replace('_', " ")
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses what the target cannot do before anything is sent; batches that it does not have are sent one by
@@ -173,9 +195,14 @@ struct Watch<'a> {
     point: Books,
     points: BTreeMap<String, Vec<(u64, f64)>>,
     logs: BTreeMap<String, Vec<(Duration, Duration, hdrhistogram::Histogram<u64>)>>,
+    raw: Raw,
+    /// When the clock began.
+    origin: SystemTime,
     last_status: Tick,
     last_point: Tick,
     unanswered: u64,
+    /// Since when nothing is done because the target is away.
+    away_since: Option<Tick>,
     failed: Option<String>,
 }
 
@@ -197,9 +224,12 @@ impl<'a> Watch<'a> {
             point: empty(),
             points: BTreeMap::new(),
             logs: BTreeMap::new(),
+            raw: Raw::default(),
+            origin: SystemTime::now() - Duration::from_nanos(now.0),
             last_status: now,
             last_point: now,
             unanswered: 0,
+            away_since: None,
             failed: None,
         }
     }
@@ -236,9 +266,15 @@ impl<'a> Watch<'a> {
     /// Takes what was done since the last look; whether to stop because of it.
     fn look(&mut self, sessions: &Sessions<'_>) -> bool {
         let tally = sessions.cut();
+        self.raw.add(tally.books.singles(), self.origin, self.settings);
         self.books.merge(&tally.books);
         self.recent.merge(&tally.books);
         self.point.merge(&tally.books);
+        if tally.books.done() > 0 {
+            self.away_since = None;
+        } else if tally.books.failures().contains_key(&Failure::Unavailable) {
+            self.away_since.get_or_insert(tally.begin);
+        }
         self.unanswered = u64::from(tally.in_flight) + tally.offered.map_or(0, |offered| offered.unanswered);
         if self.stops_on_failure && tally.books.failed() > 0 {
             let why: Vec<String> = tally
@@ -267,7 +303,11 @@ impl<'a> Watch<'a> {
                 self.logs.entry(name.clone()).or_default().push((begin, length, series.latencies.clone()));
             }
         }
-        if self.settings.status.is_some() && (!last || !length.is_zero()) {
+        if let Some(style) = self.settings.style {
+            if !last && self.settings.measurement != Measurement::Csv {
+                print!("{}", go::summary(&self.books, self.ended.since(self.began), style));
+            }
+        } else if self.settings.status.is_some() && (!last || !length.is_zero()) {
             let operations = self.books.answered();
             let status = Status {
                 label: &self.settings.label,
@@ -306,16 +346,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-fn finish(watch: Watch<'_>, closing: &Closing<'_>, settings: &Settings) -> Result<Ended> {
-    let cleanup = closing.times();
-    let totals = Totals {
-        runtime_ms: (watch.ended.since(watch.began).as_millis() as u64).max(1),
-        done: watch.done(),
-        books: &watch.books,
-        cleanup: &cleanup,
-        points: &watch.points,
-    };
-    let text = measurements::print(&measurements::lines(&totals, settings), settings.exporter);
+fn finish(mut watch: Watch<'_>, closing: &Closing<'_>, settings: &Settings) -> Result<Ended> {
+    let text = figures(&mut watch, closing, settings)?;
     if let Some(before) = &settings.hdr {
         for (name, intervals) in &watch.logs {
             let path = format!("{before}{name}.hdr");
@@ -330,6 +362,15 @@ fn finish(watch: Watch<'_>, closing: &Closing<'_>, settings: &Settings) -> Resul
         failed = Some(format!("{} operations were never answered", watch.unanswered));
     } else if watch.books.done() == 0 && failed.is_none() {
         failed = Some("no operation was done".into());
+    } else if let (Some(since), None) = (watch.away_since, &failed) {
+        let seconds = since.since(watch.began).as_secs();
+        failed = Some(format!("the target was away from second {seconds} to the end"));
+    }
+    let failures: Vec<String> =
+        watch.books.failures().iter().map(|(f, n)| format!("{n} {}", f.name())).collect();
+    if !failures.is_empty() {
+        let (failed, of) = (watch.books.failed(), watch.books.answered());
+        say(&format!("{failed} of {of} operations were not done: {}", failures.join(", ")));
     }
     if let Some(count) = watch.books.failures().get(&Failure::Exists) {
         say(&format!(
@@ -341,6 +382,50 @@ fn finish(watch: Watch<'_>, closing: &Closing<'_>, settings: &Settings) -> Resul
         tell_waiting(&watch.books, settings);
     }
     Ok(Ended { text, failed })
+}
+
+/// What is printed of `watch`; what belongs into other files goes there.
+fn figures(watch: &mut Watch<'_>, closing: &Closing<'_>, settings: &Settings) -> Result<String> {
+    let runtime = watch.ended.since(watch.began);
+    if let Some(style) = settings.style {
+        let finished = format!("{}\nRun finished, takes {}\n", "*".repeat(46), go::duration(runtime));
+        let figures = match settings.measurement {
+            Measurement::Csv => watch.raw.go(),
+            _ => go::summary(&watch.books, runtime, style),
+        };
+        let Some(path) = &settings.output_file else { return Ok(finished + &figures) };
+        std::fs::write(path, figures).with_context(|| format!("writing {}", path.display()))?;
+        return Ok(finished);
+    }
+    let cleanup = closing.times();
+    for before in ["", "Intended-"] {
+        watch.raw.put(&format!("{before}CLEANUP"), &closing.ends());
+    }
+    let totals = Totals {
+        runtime_ms: (runtime.as_millis() as u64).max(1),
+        done: watch.done(),
+        books: &watch.books,
+        cleanup: &cleanup,
+        points: &watch.points,
+        raw: &watch.raw,
+    };
+    let lines = measurements::lines(&totals, settings);
+    let text = measurements::print(&lines, settings.exporter);
+    if !settings.measurement.keeps_singles() {
+        return Ok(text);
+    }
+    let before = if settings.measurement == Measurement::HdrAndRaw { "Raw" } else { "" };
+    let single = watch.raw.ycsb(&lines, before);
+    match &settings.raw_file {
+        None => print!("Raw data measurement: will output to stdout.\n{single}"),
+        Some(path) => {
+            println!("Raw data measurement: will output to result file: {}", path.display());
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            let written = file.and_then(|mut file| file.write_all(single.as_bytes()));
+            written.with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(text)
 }
 
 /// Says it when latencies from sending hide what waiting for the target's turn cost.

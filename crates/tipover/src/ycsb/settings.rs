@@ -1,5 +1,6 @@
 //! The properties of YCSB's client: how it is driven, and how its figures are printed.
 
+use super::go;
 use std::path::PathBuf;
 use std::time::Duration;
 use tipover_core::workload::Properties;
@@ -18,7 +19,18 @@ pub enum Measurement {
     Hdr,
     Histogram,
     HdrAndHistogram,
+    HdrAndRaw,
     TimeSeries,
+    Raw,
+    /// go-ycsb's way to write operations one by one.
+    Csv,
+}
+
+impl Measurement {
+    /// Whether operations are kept one by one.
+    pub fn keeps_singles(self) -> bool {
+        matches!(self, Measurement::HdrAndRaw | Measurement::Raw | Measurement::Csv)
+    }
 }
 
 /// From when latencies count.
@@ -48,6 +60,14 @@ pub struct Settings {
     pub buckets: usize,
     pub verbose: bool,
     pub granularity: Duration,
+    /// Where single operations go that YCSB would write; standard output if it is not given.
+    pub raw_file: Option<PathBuf>,
+    /// Whether they are summed up, too.
+    pub raw_summary: bool,
+    /// Figures as go-ycsb prints them.
+    pub style: Option<go::Style>,
+    /// Where go-ycsb's figures go; standard output if it is not given.
+    pub output_file: Option<PathBuf>,
     /// Where `.hdr` files go: what stands before an operation's name.
     pub hdr: Option<String>,
     pub each_error: bool,
@@ -72,24 +92,38 @@ impl Settings {
             "raw",
             "csv",
         ];
+        let go_file = p.get("measurement.output_file").filter(|path| !path.is_empty()).map(PathBuf::from);
         let measurement = match p.choice("measurementtype", &types)? {
             "histogram" => Measurement::Histogram,
             "hdrhistogram+histogram" => Measurement::HdrAndHistogram,
+            "hdrhistogram+raw" => Measurement::HdrAndRaw,
             "timeseries" => Measurement::TimeSeries,
-            "hdrhistogram" => Measurement::Hdr,
-            other => {
-                notices.push(format!(
-                    "measurementtype = {other}: single operations are not kept, their histogram is printed; \
-                     hdrhistogram.fileoutput = true writes it to a file"
-                ));
-                Measurement::Hdr
-            }
+            // Both have this word. The file that only go-ycsb knows tells whose files these are.
+            "raw" if go_file.is_none() => Measurement::Raw,
+            "raw" | "csv" => Measurement::Csv,
+            _ => Measurement::Hdr,
         };
-        let from = match p.choice("measurement.interval", &["op", "intended", "both"])? {
-            "op" => From::Began,
-            "intended" => From::Due,
-            _ => From::Both,
+        let style = match p.get("outputstyle") {
+            None if go_file.is_none() && measurement != Measurement::Csv => None,
+            _ => Some(match p.choice("outputstyle", &["plain", "table", "json"])? {
+                "plain" => go::Style::Plain,
+                "table" => go::Style::Table,
+                _ => go::Style::Json,
+            }),
         };
+        // In go-ycsb, seconds from one summary to the next.
+        let go_interval = p.get("measurement.interval").and_then(|text| text.parse::<u64>().ok());
+        let from = match go_interval {
+            Some(_) => From::Began,
+            None => match p.choice("measurement.interval", &["op", "intended", "both"])? {
+                "op" => From::Began,
+                "intended" => From::Due,
+                _ => From::Both,
+            },
+        };
+        if style.is_some() && p.get("exporter").is_some() {
+            notices.push("exporter has no effect: outputstyle says how figures are printed".into());
+        }
         let exporter = match p.get("exporter").and_then(|class| class.rsplit('.').next()) {
             None | Some("TextMeasurementsExporter") => Exporter::Text,
             Some("JSONMeasurementsExporter") => Exporter::Json,
@@ -115,8 +149,11 @@ impl Settings {
             threads: p.at_least("threadcount", 1, 1)?.try_into().map_err(|_| "threadcount is too large")?,
             target: target.max(0.0),
             most_time: Some(seconds("maxexecutiontime", 0)?).filter(|time| !time.is_zero()),
-            status: match p.is_true("status", false) {
-                true => Some(Duration::from_secs(p.at_least("status.interval", 10, 1)?)),
+            status: match p.is_true("status", false) || style.is_some() || go_interval.is_some() {
+                true => {
+                    let seconds = p.at_least("status.interval", go_interval.unwrap_or(10), 1)?;
+                    Some(Duration::from_secs(seconds.max(1)))
+                }
                 false => None,
             },
             label: p.get("label").unwrap_or("").to_string(),
@@ -127,6 +164,10 @@ impl Settings {
             percentiles,
             buckets: p.at_least("histogram.buckets", 1000, 1)?.min(1 << 24) as usize,
             verbose: p.is_true("measurement.histogram.verbose", false),
+            raw_file: p.get("measurement.raw.output_file").filter(|path| !path.is_empty()).map(PathBuf::from),
+            raw_summary: !p.is_true("measurement.raw.no_summary", false),
+            style,
+            output_file: go_file,
             granularity: Duration::from_millis(p.at_least("timeseries.granularity", 1000, 1)?),
             hdr: p
                 .is_true("hdrhistogram.fileoutput", false)

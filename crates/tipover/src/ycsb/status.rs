@@ -49,12 +49,18 @@ impl Status<'_> {
         }
         for (name, series) in self.series {
             let latencies = &series.latencies;
-            if self.measurement == Measurement::Hdr || self.measurement == Measurement::HdrAndHistogram {
+            let counts = latencies.len();
+            if matches!(self.measurement, Measurement::Raw | Measurement::Csv) {
+                if counts > 0 {
+                    let mean = latencies.mean();
+                    let _ = write!(line, "{name} count: {counts}, average latency(us): {mean:.2} ");
+                }
+            } else if !matches!(self.measurement, Measurement::Histogram | Measurement::TimeSeries) {
                 let at = |p: f64| latencies.value_at_percentile(p);
                 let _ = write!(
                     line,
                     "[{name}: Count={}, Max={}, Min={}, Avg={}, 50={}, 90={}, 99={}, 99.9={}, 99.99={}] ",
-                    latencies.len(),
+                    counts,
                     latencies.max(),
                     if latencies.is_empty() { 0 } else { latencies.min() },
                     two_decimals(latencies.mean()),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ycsb::raw::Point;
 use std::time::Duration;
 use tipover_core::op::{Outcome, Timing};
 use tipover_core::units::Tick;
@@ -34,8 +35,18 @@ fn printed(given: &[(&str, &str)], exporter: Exporter) -> String {
     cleanup.record_n(2_500_000, 4).unwrap();
     let points = BTreeMap::from([("READ".to_string(), vec![(0, 1.5), (1000, 2.25)])]);
     let books = books();
-    let totals =
-        Totals { runtime_ms: 2000, done: books.done(), books: &books, cleanup: &cleanup, points: &points };
+    let mut raw = Raw::default();
+    let began = std::time::SystemTime::UNIX_EPOCH;
+    let took = [30, 10, 20].map(|us| Point::new(began, Duration::from_micros(us)));
+    raw.put("READ", &took);
+    let totals = Totals {
+        runtime_ms: 2000,
+        done: books.done(),
+        books: &books,
+        cleanup: &cleanup,
+        points: &points,
+        raw: &raw,
+    };
     print(&lines(&totals, &settings(given)), exporter)
 }
 
@@ -168,4 +179,31 @@ fn latencies_beyond_32_bits_are_kept() {
     books.record(OpKind::Read, Outcome::Done, &timing(0, 0, took), 0);
     let series = series(&books, &settings(&[]));
     assert!(series[0].1.latencies.max() >= took);
+}
+
+#[test]
+fn raw_operations_are_summed_up_exactly() {
+    // OneMeasurementRaw of YCSB d9faaac: the figure at a share is the one at that place of all, sorted.
+    let text = printed(&[("measurementtype", "raw")], Exporter::Text);
+    let reads: Vec<&str> = text.lines().filter(|line| line.starts_with("[READ]")).collect();
+    let expected = "[READ], Total Operations, 3
+[READ], Below is a summary of latency in microseconds:, -1
+[READ], Average, 20.0
+[READ], Min, 10
+[READ], Max, 30
+[READ], p1, 10
+[READ], p5, 10
+[READ], p50, 20
+[READ], p90, 30
+[READ], p95, 30
+[READ], p99, 30
+[READ], p99.9, 30
+[READ], p99.99, 30
+[READ], Return=OK, 997
+[READ], Return=NOT_FOUND, 3";
+    assert_eq!(reads.join("\n"), expected);
+    let both = [("measurementtype", "hdrhistogram+raw"), ("measurement.raw.no_summary", "true")];
+    let text = printed(&both, Exporter::Text);
+    assert!(text.contains("[HdrREAD], 99thPercentileLatency(us), 990\n"), "{text}");
+    assert!(text.contains("[RawREAD], Total Operations, 3\n[HdrCLEANUP]"), "{text}");
 }
