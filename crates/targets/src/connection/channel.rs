@@ -144,7 +144,8 @@ impl Input {
     }
 }
 
-/// Finds the next complete message in what has arrived: its kind or number, and where its body is, counted from
+/// Finds the next complete message in what has arrived: its kind or number, and where its body is, counted
+/// from
 /// [`Input::rest`].
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub type Framing = fn(&Input) -> Option<(u8, std::ops::Range<usize>)>;
@@ -302,7 +303,8 @@ impl Channel {
         Ok(poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&timeout))? > 0)
     }
 
-    /// Waits for the next complete message: its kind or number, and its body. A reason in words if none comes.
+    /// Waits for the next complete message: its kind or number, and its body. A reason in words if none
+    /// comes.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub fn message(&mut self, next: Framing) -> Result<(u8, Vec<u8>), String> {
         loop {

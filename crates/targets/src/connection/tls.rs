@@ -62,8 +62,8 @@ fn roots(place: &Place) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Accepts certificates for whatever host: those that a trusted authority signed, as `verify-ca` asks, or, without
-/// one, any: `sslmode=require` asks for encryption, not for proof.
+/// Accepts certificates for whatever host: those that a trusted authority signed, as `verify-ca` asks, or,
+/// without one, any: `sslmode=require` asks for encryption, not for proof.
 #[derive(Debug)]
 struct Lenient {
     provider: Arc<CryptoProvider>,

@@ -13,8 +13,8 @@ impl sql::Report for Report {
         matches!(self.code, 0 | 1053 | 1079 | 1152 | 1184 | 1927 | 4031)
     }
 
-    /// Each operation is a transaction of its own, which an error before its commit rolls back; an error of the
-    /// commit itself leaves it open.
+    /// Each operation is a transaction of its own, which an error before its commit rolls back; an error of
+    /// the commit itself leaves it open.
     fn outcome(&self, kind: OpKind) -> Outcome {
         let (failure, open) = classify(self);
         if open && kind.writes() { Outcome::Unknown(failure) } else { Outcome::Refused(failure) }

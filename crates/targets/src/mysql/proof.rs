@@ -67,8 +67,8 @@ struct RsaKey {
 }
 
 impl RsaKey {
-    /// Reads the `SubjectPublicKeyInfo` of RFC 5280 in PEM: a sequence of the algorithm, which is known, and of
-    /// bits that hold a sequence of modulus and exponent (RFC 8017, A.1.1).
+    /// Reads the `SubjectPublicKeyInfo` of RFC 5280 in PEM: a sequence of the algorithm, which is known, and
+    /// of bits that hold a sequence of modulus and exponent (RFC 8017, A.1.1).
     fn from_pem(pem: &[u8]) -> Option<RsaKey> {
         let der = SubjectPublicKeyInfoDer::from_pem_slice(pem).ok()?;
         let mut info = Der(Der(&der).next(SEQUENCE)?);

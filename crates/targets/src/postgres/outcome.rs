@@ -13,8 +13,8 @@ impl sql::Report for Report {
         matches!(self.severity.as_str(), "FATAL" | "PANIC")
     }
 
-    /// An ERROR ends the transaction before its commit, so the operation certainly did not happen. Not so when
-    /// the server or the connection went down, nor when something cancelled it and only that is known.
+    /// An ERROR ends the transaction before its commit, so the operation certainly did not happen. Not so
+    /// when the server or the connection went down, nor when something cancelled it and only that is known.
     fn outcome(&self, kind: OpKind) -> Outcome {
         let (failure, open) = classify(&self.code);
         if (open || self.ends_connection()) && kind.writes() {

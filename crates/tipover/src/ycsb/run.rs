@@ -137,8 +137,8 @@ fn spec(binding: &Binding, settings: &Settings, cache: &str) -> Result<Spec, Str
     Ok(spec)
 }
 
-/// Says which promises a server evidently does not keep: figures with `w=majority` would else look like those of a
-/// server that waits for one.
+/// Says which promises a server evidently does not keep: figures with `w=majority` would else look like those
+/// of a server that waits for one.
 fn tell_ignored(target: &dyn Target) -> Result<()> {
     for (fact, found) in target.facts()? {
         let (Some(what), Some(found)) = (fact.strip_prefix("probed_"), found.as_str()) else { continue };

@@ -46,8 +46,8 @@ pub trait Report: Display + Sized {
     /// The outcome of an operation whose transaction nobody asked to commit: nothing stays of it.
     fn definite(&self) -> Outcome;
 
-    /// The outcome of a measured operation. A failure without a word of its own is told on standard error in the
-    /// server's words, once each for the first few: a count of "other" helps nobody.
+    /// The outcome of a measured operation. A failure without a word of its own is told on standard error in
+    /// the server's words, once each for the first few: a count of "other" helps nobody.
     fn measured_outcome(&self, kind: OpKind) -> Outcome {
         const MOST: usize = 5;
         static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -72,7 +72,8 @@ pub trait Report: Display + Sized {
     }
 }
 
-/// A connection for set-up, statistics and checks: plain queries, one at a time, over the path that is measured.
+/// A connection for set-up, statistics and checks: plain queries, one at a time, over the path that is
+/// measured.
 pub trait Client: Sized {
     /// What it answers instead of rows.
     type Report: Report;

@@ -50,8 +50,8 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Finds the columns of `dataset` among `rows`, which begin with the best table, in whatever case their names
-    /// are; `None` if there is no table.
+    /// Finds the columns of `dataset` among `rows`, which begin with the best table, in whatever case their
+    /// names are; `None` if there is no table.
     pub fn among(rows: &'a [Texts], syntax: &Syntax, dataset: &Dataset) -> Option<Result<Found<'a>, String>> {
         let table = text(rows.first()?, 0);
         // Another table may have the same name in another case; the best one came first.
@@ -175,8 +175,8 @@ impl Table {
         format!("SELECT {} FROM {name} WHERE {key} = {sought}", self.projection(fields))
     }
 
-    /// Updates one record; parameter 1 is the key, behind it are the fields. Where parameters have no numbers, the
-    /// fields come first.
+    /// Updates one record; parameter 1 is the key, behind it are the fields. Where parameters have no
+    /// numbers, the fields come first.
     pub fn update(&self, fields: Fields) -> String {
         let parameter = self.syntax.parameter;
         let set = match (fields, &self.paths) {

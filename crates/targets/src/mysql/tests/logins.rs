@@ -1,5 +1,5 @@
-//! Who we are, proved in each of the ways that servers ask for: to a real MariaDB, and to a server that speaks
-//! MySQL 8's part of the protocol, whose RSA is that of the `openssl` program.
+//! Who we are, proved in each of the ways that servers ask for: to a real MariaDB, and to a server that
+//! speaks MySQL 8's part of the protocol, whose RSA is that of the `openssl` program.
 
 use super::*;
 use crate::connection::sql::Sql;
@@ -96,8 +96,8 @@ fn greeting(plugin: &str, encrypts: bool) -> Vec<u8> {
     [parts.concat(), vec![0]].concat()
 }
 
-/// Whether `proof` is one of somebody who knows [`PASSWORD`], as the server finds out: it keeps only the hash of
-/// the password's hash.
+/// Whether `proof` is one of somebody who knows [`PASSWORD`], as the server finds out: it keeps only the hash
+/// of the password's hash.
 fn is_proof(proof: &[u8]) -> bool {
     let sha = |bytes: &[u8]| digest(&SHA256, bytes).as_ref().to_vec();
     let kept = sha(&sha(PASSWORD.as_bytes()));
@@ -203,7 +203,8 @@ impl Write for Seen {
     }
 }
 
-/// Logs in at a server of these manners with `password` and `parameters`; the answer, and what the network saw.
+/// Logs in at a server of these manners with `password` and `parameters`; the answer, and what the network
+/// saw.
 fn log_in_at(manners: Manners, password: &str, parameters: &str, folder: &Path) -> (Option<String>, Vec<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
