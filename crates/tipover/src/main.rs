@@ -19,6 +19,8 @@ mod ycsb;
 
 use clap::{Parser, Subcommand};
 use command::{BadInput, Ending};
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -96,7 +98,28 @@ fn main() -> ExitCode {
         _ => {}
     }
     let cli = Cli::parse();
-    ended(listen_to_signals().and_then(|interrupt| execute(&cli, &interrupt)))
+    forgive_closed_pipes(|| ended(listen_to_signals().and_then(|interrupt| execute(&cli, &interrupt))))
+}
+
+/// A reader that has seen enough, as `head` has, closes the pipe. Printing then panics, which puts everything
+/// away in good order, but is nothing to tell about: the exit code is what a shell gives to a closed pipe.
+fn forgive_closed_pipes(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    const CLOSED_PIPE: u8 = 128 + 13;
+    fn is_closed_pipe(payload: &dyn Any) -> bool {
+        let text = payload.downcast_ref::<String>();
+        text.is_some_and(|t| t.starts_with("failed printing to stdout") && t.contains("Broken pipe"))
+    }
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        if !is_closed_pipe(panicked.payload()) {
+            tell(panicked);
+        }
+    }));
+    match panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(code) => code,
+        Err(payload) if is_closed_pipe(payload.as_ref()) => ExitCode::from(CLOSED_PIPE),
+        Err(payload) => panic::resume_unwind(payload),
+    }
 }
 
 fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {

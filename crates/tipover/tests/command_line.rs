@@ -7,6 +7,7 @@ mod program;
 use program::{Ended, Place, results::below};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Every verb that people see; the empty one is the program itself.
 const VERBS: [&str; 15] = [
@@ -380,6 +381,15 @@ fn every_term_is_explained_and_a_slip_is_answered_with_the_nearest() {
 }
 
 /// The page and the command are made of the same words; UPDATE_GOLDEN=1 rewrites the page.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_fault() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut explain = Command::new(env!("CARGO_BIN_EXE_tipover"));
+    let ended = explain.args(["explain", "zipfian"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((ended.status.code(), String::from_utf8(ended.stderr).unwrap()), (Some(141), String::new()));
+}
+
 #[test]
 fn the_glossary_says_what_explain_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/glossary.md");

@@ -2,7 +2,7 @@
 
 mod program;
 
-use program::{Ended, Place, alone, skipped};
+use program::{Ended, Place, alone, results::below, skipped};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -235,6 +235,31 @@ fn postgres_is_loaded_run_and_checked_through_the_bindings_properties() {
     // The same records once more stop the load.
     let twice = ycsb("load", 1, &[]);
     assert!(twice.stderr.contains("the load was stopped as YCSB does"), "{}", twice.stderr);
+    no_file_shows(&place, &url, password);
+}
+
+/// What a run on the server at `url` leaves behind and says has no `password` in it.
+fn no_file_shows(place: &Place, url: &str, password: &str) {
+    let plan = format!(
+        "name = \"kept\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
+         [target]\nkind = \"postgres\"\naddress = \"{url}\"\n\
+         [workload]\nkind = \"ycsb\"\ntable = \"kept\"\nrecords = 100\n[load]\nsessions = 2\n\
+         [trial]\nwarm_up_least = \"0 s\"\nmeasure_least = \"1 s\"\nmeasure_most = \"1 s\"\n\
+         [[sweep]]\nname = \"s\"\nquestion = \"\"\n[[sweep.axis]]\nname = \"a\"\nsets = \"load.sessions\"\n\
+         values = [2]\n[scale.quick]\n"
+    );
+    place.write("kept.toml", &plan);
+    let ran = place.run(&["run", "kept.toml"]).with_code(&[0, 1]);
+    let kept = place.here().join("results/kept");
+    let mut files = 0;
+    for file in below(&kept).into_iter().map(|path| kept.join(path)).filter(|path| path.is_file()) {
+        let bytes = fs::read(&file).unwrap();
+        let shows = bytes.windows(password.len()).any(|window| window == password.as_bytes());
+        assert!(!shows, "{} shows the password", file.display());
+        files += 1;
+    }
+    assert!(files >= 4, "record, series, log and report: {}", ran.stderr);
+    assert!(!ran.stdout.contains(password) && !ran.stderr.contains(password));
 }
 
 #[test]

@@ -650,7 +650,7 @@ impl Series<'_> {
                 "{time} of the load, as the plan says; the engine's cache served {first:.2} % of the pages in the \
                  first half and {second:.2} % in the second"
             ),
-            None => format!("{time} of the load, as the plan says; this server tells no cache hits"),
+            None => format!("{time} of the load, as the plan says; the server told no cache hits in it"),
         };
         self.phase(log, "warm-up", begin, evidence.clone());
         Ok(WarmUp::Steady(evidence))

@@ -179,11 +179,15 @@ pub fn lines(totals: &Totals<'_>, settings: &Settings) -> Vec<Line> {
             }
             Measurement::HdrAndRaw => {
                 hdr(&format!("Hdr{name}"), series, settings, &mut line);
-                totals.raw.lines(name, &format!("Raw{name}"), settings.raw_summary, &mut line);
+                for name in totals.raw.apart(name) {
+                    totals.raw.lines(&name, &format!("Raw{name}"), settings.raw_summary, &mut line);
+                }
             }
             // go-ycsb's have no figures beside them.
             Measurement::Raw | Measurement::Csv => {
-                totals.raw.lines(name, name, settings.raw_summary, &mut line);
+                for name in totals.raw.apart(name) {
+                    totals.raw.lines(&name, &name, settings.raw_summary, &mut line);
+                }
                 series.returns.iter().for_each(|(s, n)| line(name, &format!("Return={s}"), whole(*n)));
             }
             Measurement::TimeSeries => {

@@ -65,6 +65,15 @@ impl Raw {
         self.points.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// Under which names those are that other measurements keep together as `name`: `READ-NOT_FOUND` and
+    /// `READ-ERROR` for `READ-FAILED`.
+    pub fn apart(&self, name: &str) -> Vec<String> {
+        let Some(operation) = name.strip_suffix("FAILED") else { return vec![name.into()] };
+        let status =
+            |known: &String| known.strip_prefix(operation).is_some_and(|status| !status.contains('-'));
+        self.points.keys().filter(|known| status(known)).cloned().collect()
+    }
+
     /// The figures that YCSB prints under `shown` for those of `name`, but for how they ended.
     pub fn lines(&self, name: &str, shown: &str, summarized: bool, line: &mut dyn FnMut(&str, &str, Number)) {
         let mut took: Vec<u64> = self.of(name).iter().map(|point| point.took_us).collect();

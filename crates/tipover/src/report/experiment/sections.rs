@@ -95,7 +95,8 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
         sentences.push(format!("{} of {planned} trials were not measured yet.", planned - there));
     }
     if failed > 0 {
-        sentences.push(format!("{failed} trials failed; see Trials for the reasons."));
+        let trials = if failed == 1 { "trial" } else { "trials" };
+        sentences.push(format!("{failed} {trials} failed; see Trials for the reasons."));
     }
     if invalid > 0 {
         sentences.push(format!(

@@ -39,6 +39,8 @@ fn printed(given: &[(&str, &str)], exporter: Exporter) -> String {
     let began = std::time::SystemTime::UNIX_EPOCH;
     let took = [30, 10, 20].map(|us| Point::new(began, Duration::from_micros(us)));
     raw.put("READ", &took);
+    raw.put("READ-NOT_FOUND", &took[..1]);
+    raw.put("READ-MODIFY-WRITE", &took);
     let totals = Totals {
         runtime_ms: 2000,
         done: books.done(),
@@ -202,6 +204,7 @@ fn raw_operations_are_summed_up_exactly() {
 [READ], Return=OK, 997
 [READ], Return=NOT_FOUND, 3";
     assert_eq!(reads.join("\n"), expected);
+    assert!(text.contains("[READ-NOT_FOUND], Total Operations, 1\n") && !text.contains("FAILED"), "{text}");
     let both = [("measurementtype", "hdrhistogram+raw"), ("measurement.raw.no_summary", "true")];
     let text = printed(&both, Exporter::Text);
     assert!(text.contains("[HdrREAD], 99thPercentileLatency(us), 990\n"), "{text}");
