@@ -253,7 +253,7 @@ fn no_file_shows(place: &Place, url: &str, password: &str) {
     let kept = place.here().join("results/kept");
     let mut files = 0;
     for file in below(&kept).into_iter().map(|path| kept.join(path)).filter(|path| path.is_file()) {
-        let bytes = fs::read(&file).unwrap();
+        let bytes = fs::read(&file).expect("a file that was listed");
         let shows = bytes.windows(password.len()).any(|window| window == password.as_bytes());
         assert!(!shows, "{} shows the password", file.display());
         files += 1;
