@@ -5,10 +5,11 @@ use super::greeting::Hello;
 use super::message::Report;
 use super::table::{self, literal};
 use super::transfer::Vault;
-use crate::connection::sql::{Client as _, FoundTable, Sql};
+use crate::connection::sql::{Client as _, FoundTable, Report as _, Sql};
 use crate::connection::{Dialect, Place, Refusal, Route};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tipover_core::workload::Dataset;
 use tipover_core::workload::bank::Bank;
 
@@ -44,6 +45,9 @@ const DEFINITIONS: &str = "\
 /// Set-up must survive the crash that is to come, whatever is promised to transactions.
 const FLUSHED: &str = "SELECT set_config('synchronous_commit', 'local', false) \
     WHERE current_setting('synchronous_commit') = 'off'";
+
+/// How long making empty tables may take, with the confirmation of their commit.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
 
 impl Sql for Flavour {
     type Client = Client;
@@ -97,15 +101,16 @@ impl Sql for Flavour {
 
     fn prepare(client: &mut Client, bank: &Bank, accounts: &[(u64, i64)]) -> Result<(), Report> {
         client.query(FLUSHED)?;
-        // A commit that more standbys must confirm than exist waits for ever, unless its statement may not.
-        client.query("SET statement_timeout = '10s'")?;
-        client.query(DEFINITIONS)?;
-        if client.is_unreplicated() {
-            let message = "no standby confirmed a commit within 10 s: synchronous_standby_names asks for more than \
-                           there are, or they do not follow";
-            return Err(Report { severity: "ERROR".into(), message: message.into(), ..Report::default() });
-        }
-        client.query("SET statement_timeout = 0")?;
+        // A commit that more standbys must confirm than exist waits for ever; no statement_timeout ends it.
+        client.set_timeout(CONFIRMED_WITHIN).map_err(Report::lost)?;
+        client.query(DEFINITIONS).map_err(|report| match report.code.is_empty() {
+            true => Report::lost(format!(
+                "{}; does synchronous_standby_names ask for more standbys than there are?",
+                report.message
+            )),
+            false => report,
+        })?;
+        client.set_timeout(Duration::ZERO).map_err(Report::lost)?;
         let mut left = accounts.iter();
         client.copy("COPY tipover_account FROM STDIN", |data| {
             for (place, balance) in left.by_ref().take(1_000) {
