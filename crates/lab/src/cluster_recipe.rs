@@ -16,11 +16,15 @@ pub enum System {
     Ferretdb,
     /// The embedded WiredTiger, in a process of ours.
     Wiredtiger,
+    /// A target of ours that is wrong on purpose, in a process of ours.
+    Guilty,
+    /// MongoDB, by the user's own mongod and mongos.
+    Mongod,
 }
 
 /// How writes come to the other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Replication {
     /// There is one node.
     None,
@@ -30,6 +34,57 @@ pub enum Replication {
     Binlog,
     /// All are equal; whoever joins gets a copy from a member.
     Galera,
+    /// MongoDB's: the members elect their primary themselves.
+    ReplicaSet,
+    /// Several of MongoDB's sets behind routers.
+    Sharded,
+}
+
+impl Replication {
+    /// Whether the database itself decides who takes writes after a primary is gone.
+    pub fn elects_by_itself(self) -> bool {
+        matches!(self, Replication::ReplicaSet | Replication::Sharded)
+    }
+}
+
+/// What a set is to a sharded cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Duty {
+    /// It holds a part of the data.
+    Shard,
+    /// It holds the cluster's own bookkeeping.
+    Config,
+}
+
+/// A replica set of MongoDB.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaSet {
+    /// Its name.
+    pub name: String,
+    /// Its nodes.
+    pub members: Vec<String>,
+    /// Those of them that vote and hold no data.
+    #[serde(default)]
+    pub arbiters: Vec<String>,
+    /// What it is to a sharded cluster, if it belongs to one.
+    pub duty: Option<Duty>,
+    /// The `settings` of its configuration, in mongod's words.
+    #[serde(default)]
+    pub settings: BTreeMap<String, i64>,
+}
+
+impl ReplicaSet {
+    /// The members that hold data.
+    pub fn data_nodes(&self) -> impl Iterator<Item = &String> {
+        self.members.iter().filter(|name| !self.arbiters.contains(name))
+    }
+
+    /// How many members must vote for a primary.
+    pub fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
 }
 
 /// Settings in the server's own words.
@@ -40,6 +95,8 @@ pub struct Settings {
     pub all: BTreeMap<String, String>,
     /// For those that begin as replicas, besides.
     pub replicas: BTreeMap<String, String>,
+    /// For routers, which take none of the others.
+    pub routers: BTreeMap<String, String>,
 }
 
 /// Statements after the start.
@@ -66,6 +123,12 @@ pub struct ClusterRecipe {
     pub port: u16,
     /// How writes come to the others.
     pub replication: Replication,
+    /// MongoDB's sets.
+    #[serde(default)]
+    pub sets: Vec<ReplicaSet>,
+    /// Nodes that hold nothing and send what they are asked on to the sets.
+    #[serde(default)]
+    pub routers: Vec<String>,
     /// The servers' settings.
     #[serde(default)]
     pub settings: Settings,
@@ -75,7 +138,7 @@ pub struct ClusterRecipe {
 }
 
 /// The recipes that come with tipover, by name.
-pub const RECIPES: [(&str, &str); 7] = [
+pub const RECIPES: [(&str, &str); 11] = [
     ("wiredtiger", include_str!("../recipes/wiredtiger.toml")),
     ("postgres", include_str!("../recipes/postgres.toml")),
     ("postgres-sync", include_str!("../recipes/postgres-sync.toml")),
@@ -83,6 +146,10 @@ pub const RECIPES: [(&str, &str); 7] = [
     ("mariadb-semisync", include_str!("../recipes/mariadb-semisync.toml")),
     ("galera", include_str!("../recipes/galera.toml")),
     ("ferretdb", include_str!("../recipes/ferretdb.toml")),
+    ("guilty", include_str!("../recipes/guilty.toml")),
+    ("mongodb-replica-set", include_str!("../recipes/mongodb-replica-set.toml")),
+    ("mongodb-arbiter", include_str!("../recipes/mongodb-arbiter.toml")),
+    ("mongodb-sharded", include_str!("../recipes/mongodb-sharded.toml")),
 ];
 
 /// A recipe that cannot be used.
@@ -138,10 +205,30 @@ impl ClusterRecipe {
             (Replication::None, _) => self.nodes.len() == 1,
             (Replication::Streaming, System::Postgres) => self.nodes.len() > 1,
             (Replication::Binlog | Replication::Galera, System::Mariadb) => self.nodes.len() > 1,
+            (Replication::ReplicaSet, System::Mongod) => {
+                self.check_sets()?;
+                self.sets.len() == 1 && self.routers.is_empty()
+            }
+            (Replication::Sharded, System::Mongod) => {
+                self.check_sets()?;
+                let duties = |duty| self.sets.iter().filter(|set| set.duty == Some(duty)).count();
+                duties(Duty::Config) == 1
+                    && duties(Duty::Shard) + 1 == self.sets.len()
+                    && self.sets.len() > 1
+                    && !self.routers.is_empty()
+            }
             _ => return bad(format!("{:?} does not replicate by {:?}", self.server, self.replication)),
         };
         if !fits {
-            return bad(format!("{} nodes do not fit replication {:?}", self.nodes.len(), self.replication));
+            return bad(match self.sets.len() {
+                0 => format!("{} nodes do not fit replication {:?}", self.nodes.len(), self.replication),
+                sets => format!(
+                    "{sets} sets with {} routers do not fit replication {:?}: one set and no router, or one set with \
+                     duty \"config\", all others with duty \"shard\", and a router",
+                    self.routers.len(),
+                    self.replication
+                ),
+            });
         }
         let nodes: Vec<(String, String)> =
             self.nodes.iter().map(|name| (name.clone(), "10.0.0.1".into())).collect();
@@ -162,8 +249,51 @@ impl ClusterRecipe {
         Ok(())
     }
 
+    /// Every node belongs to exactly one set or is a router, and every set can elect somebody.
+    fn check_sets(&self) -> Result<(), BadRecipe> {
+        let placed: Vec<&String> =
+            self.sets.iter().flat_map(|set| &set.members).chain(&self.routers).collect();
+        if let Some(stray) = placed.iter().find(|name| !self.nodes.contains(name)) {
+            return Err(BadRecipe(format!("a set or the routers name {stray:?}, which is no node")));
+        }
+        for name in &self.nodes {
+            let times = placed.iter().filter(|placed| **placed == name).count();
+            if times != 1 {
+                return Err(BadRecipe(format!(
+                    "node {name:?} belongs to {times} sets; each node is in one set or a router"
+                )));
+            }
+        }
+        for set in &self.sets {
+            let name = &set.name;
+            if set.data_nodes().count() == 0 || set.arbiters.iter().any(|node| !set.members.contains(node)) {
+                return Err(BadRecipe(format!(
+                    "the arbiters of set {name:?} must be some of its members, and not all"
+                )));
+            }
+            if set.duty == Some(Duty::Config) && !set.arbiters.is_empty() {
+                return Err(BadRecipe(format!("set {name:?}: MongoDB allows a config set no arbiters")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The set that a node is a member of; none for routers and for other databases.
+    pub fn set_of(&self, node: &str) -> Option<&ReplicaSet> {
+        self.sets.iter().find(|set| set.members.iter().any(|member| member == node))
+    }
+
+    /// The set that says who is *the* primary: the only one, or the first shard.
+    pub fn first_data_set(&self) -> Option<&ReplicaSet> {
+        self.sets.iter().find(|set| set.duty != Some(Duty::Config))
+    }
+
     /// The settings of one node, filled in.
     pub(crate) fn settings_of(&self, values: &Values) -> Result<Vec<(String, String)>, BadRecipe> {
+        if self.routers.contains(&values.nodes[values.number].0) {
+            let routers = self.settings.routers.iter();
+            return routers.map(|(name, text)| Ok((name.clone(), fill(text, values)?))).collect();
+        }
         let replica = values.number != values.primary;
         let more = self.settings.replicas.iter().filter(|_| replica);
         let both = self.settings.all.iter().chain(more);
@@ -263,6 +393,31 @@ mod tests {
             let error = ClusterRecipe::parse(&recipe).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn sets_that_could_elect_nobody_or_miss_a_node_are_refused_in_words() {
+        let text = |replication: &str, more: &str| {
+            format!(
+                "about = \"x.\"\nserver = \"mongod\"\nnodes = ['a', 'b', 'c']\nport = 1\n\
+                 replication = \"{replication}\"\n{more}"
+            )
+        };
+        let set = |rest: &str| format!("[[sets]]\nname = \"s\"\n{rest}");
+        let whole = set("members = ['a', 'b', 'c']");
+        for (recipe, words) in [
+            (text("replica-set", &set("members = ['a', 'b']")), "node \"c\" belongs to 0 sets"),
+            (text("replica-set", &set("members = ['a', 'b', 'c', 'd']")), "\"d\", which is no node"),
+            (text("replica-set", &format!("{whole}\narbiters = ['d']")), "must be some of its members"),
+            (text("replica-set", &format!("{whole}\narbiters = ['a', 'b', 'c']")), "and not all"),
+            (text("replica-set", &format!("routers = ['a']\n{}", set("members = ['b', 'c']"))), "1 routers"),
+            (text("sharded", &whole), "one set with duty"),
+            (text("galera", &whole), "does not replicate"),
+        ] {
+            let error = ClusterRecipe::parse(&recipe).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+        assert!(ClusterRecipe::parse(&text("replica-set", &whole)).is_ok());
     }
 
     proptest! {

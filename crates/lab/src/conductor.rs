@@ -207,6 +207,7 @@ impl<'c> Conductor<'c> {
             ballast: vec![],
             fault: fault.clone(),
         };
+        self.cluster.find_primary();
         let (before, began) = (clock(), Instant::now());
         let (effect, evidence) = self.begin(&mut force, at, injection)?;
         let uncertainty = began.elapsed();
@@ -263,7 +264,12 @@ impl<'c> Conductor<'c> {
                 };
                 force.nodes = vec![old.clone()];
                 let effect = self.cluster.step_down(&successor)?;
-                Ok((effect, vec![format!("{old} stopped in good order and {successor} took over")]))
+                let how = match self.cluster.recipe().replication.elects_by_itself() {
+                    true => "stepped down",
+                    false => "stopped in good order",
+                };
+                let new = self.cluster.primary();
+                Ok((effect, vec![format!("{old} {how} and {new} took over")]))
             }
             Fault::Cut { link } => self.shape_links(force, link, Link::cut()).map(|()| lasting()),
             Fault::Flap { link, period } => {

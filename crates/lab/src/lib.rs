@@ -19,6 +19,7 @@ mod conductor;
 mod group;
 mod leftover;
 mod limits;
+mod mongodb;
 mod mount;
 mod name;
 pub mod network;
@@ -29,8 +30,10 @@ mod usage;
 
 pub use cgroups::{Cgroups, Version};
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
-pub use cluster::{Cluster, ClusterError, ClusterOptions, LinkFault};
-pub use cluster_recipe::{BadRecipe, ClusterRecipe, RECIPES, Replication, Settings, Statements, System};
+pub use cluster::{Binaries, Cluster, ClusterError, ClusterOptions, LinkFault};
+pub use cluster_recipe::{
+    BadRecipe, ClusterRecipe, Duty, RECIPES, ReplicaSet, Replication, Settings, Statements, System,
+};
 pub use conductor::{Conductor, NO_CLOCK, Policy};
 pub use group::{Dropped, Group};
 pub use leftover::{Cleaned, Leftover, clean, leftovers};

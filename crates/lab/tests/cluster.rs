@@ -11,7 +11,7 @@ use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions}
 use tipover_lab::network::{LABORATORY, Link, NetworkError};
 use tipover_lab::recipe::{Postgres, Stop};
 use tipover_lab::{
-    Cluster, ClusterError, ClusterOptions, ClusterRecipe, Conductor, Limits, NodeError, Policy,
+    Binaries, Cluster, ClusterError, ClusterOptions, ClusterRecipe, Conductor, Limits, NodeError, Policy,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +41,7 @@ fn options(recipe: &str) -> ClusterOptions {
         settings: vec![],
         network: Some(daemon("network daemon")),
         own: None,
+        binaries: Binaries::default(),
         seed: 7,
     }
 }

@@ -4,10 +4,11 @@ use crate::login::Login;
 use crate::state::{Change, Entry, State};
 use crate::store::{Key, bounds, matches, updated};
 use crate::wait::Concern;
-use crate::{Shared, wait};
+use crate::{Shared, member, wait, whole};
 use bson::{Bson, Document, doc};
 use parking_lot::MutexGuard;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// An error's code, name and text.
@@ -43,11 +44,6 @@ fn not_primary() -> Document {
     labelled(failure(10107, "NotWritablePrimary", "not primary"), RETRYABLE)
 }
 
-fn whole(value: Option<&Bson>) -> Option<i64> {
-    let value = value?;
-    value.as_i64().or(value.as_i32().map(i64::from)).or(value.as_f64().map(|number| number as i64))
-}
-
 /// A session and the number in it, where a command has them.
 #[derive(Debug, Clone)]
 struct Numbered {
@@ -74,7 +70,7 @@ fn is_true(document: &Document, key: &str) -> bool {
 /// One command at one node.
 pub struct Turn<'a> {
     /// All nodes.
-    pub shared: &'a Shared,
+    pub shared: &'a Arc<Shared>,
     /// Which of them.
     pub node: usize,
     /// `database.`
@@ -118,6 +114,11 @@ impl Turn<'_> {
 
     fn dispatch(&self, name: &str, command: &Document, connection: &mut Connection) -> Option<Document> {
         let lock = || self.shared.state.lock();
+        if lock().is_apart()
+            && let Some(answer) = member::answer(self.shared, name, command)
+        {
+            return Some(answer);
+        }
         Some(match name {
             "hello" | "isMaster" | "ismaster" => self.hello(&lock(), command),
             "ping" | "endSessions" | "fsync" | "killCursors" => doc! { "ok": 1.0 },
@@ -156,8 +157,21 @@ impl Turn<'_> {
             "minWireVersion": 0, "maxWireVersion": 21, "readOnly": false,
             "logicalSessionTimeoutMinutes": 30, "msgFromTipover": "this is not MongoDB",
         };
-        if let Some(set) = &state.settings.set_name {
-            let hosts: Vec<String> = (0..state.nodes.len()).map(|index| state.host(index)).collect();
+        if state.is_apart() && state.nodes.len() == 1 {
+            answer.insert("secondary", false);
+            answer.insert("isreplicaset", true);
+        } else if let Some(set) = &state.settings.set_name {
+            let named = |arbiters: bool| -> Vec<String> {
+                let members = (0..state.nodes.len()).filter(|index| state.nodes[*index].arbiter == arbiters);
+                members.map(|index| state.host(index)).collect()
+            };
+            let hosts = named(false);
+            if state.is_apart() && !named(true).is_empty() {
+                answer.insert("arbiters", named(true));
+            }
+            if node.arbiter {
+                answer.extend(doc! { "arbiterOnly": true, "secondary": false });
+            }
             answer.extend(
                 doc! { "setName": set, "setVersion": 1, "hosts": hosts, "me": state.host(self.node) },
             );

@@ -8,8 +8,11 @@
 //! left behind.
 
 mod command;
+mod journal;
 mod login;
+pub mod member;
 mod message;
+pub mod router;
 mod state;
 mod store;
 mod wait;
@@ -19,8 +22,9 @@ pub use state::{Bugs, Settings};
 use command::{Connection, Turn};
 use parking_lot::{Condvar, Mutex};
 use state::State;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -36,6 +40,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn of(state: State) -> Shared {
+        Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            urged: Condvar::new(),
+            streams: Mutex::default(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
     /// Somebody waits for replication or for a journal: the next turn must not wait.
     pub(crate) fn urge(&self) {
         self.urged.notify_all();
@@ -48,7 +62,7 @@ pub struct ReplicaSet {
     threads: Vec<JoinHandle<()>>,
 }
 
-const TURN: Duration = Duration::from_millis(2);
+pub(crate) const TURN: Duration = Duration::from_millis(2);
 
 impl ReplicaSet {
     /// Starts the nodes on the loopback interface.
@@ -58,13 +72,7 @@ impl ReplicaSet {
         let listeners: Vec<TcpListener> = (0..settings.nodes).map(bind).collect::<io::Result<_>>()?;
         let ports = listeners.iter().map(|listener| Ok(listener.local_addr()?.port()));
         let ports: Vec<u16> = ports.collect::<io::Result<_>>()?;
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(settings, ports)),
-            changed: Condvar::new(),
-            urged: Condvar::new(),
-            streams: Mutex::default(),
-            stop: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::of(State::new(settings, ports)));
         let mut set = ReplicaSet { shared: shared.clone(), threads: Vec::new() };
         for (node, listener) in listeners.into_iter().enumerate() {
             set.listen(node, listener)?;
@@ -227,7 +235,65 @@ impl Drop for ReplicaSet {
     }
 }
 
-fn serve(shared: &Shared, node: usize, mut stream: TcpStream) {
+/// A connection over TCP or a Unix socket.
+pub(crate) trait Served: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Served for T {}
+
+/// Listens at an address, or at a path, and hands each connection to a thread of its own.
+pub(crate) fn listen_with(
+    address: &str,
+    port: u16,
+    serve: impl Fn(Box<dyn Served>) + Send + Sync + 'static,
+) -> io::Result<()> {
+    let serve = Arc::new(serve);
+    let hand_over = move |stream: Box<dyn Served>| {
+        let serve = serve.clone();
+        // Without a thread the client sees its connection close.
+        let _ = std::thread::Builder::new().spawn(move || serve(stream));
+    };
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
+    let listener = std::thread::Builder::new().name(format!("listener at {address}"));
+    if address.contains('/') {
+        let socket = UnixListener::bind(address).map_err(named)?;
+        listener.spawn(move || socket.incoming().flatten().for_each(|stream| hand_over(Box::new(stream))))?;
+        return Ok(());
+    }
+    let socket = TcpListener::bind((address, port)).map_err(named)?;
+    let accept = move || {
+        for stream in socket.incoming().flatten() {
+            if stream.set_nodelay(true).is_ok() {
+                hand_over(Box::new(stream));
+            }
+        }
+    };
+    listener.spawn(accept)?;
+    Ok(())
+}
+
+/// As [`listen_with`], for a member that is a process of its own.
+pub(crate) fn listen_at(shared: &Arc<Shared>, address: &str, port: u16) -> io::Result<()> {
+    let shared = shared.clone();
+    listen_with(address, port, move |mut stream| {
+        let mut connection = Connection::default();
+        while let Ok(request) = message::read(&mut stream) {
+            let database = request.command.get_str("$db").unwrap_or("test").to_string();
+            let turn = Turn { shared: &shared, node: 0, database };
+            let Some(answer) = turn.answer(&request.command, &mut connection) else { return };
+            if request.expects_answer && message::write(&mut stream, request.id, &answer).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// A whole number in whichever type the client chose.
+pub(crate) fn whole(value: Option<&bson::Bson>) -> Option<i64> {
+    let value = value?;
+    value.as_i64().or(value.as_i32().map(i64::from)).or(value.as_f64().map(|number| number as i64))
+}
+
+fn serve(shared: &Arc<Shared>, node: usize, mut stream: TcpStream) {
     // Listeners do not block, and their children would inherit that on some systems.
     let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
     let Ok(()) = prepared else { return };

@@ -1,13 +1,18 @@
 //! The reference peer as a program, for trying things by hand.
 
 use std::io::BufRead;
-use tipover_reference_mongod::{Bugs, ReplicaSet, Settings};
+use tipover_reference_mongod::{Bugs, ReplicaSet, Settings, member, router};
 
 const HELP: &str =
     "reference-mongod [--nodes N] [--set NAME] [--port P] [--login USER:PASSWORD] [--bug NAME]...
 This is not MongoDB: a small server with its wire protocol and the manners of a replica set, in memory.
 It prints its address, then obeys lines on stdin: kill N, restart N, cut N, heal, step-down N, bug NAME, quit.
-It ends when stdin does.";
+It ends when stdin does.
+
+With --replSet (and --configdb) it is started as a mongod (and a mongos) is, one process a member:
+--replSet NAME --dbpath D --port P --bind_ip ADDRESS,SOCKET, or --configdb SET/HOST:PORT,... --port P --bind_ip A.
+replSetInitiate, hello, replSetGetStatus, replSetStepDown, -StepUp and -Freeze are obeyed; other options are
+taken and ignored.";
 
 fn main() {
     if let Err(text) = run() {
@@ -48,7 +53,33 @@ fn settings() -> Result<Settings, String> {
     Ok(settings)
 }
 
+/// As a mongod or a mongos, if it is started like one; `None` if not.
+fn as_mongod() -> Option<Result<(), String>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--version") {
+        println!("db version v0.0.0-reference\nThis is not MongoDB.");
+        return Some(Ok(()));
+    }
+    let value = |name: &str| {
+        let at = words.iter().position(|word| word == name)?;
+        words.get(at + 1).cloned()
+    };
+    let addresses = || value("--bind_ip").unwrap_or_default().split(',').map(str::to_string).collect();
+    let port = value("--port").and_then(|port| port.parse().ok()).unwrap_or(27017);
+    let text = |error: std::io::Error| error.to_string();
+    if let Some(configuration) = value("--configdb") {
+        let addresses: Vec<String> = addresses();
+        return Some(router::serve(&configuration, &addresses, port).map_err(text));
+    }
+    let set = value("--replSet")?;
+    let folder = value("--dbpath").unwrap_or_else(|| "/data/db".into()).into();
+    Some(member::serve(member::Started { set, folder, addresses: addresses(), port }).map_err(text))
+}
+
 fn run() -> Result<(), String> {
+    if let Some(ended) = as_mongod() {
+        return ended;
+    }
     let settings = settings()?;
     let (nodes, mut bugs) = (settings.nodes, settings.bugs);
     let mut set = ReplicaSet::start(settings).map_err(|error| error.to_string())?;

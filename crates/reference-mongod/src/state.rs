@@ -1,10 +1,12 @@
 //! The replica set: nodes with their logs, who is primary, what was replicated, and what a crash or a
 //! failover takes away. Everything stands behind one lock, so that each step is atomic and easy to follow.
 
+use crate::journal::Journal;
 use crate::store::{Place, Store};
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Faults that are built in on purpose; each is one that real systems had.
@@ -72,6 +74,21 @@ pub struct Transaction {
 /// One member.
 #[derive(Debug, Default)]
 pub struct Node {
+    /// `host:port`, if it is a process of its own; the fields below that belong together with it are only
+    /// meaningful then.
+    pub name: String,
+    /// Its `_id` in the set's configuration.
+    pub number: u32,
+    /// It votes and holds nothing.
+    pub arbiter: bool,
+    /// What it says that it has of the primary's log, and has flushed.
+    pub matched: (u64, u64),
+    /// The entry to send it next, counted from 1.
+    pub next: u64,
+    /// When it answered last.
+    pub heard: Option<Instant>,
+    /// What a kill leaves of it.
+    pub journal: Option<Journal>,
     /// The process runs.
     pub alive: bool,
     /// Nodes of the same group reach each other.
@@ -151,6 +168,15 @@ impl Node {
         }
     }
 
+    /// Forgets the log after `index` and what it did, also in the journal.
+    pub fn roll_back(&mut self, index: u64) {
+        self.truncate(index, false);
+        let left = &self.log[..self.journalled as usize];
+        if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.replace(left)) {
+            stop_for(&error);
+        }
+    }
+
     fn drop_sessions(&mut self) {
         self.transactions.clear();
         self.locks.clear();
@@ -163,13 +189,24 @@ impl Node {
         self.transactions.remove(session)
     }
 
-    fn flush(&mut self) {
+    /// Makes everything in the log survive a crash.
+    pub fn flush(&mut self) {
         if self.journalled < self.position() {
+            let new = &self.log[self.journalled as usize..];
+            if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.append(new)) {
+                stop_for(&error);
+            }
             self.journalled = self.position();
             self.count("journal flushes", 1);
         }
         self.flushed = Some(Instant::now());
     }
+}
+
+/// As a server must when its journal fails: whatever it acknowledged after that would be a lie.
+fn stop_for(error: &std::io::Error) -> ! {
+    eprintln!("reference-mongod: the journal cannot be written: {error}");
+    std::process::exit(14)
 }
 
 /// How the set is made.
@@ -221,6 +258,14 @@ pub struct State {
     pub waiting: u32,
     /// `failCommand`
     pub fail_point: Option<(Document, i64)>,
+    /// Where a member that is a process of its own keeps its files.
+    pub folder: Option<PathBuf>,
+    /// For whom it has voted in this election.
+    pub voted: Option<String>,
+    /// When it heard of a primary last.
+    pub heard_leader: Option<Instant>,
+    /// Before that it does not stand for election.
+    pub frozen_until: Option<Instant>,
     leaderless_since: Option<Instant>,
     last_replication: Option<Instant>,
 }
@@ -235,6 +280,10 @@ impl State {
             ports,
             waiting: 0,
             fail_point: None,
+            folder: None,
+            voted: None,
+            heard_leader: None,
+            frozen_until: None,
             leaderless_since: None,
             last_replication: None,
         }
@@ -247,7 +296,10 @@ impl State {
 
     /// The name of a node among the others.
     pub fn host(&self, index: usize) -> String {
-        format!("127.0.0.1:{}", self.ports[index])
+        match self.nodes[index].name.as_str() {
+            "" => format!("127.0.0.1:{}", self.ports[index]),
+            name => name.into(),
+        }
     }
 
     fn reach(&self, a: usize, b: usize) -> bool {
@@ -260,12 +312,20 @@ impl State {
 
     /// The primary that a majority reaches.
     pub fn leader(&self) -> Option<usize> {
+        if self.is_apart() {
+            return self.nodes.iter().position(|node| node.primary);
+        }
         let leads = |index: &usize| {
             self.nodes[*index].primary
                 && self.nodes[*index].alive
                 && self.reached_by(*index) >= self.majority()
         };
         (0..self.nodes.len()).filter(leads).max_by_key(|index| self.nodes[*index].term)
+    }
+
+    /// Whether the members are processes of their own, of which this is the first.
+    pub fn is_apart(&self) -> bool {
+        !self.nodes[0].name.is_empty()
     }
 
     /// The election of a term, as clients see it.
@@ -278,6 +338,17 @@ impl State {
 
     /// How many nodes have entry `index` of `term`; flushed to their journals if that counts.
     pub fn holders(&self, index: u64, term: u64, journalled: bool) -> usize {
+        if self.is_apart() {
+            let of = |node: &Node| match node.journal {
+                Some(_) => (node.position(), node.journalled),
+                None => node.matched,
+            };
+            let holds = |node: &&Node| {
+                let (position, flushed) = of(node);
+                !node.arbiter && index <= if journalled { flushed } else { position }
+            };
+            return self.nodes.iter().filter(holds).count();
+        }
         let holds = |node: &&Node| {
             let position = if journalled { node.journalled } else { node.position() };
             position >= index && node.log.get(index as usize - 1).is_some_and(|entry| entry.term == term)
@@ -389,7 +460,11 @@ impl State {
         node.committed = committed.min(node.position());
     }
 
-    fn commit(&mut self, leader: usize) {
+    /// Counts who has what, and moves on what a majority has.
+    pub fn commit(&mut self, leader: usize) {
+        if !self.nodes[leader].primary {
+            return;
+        }
         let term = self.nodes[leader].term;
         let mut index = self.nodes[leader].position();
         while index > self.nodes[leader].committed {

@@ -156,6 +156,19 @@ fn listen_to_signals() -> anyhow::Result<Interrupt> {
     Ok(Interrupt(flag))
 }
 
+/// An error with its causes, each said once: many causes stand in the words of what they caused already.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
 fn ended(result: anyhow::Result<Ending>) -> ExitCode {
     match result {
         Ok(Ending::Held) => ExitCode::SUCCESS,
@@ -168,7 +181,7 @@ fn ended(result: anyhow::Result<Ending>) -> ExitCode {
             } else {
                 1
             };
-            eprintln!("tipover: {error:#}");
+            eprintln!("tipover: {}", in_words(&error));
             ExitCode::from(code)
         }
     }

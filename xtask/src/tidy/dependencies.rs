@@ -20,10 +20,11 @@ const DIRECTION: &[(&str, &[&str])] = &[
 ];
 
 /// What tests alone may use besides, and why: targets are tested on real servers, which the laboratory
-/// starts.
+/// starts, and the laboratory's recipes of MongoDB are started with our peer in mongod's place.
 const DIRECTION_IN_TESTS: &[(&str, &[&str])] = &[
     ("tipover-targets", &["tipover-lab", "tipover-reference-mongod"]),
     ("tipover-lab", &["tipover-reference-mongod"]),
+    ("tipover-reference-mongod", &["tipover-core", "tipover-lab"]),
     ("tipover", &["tipover-reference-mongod"]),
 ];
 

@@ -3,18 +3,36 @@
 
 use super::recovery::{Objective, Recovery, recoveries};
 use super::{Observation, probability};
-use crate::schedule::Injection;
+use crate::schedule::{Injection, Schedule, Undo};
 use crate::units::{Tick, significant, span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+impl FaultFigures {
+    /// How many acknowledgements the fault could have lost.
+    pub fn exposed(&self) -> u64 {
+        self.acknowledged_in_window + self.acknowledged_apart
+    }
+}
+
+/// Whether a fault keeps nodes apart without killing any: whoever dies takes with it what it alone knew until
+/// then, but two sides that live can each go on acknowledging what the other will not keep.
+fn parts(injection: &Injection) -> bool {
+    let schedule: Result<Schedule, _> = injection.rule.parse();
+    schedule.is_ok_and(|schedule| {
+        let undone = schedule.rules.iter().map(|rule| rule.fault.undo());
+        !schedule.rules.is_empty() && undone.into_iter().all(|undo| matches!(undo, Undo::Heal | Undo::Resume))
+    })
+}
 
 /// What counts as a test of durability, and what was promised.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exposure {
     /// The window before a fault whose acknowledgements are at risk: 100 ms, or what the database documents.
     pub window: Duration,
-    /// So many acknowledgements must lie in the window before a fault for it to count as a test.
+    /// So many acknowledgements must lie in the window before a fault, or be given while it keeps living
+    /// nodes apart, for it to count as a test.
     pub least_acknowledged: u64,
     /// The loss that the setting documents, to print beside what was found.
     pub documented: Option<Duration>,
@@ -48,6 +66,10 @@ pub struct FaultFigures {
     pub had_effect: bool,
     /// Acknowledged within the window before the fault: how much was at risk.
     pub acknowledged_in_window: u64,
+    /// Acknowledged while the fault lasted, if it parted nodes that live: a cut link or a pause. What either
+    /// side acknowledged then is at risk when they meet again.
+    #[serde(default)]
+    pub acknowledged_apart: u64,
     /// Acknowledged, and lost by this fault.
     pub lost: u64,
     /// From the first acknowledgement that was lost to the fault: the data-loss window (RPO).
@@ -81,7 +103,7 @@ pub struct LossChance {
     pub with_loss: u64,
     /// Faults that had an effect, and enough acknowledgements before them.
     pub faults: u64,
-    /// The fewest acknowledgements in the window of any of them.
+    /// The fewest acknowledgements that any of them could have lost.
     pub least_acknowledged: u64,
     /// Lower end, 95 %: 0 where nothing was lost.
     pub low: f64,
@@ -128,12 +150,15 @@ impl Exposure {
             let from = Tick(injection.at.0.saturating_sub(self.window.as_nanos() as u64));
             let count = |to: Tick| acknowledged.partition_point(|at| *at < to) as u64;
             let lost = by_fault.get(&number).copied();
+            let apart = injection.undone.filter(|_| injection.had_effect() && parts(injection));
             FaultFigures {
                 rule: injection.rule.clone(),
                 at: injection.at,
                 uncertainty: injection.uncertainty,
                 had_effect: injection.had_effect(),
                 acknowledged_in_window: count(injection.at) - count(from),
+                acknowledged_apart: apart
+                    .map_or(0, |undone| count(undone).saturating_sub(count(injection.at))),
                 lost: lost.map_or(0, |(count, _, _)| count),
                 loss_window: lost.map(|(_, first, _)| injection.at.since(first)),
                 loss_width: lost.map(|(_, first, last)| last.since(first)),
@@ -149,14 +174,14 @@ impl Exposure {
     pub fn chance(&self, faults: &[FaultFigures]) -> LossChance {
         let tests: Vec<&FaultFigures> = faults
             .iter()
-            .filter(|f| f.had_effect && (f.lost > 0 || f.acknowledged_in_window >= self.least_acknowledged))
+            .filter(|f| f.had_effect && (f.lost > 0 || f.exposed() >= self.least_acknowledged))
             .collect();
         let (n, k) = (tests.len() as u64, tests.iter().filter(|fault| fault.lost > 0).count() as u64);
         let (low, high) = match k {
             0 => (0.0, probability::upper_bound(0, n, 0.95)),
             _ => probability::interval(k, n, 0.95),
         };
-        let least_acknowledged = tests.iter().map(|fault| fault.acknowledged_in_window).min().unwrap_or(0);
+        let least_acknowledged = tests.iter().map(|fault| fault.exposed()).min().unwrap_or(0);
         LossChance { with_loss: k, faults: n, least_acknowledged, low, high }
     }
 
@@ -165,19 +190,21 @@ impl Exposure {
         let Losses { lost, faults, chance } = losses;
         let percent = |p: f64| format!("{} %", significant(p * 100.0, 2));
         let fired = faults.iter().filter(|fault| fault.had_effect).count() as u64;
+        let apart =
+            if faults.iter().any(|fault| fault.acknowledged_apart > 0) { " or during it" } else { "" };
         if *lost == 0 {
             return match (faults.is_empty(), chance.faults) {
                 (true, _) => format!("no acknowledged {things} lost, and no fault injected"),
                 (false, 0) => format!(
-                    "no acknowledged {things} lost, but fewer than {} were acknowledged in the {} before any \
-                     of {}: no evidence",
+                    "no acknowledged {things} lost, but fewer than {} were acknowledged in the {} before{apart}, in \
+                     any of {}: no evidence",
                     self.least_acknowledged,
                     span::print(self.window),
                     counted(fired)
                 ),
                 (false, n) => format!(
-                    "0 acknowledged {things} lost in {} with at least {} acknowledged in the {} before each (a \
-                     loss in less than {} of faults, 95 %)",
+                    "0 acknowledged {things} lost in {} with at least {} acknowledged in the {} before each{apart} \
+                     (a loss in less than {} of faults, 95 %)",
                     counted(n),
                     chance.least_acknowledged,
                     span::print(self.window),

@@ -1,7 +1,7 @@
 //! A ledger, a bank and lists, for checkers: collections of our own, in the target's database.
 
 use super::admin::Refusal;
-use super::answer::Answer as Reply;
+use super::answer::{Answer as Reply, Fault};
 use super::cluster::integer;
 use super::session::{read_options, write_concern};
 use super::transaction::Transactor;
@@ -19,12 +19,14 @@ const BATCH: usize = 1_000;
 /// A session for checks.
 pub struct Checks {
     transactor: Transactor,
+    /// Why there are no transactions, where there are none: then everything is read without.
+    without: Option<String>,
 }
 
 impl Checks {
-    /// On `transactor`'s connection.
-    pub fn new(transactor: Transactor) -> Checks {
-        Checks { transactor }
+    /// On `transactor`'s connection; `without` says why its transactions cannot be used, if so.
+    pub fn new(transactor: Transactor, without: Option<String>) -> Checks {
+        Checks { transactor, without }
     }
 
     fn command(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, Refusal> {
@@ -161,7 +163,27 @@ impl Checks {
         (outcome, answers.map_or(Answer::Nothing, Answer::Lists))
     }
 
+    /// Why a final read found nothing, with what the server said where it said something.
+    fn unread(&self, doing: &str, outcome: Outcome) -> TargetError {
+        let (Outcome::Refused(failure) | Outcome::Unknown(failure)) = outcome else {
+            return TargetError::new(doing, "the answer lacks a collection");
+        };
+        let said = self.transactor.last_words.as_deref().unwrap_or("no answer");
+        TargetError::new(doing, format!("{said} ({})", failure.name()))
+    }
+
     fn all(&mut self, collections: &[&str]) -> (Outcome, Option<Vec<Vec<RawDocumentBuf>>>) {
+        if self.without.is_some() {
+            let read = collections.iter().map(|collection| self.transactor.read_alone(collection)).collect();
+            return match read {
+                Ok(found) => (Outcome::Done, Some(found)),
+                Err(fault) => {
+                    let outcome = Fault::outcome(&fault, false);
+                    self.transactor.last_words = Some(fault.message);
+                    (outcome, None)
+                }
+            };
+        }
         self.transactor.with_transaction(|transaction| {
             let find =
                 |collection: &&str| rawdoc! { "find": *collection, "filter": {}, "sort": { "_id": 1 } };
@@ -193,6 +215,14 @@ fn balances(documents: &[RawDocumentBuf]) -> Vec<(u64, Option<i64>)> {
 
 impl CheckSession for Checks {
     fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        if let (Some(why), false) = (&self.without, accounts.is_empty()) {
+            return Err(TargetError::new(
+                "preparing the bank",
+                format!(
+                    "a transfer needs transactions, and here they are not to be had: {why}; a ledger can be kept"
+                ),
+            ));
+        }
         let mut make = || {
             for collection in [LEDGER, ACCOUNTS, TRANSFERS, LISTS] {
                 self.make(collection)?;
@@ -225,7 +255,7 @@ impl CheckSession for Checks {
                     |document: &RawDocumentBuf| Some((integer(document, "_id")? as u64, version(document)));
                 Ok(found.iter().flatten().filter_map(row).collect())
             }
-            (outcome, _) => Err(TargetError::new("reading the ledger", format!("{outcome:?}"))),
+            (outcome, _) => Err(self.unread("reading the ledger", outcome)),
         }
     }
 
@@ -233,7 +263,7 @@ impl CheckSession for Checks {
         let (outcome, found) = self.all(&[ACCOUNTS, TRANSFERS]);
         let Some([accounts, transfers]) = found.as_deref().and_then(|found| <&[_; 2]>::try_from(found).ok())
         else {
-            return Err(TargetError::new("reading the bank", format!("{outcome:?}")));
+            return Err(self.unread("reading the bank", outcome));
         };
         let row = |document: &RawDocumentBuf| {
             let number = |name: &str| integer(document, name);

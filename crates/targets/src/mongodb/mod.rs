@@ -155,12 +155,20 @@ impl MongoDb {
     /// # Errors
     /// If the server was seen not to keep its word on transactions.
     pub fn transactor(&self) -> Result<Transactor, TargetError> {
-        if self.capabilities.aborts != Some(true) {
-            let seen = self.capabilities.findings.iter().find(|(name, _)| *name == "transactions");
-            let seen = seen.map_or("they were not tried", |(_, text)| text.as_str());
-            return Err(TargetError::new("opening a session for transactions", seen));
+        match self.without_transactions() {
+            Some(why) => Err(TargetError::new("opening a session for transactions", why)),
+            None => Transactor::new(&self.cluster),
         }
-        Transactor::new(&self.cluster)
+    }
+
+    /// Why transactions cannot be relied on, if they cannot.
+    fn without_transactions(&self) -> Option<String> {
+        if self.capabilities.aborts == Some(true) {
+            return None;
+        }
+        let tried = |(name, _): &&(&str, String)| ["transactions", "nothing"].contains(name);
+        let seen = self.capabilities.findings.iter().find(tried);
+        Some(seen.map_or("they were not tried".into(), |(_, text)| text.clone()))
     }
 
     fn check_durability(&self) -> Result<(), String> {
@@ -265,7 +273,7 @@ impl Target for MongoDb {
     }
 
     fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        Ok(Box::new(Checks::new(self.transactor()?)))
+        Ok(Box::new(Checks::new(Transactor::new(&self.cluster)?, self.without_transactions())))
     }
 
     fn metrics(&self) -> Vec<Metric> {

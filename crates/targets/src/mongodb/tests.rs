@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
+use tipover_core::check::{Operation, Version};
 use tipover_core::experiment::{Durability, TargetKind, TargetSpec};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
 use tipover_core::target::{Target, TargetError};
@@ -398,8 +399,15 @@ fn checkers_find_their_ledger_and_bank() {
     contract::check_ledger_and_bank(&target);
     let single = single();
     let target = connect(&single.url(), Durability::Journalled).unwrap();
-    let error = target.open_checks().err().unwrap().to_string();
+    // Without transactions a ledger can be kept and read, and a bank is refused in words.
+    let mut checks = target.open_checks().unwrap();
+    let error = checks.prepare(&[(0, 100)]).err().unwrap().to_string();
     assert!(error.contains("replica set"), "{error}");
+    checks.prepare(&[]).unwrap();
+    let payload = Version::of(7, 1).payload;
+    let write = Operation::Write { key: 7, key_sequence: 1, payload };
+    assert_eq!(checks.execute(&write).0, Outcome::Done);
+    assert_eq!(checks.read_ledger().unwrap(), [(7, Version::of(7, 1))]);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 use super::admin::{Admin, Refusal};
 use super::answer::{Answer, Fault, Labels, Level};
 use super::cluster::{Cluster, count, integer};
+use super::session::read_options;
 use super::transfer::{
     Broken, Next, Numbered, Transfer, definite, end_transaction, is_commit_unknown, transaction_options,
 };
@@ -35,6 +36,8 @@ pub struct Transactor {
     logical: [u8; 16],
     number: i64,
     state: State,
+    /// What the server said to the transaction or the read that failed last.
+    pub(super) last_words: Option<String>,
 }
 
 /// The drivers' limit on one `withTransaction`.
@@ -61,6 +64,7 @@ impl Transactor {
             logical: bson::Uuid::new().bytes(),
             number: 0,
             state: State::Ended,
+            last_words: None,
         })
     }
 
@@ -187,6 +191,7 @@ impl Transactor {
                     (fault, false)
                 }
             };
+            self.last_words = Some(failed.message.clone());
             if !failed.labels.transient_transaction || in_doubt || Instant::now() >= end {
                 return (outcome_of(&failed, in_doubt), None);
             }
@@ -224,17 +229,41 @@ impl Transactor {
         let mut documents = Vec::new();
         let mut body = self.run(command)?;
         loop {
-            let malformed = |_| lost("an answer without a cursor", Labels::default());
-            let cursor = body.get_document("cursor").map_err(malformed)?;
-            let batch = cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch"));
-            let batch = batch.map_err(malformed)?.into_iter().flatten();
-            documents.extend(batch.filter_map(|one| one.as_document().map(RawDocument::to_owned)));
-            let id = integer(cursor, "id").unwrap_or(0);
+            let id = next_batch(&body, &mut documents)?;
             if id == 0 {
                 return Ok(documents);
             }
             let collection = command.get_str("find").unwrap_or_default();
             body = self.run(&rawdoc! { "getMore": id, "collection": collection })?;
+        }
+    }
+
+    /// Everything in a collection, read outside of any transaction: where there are none, or from a
+    /// secondary, which allows none.
+    pub(super) fn read_alone(&mut self, collection: &str) -> Step<Vec<RawDocumentBuf>> {
+        let options = self.cluster.options.clone();
+        let mut documents = Vec::new();
+        let mut command = rawdoc! { "find": collection, "filter": {}, "sort": { "_id": 1 } };
+        let mut begun = false;
+        loop {
+            let writer = &mut self.admin.courier.request;
+            writer.begin(0, 0);
+            writer.elements(&command);
+            // What a cursor shows was decided when it was opened.
+            match begun {
+                false => read_options(writer, &options),
+                true => writer.string("$db", options.database.as_bytes()),
+            }
+            begun = true;
+            writer.finish();
+            let body = self.admin.exchange().map_err(|refusal| transient(&refusal.to_string()))?;
+            if let Some(fault) = Answer::read(body).fault {
+                return Err(fault);
+            }
+            match next_batch(body, &mut documents)? {
+                0 => return Ok(documents),
+                id => command = rawdoc! { "getMore": id, "collection": collection },
+            }
         }
     }
 
@@ -261,6 +290,16 @@ impl Transactor {
             }
         }
     }
+}
+
+/// Takes the documents of an answer with a cursor, and gives the cursor's number: 0 at its end.
+fn next_batch(body: &RawDocument, documents: &mut Vec<RawDocumentBuf>) -> Step<i64> {
+    let malformed = |_| lost("an answer without a cursor", Labels::default());
+    let cursor = body.get_document("cursor").map_err(malformed)?;
+    let batch = cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch"));
+    let batch = batch.map_err(malformed)?.into_iter().flatten();
+    documents.extend(batch.filter_map(|one| one.as_document().map(RawDocument::to_owned)));
+    Ok(integer(cursor, "id").unwrap_or(0))
 }
 
 fn outcome_of(fault: &Fault, in_doubt: bool) -> Outcome {

@@ -95,9 +95,9 @@ impl<'a> Client<'a> {
     /// Works until told to stop.
     pub fn run(mut self) -> Log {
         while !self.stopped() {
-            let place = self.shared.places.of(self.number as usize + self.moved);
             let (load, mut usable) = (self.shared.load, true);
-            let opened = place.with_session(load.timeout, &mut |session| {
+            let place = self.number as usize + self.moved;
+            let opened = self.shared.places.with_session(place, load.timeout, &mut |session| {
                 while usable && !self.stopped() {
                     usable = self.turn(session);
                 }

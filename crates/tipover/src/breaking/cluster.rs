@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tipover_core::check::Source;
 use tipover_core::device;
-use tipover_core::experiment::{BackingKind, DiskSpec, LabSpec, Spec};
+use tipover_core::experiment::{BackingKind, DiskSpec, LabSpec, Spec, TargetKind};
 use tipover_core::units::Bytes;
 use tipover_disk::{BackingChoice, DaemonCommand, MountOptions};
 use tipover_lab::network::Link;
 use tipover_lab::recipe::Own;
-use tipover_lab::{Cluster, ClusterOptions, ClusterRecipe, Limits, Node, Replication};
+use tipover_lab::{Binaries, Cluster, ClusterOptions, ClusterRecipe, Limits, Node, Replication};
 
 /// A running cluster, and the cell it was made for.
 pub struct Running {
@@ -56,6 +56,10 @@ fn start(spec: &Spec) -> Result<Cluster> {
         settings: lab.settings.clone().into_iter().collect(),
         network: network.then(|| DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB])),
         own: Some(own(spec)?),
+        binaries: Binaries {
+            mongod: lab.mongod.clone().map(Into::into),
+            mongos: lab.mongos.clone().map(Into::into),
+        },
         seed: 1,
         recipe,
     })?;
@@ -67,9 +71,14 @@ fn start(spec: &Spec) -> Result<Cluster> {
 
 /// This program, serving the embedded engine.
 fn own(spec: &Spec) -> Result<Own> {
-    let served = Spec { lab: None, breaking: None, ..spec.clone() };
+    let mut served = Spec { lab: None, breaking: None, ..spec.clone() };
+    // Settings of the server are those of the target here, because the server is the target.
+    if let Some(lab) = &spec.lab {
+        served.target.settings.extend(lab.settings.clone());
+    }
     let command = DaemonCommand::this_program(&[crate::CHECK_SERVER_VERB, &serde_json::to_string(&served)?]);
-    Ok(Own { name: "WiredTiger".into(), command })
+    let name = if spec.target.kind == TargetKind::Guilty { "a guilty store" } else { "WiredTiger" };
+    Ok(Own { name: name.into(), command })
 }
 
 fn disk(spec: &DiskSpec) -> Result<Option<MountOptions>> {
@@ -84,6 +93,10 @@ fn disk(spec: &DiskSpec) -> Result<Option<MountOptions>> {
 
 /// The servers that take writes: the primary, or every member that runs.
 pub(super) fn writers(cluster: &Cluster, spec: &Spec) -> Vec<Place> {
+    // A driver of MongoDB's is given all members and finds the primary itself.
+    if let Some(url) = cluster.client_url() {
+        return vec![Place::new(spec, &url)];
+    }
     let primary = vec![cluster.primary().to_string()];
     let names = match cluster.recipe().replication {
         Replication::Galera => cluster.nodes().iter().map(|node| node.name().to_string()).collect(),
@@ -123,6 +136,10 @@ impl Running {
 
     /// The survivors and each replica by itself.
     pub(super) fn sources(&self, spec: &Spec) -> Vec<(Source, Place)> {
+        if let Some(url) = self.cluster.client_url() {
+            let survivors = (Source::Survivors, Place::new(spec, &url));
+            return std::iter::once(survivors).chain(self.secondaries(spec)).collect();
+        }
         let survivor = self.cluster.survivor();
         let mut sources: Vec<(Source, Place)> = self
             .names()
@@ -136,6 +153,17 @@ impl Running {
             .collect();
         sources.sort_by(|a, b| a.0.cmp(&b.0));
         sources
+    }
+
+    /// The secondaries of a replica set of MongoDB's. A member of a shard has only a part of the data, so in
+    /// a sharded cluster nobody is read alone.
+    fn secondaries(&self, spec: &Spec) -> Vec<(Source, Place)> {
+        let sharded = self.cluster.recipe().replication == Replication::Sharded;
+        let set = self.cluster.recipe().first_data_set().filter(|_| !sharded);
+        let names = set.into_iter().flat_map(|set| set.data_nodes());
+        let others = names.filter(|name| *name != self.cluster.primary());
+        let place = |name: &String| Some(Place::new(spec, &self.cluster.url(name).ok()?));
+        others.filter_map(|name| Some((Source::Replica(name.clone()), place(name)?))).collect()
     }
 
     /// Waits until every node follows.

@@ -13,6 +13,7 @@ mod server;
 pub use server::serve;
 
 use crate::clock::Clock;
+use crate::in_words;
 use crate::machine;
 use crate::trial::{Interrupt, Surroundings, provenance};
 use anyhow::{Context, Result};
@@ -27,6 +28,7 @@ use tipover_core::check::{
 };
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial, redact};
 use tipover_core::record::{self, FORMAT, Phase, Record};
+use tipover_core::schedule::Undo;
 use tipover_core::target::{BankRows, TargetError};
 use tipover_core::units::{Bytes, Tick};
 use tipover_core::workload::Random;
@@ -93,7 +95,7 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
         Err(error) => {
             // Whatever went wrong may be the cluster's; the next trial gets a new one.
             laboratory.running = None;
-            record.verdict = record::Verdict::Failed { reason: redact(&format!("{error:#}")) };
+            record.verdict = record::Verdict::Failed { reason: redact(&in_words(&error)) };
         }
     }
     Ok(Kept { record, history })
@@ -136,6 +138,12 @@ impl Run<'_> {
         let breaking = self.spec.breaking.as_ref().context("a trial of a lab has a [break] table")?;
         let begin = self.clock.now();
         let running = laboratory.of(self.spec, report)?;
+        if breaking.faults.rules.iter().any(|rule| rule.fault.undo() == Undo::Heal) {
+            running
+                .cluster()
+                .network()
+                .context("a rule breaks a link, which needs a network of namespaces")?;
+        }
         let mut phase = |name: &str, begin: Tick, evidence: String| {
             record.phases.push(Phase { name: name.into(), begin, end: self.clock.now(), evidence });
         };
@@ -145,10 +153,10 @@ impl Run<'_> {
         report.doing("preparing the ledger and the bank");
         let begin = self.clock.now();
         let bank = BankData::new(BankSpec { seed: self.seed, ..breaking.bank })?;
-        let accounts: Vec<(u64, i64)> = (0..breaking.bank.accounts)
-            .map(|n| bank.account(n))
-            .map(|account| (account.place, account.balance))
-            .collect();
+        // A database without transactions has no bank, and need not be asked for one.
+        let count = if breaking.checks.contains(&Check::Bank) { breaking.bank.accounts } else { 0 };
+        let accounts: Vec<(u64, i64)> =
+            (0..count).map(|n| bank.account(n)).map(|account| (account.place, account.balance)).collect();
         let first = running.writers(self.spec).into_iter().next().context("nobody takes writes")?;
         prepare(&first, &accounts)?;
         let facts = first.facts(PATIENCE)?;
@@ -203,8 +211,10 @@ impl Run<'_> {
         match (read.failed, whole) {
             (None, Ok(())) => return Ok(broken),
             (Some(reason), Ok(())) => broken.did_not_come_back(&reason),
-            (Some(reason), Err(error)) => broken.did_not_come_back(&format!("{error:#}; {reason}")),
-            (None, Err(error)) => broken.node_stays_away(&format!("{error:#}")),
+            (Some(reason), Err(error)) => {
+                broken.did_not_come_back(&format!("{}; {reason}", in_words(&error)))
+            }
+            (None, Err(error)) => broken.node_stays_away(&in_words(&error)),
         }
         laboratory.running = None;
         Ok(broken)

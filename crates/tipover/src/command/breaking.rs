@@ -30,7 +30,7 @@ use tipover_lab::{ClusterRecipe, RECIPES, System};
 /// it did not, or it cannot be said, 2 the input cannot be used.
 #[derive(Debug, Args)]
 pub struct Break {
-    /// The recipe: wiredtiger, postgres, postgres-sync, mariadb, mariadb-semisync, galera
+    /// The recipe, such as wiredtiger, postgres-sync or galera; `tipover lab up` lists all
     target: String,
 
     /// What is broken and when; a rule without a time begins after 2 s, and "power cut all" is the default
@@ -122,6 +122,14 @@ pub struct Break {
     #[arg(long)]
     version: Option<u32>,
 
+    /// Your own mongod, for MongoDB's recipes; the one in PATH if not said
+    #[arg(long, value_name = "PATH")]
+    mongod: Option<String>,
+
+    /// Your own mongos, for the sharded cluster; the one in PATH if not said
+    #[arg(long, value_name = "PATH")]
+    mongos: Option<String>,
+
     /// Seed of the faults' moments and of chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -193,8 +201,16 @@ impl Break {
     }
 
     fn recipe(&self) -> Result<ClusterRecipe> {
-        let names: Vec<&str> =
-            RECIPES.iter().map(|(name, _)| *name).filter(|name| *name != "ferretdb").collect();
+        let names: Vec<&str> = RECIPES.iter().map(|(name, _)| *name).collect();
+        if self.target.contains("://") {
+            return Err(BadInput(
+                "a server that runs already is not broken: its processes, disk and network are not ours, and a fault \
+                 that cannot be caused proves nothing. Name a recipe, or check it under load without faults: \
+                 `tipover run transfers --target ADDRESS` (the bank), or a plan with workload.kind = \"ledger\""
+                    .into(),
+            )
+            .into());
+        }
         if !names.contains(&self.target.as_str()) {
             return Err(BadInput(unknown("recipe", &self.target, &names)).into());
         }
@@ -262,8 +278,9 @@ impl Break {
         let kind = match recipe.server {
             System::Postgres => "postgres",
             System::Mariadb => "mysql",
-            System::Ferretdb => "mongodb",
+            System::Ferretdb | System::Mongod => "mongodb",
             System::Wiredtiger => "wiredtiger",
+            System::Guilty => "guilty",
         };
         let (settings, durability) = self.settings(&self.set, self.durability.as_deref())?;
         let (mut other, other_durability) = self.settings(&self.against, durability.as_deref())?;
@@ -345,6 +362,11 @@ impl Break {
         }
         if let Some(version) = self.version {
             plan["lab"]["version"] = json!(version);
+        }
+        for (name, path) in [("mongod", &self.mongod), ("mongos", &self.mongos)] {
+            if let Some(path) = path {
+                plan["lab"][name] = json!(path);
+            }
         }
         Ok(())
     }
@@ -463,6 +485,7 @@ mod tests {
     fn wrong_words_are_answered_with_right_ones() {
         for (arguments, words) in [
             ("postgers", "did you mean `postgres`"),
+            ("postgres://me@host/shop", "tipover run transfers --target"),
             ("postgres|--faults|kil all", "did you mean \"kill\""),
             ("postgres|--checks|legder", "did you mean `ledger`"),
             ("postgres|--disk|sata-sdd", "did you mean \"sata-ssd\""),

@@ -4,6 +4,7 @@
 //! talk to it. Everything of the laboratory dies with its keeper.
 
 use super::{BadInput, Ending};
+use crate::in_words;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use tipover_core::device;
 use tipover_core::units::Bytes;
 use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions};
 use tipover_lab::network::LinkCounters;
-use tipover_lab::{Cluster, ClusterOptions, ClusterRecipe, Limits, RECIPES};
+use tipover_lab::{Binaries, Cluster, ClusterOptions, ClusterRecipe, Limits, RECIPES};
 
 /// How long a keeper may take to answer; a cluster that comes up has minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -93,6 +94,14 @@ struct Up {
     /// No namespaces: nodes on addresses of the loopback, as without root
     #[arg(long)]
     loopback: bool,
+
+    /// Your own mongod, for MongoDB's recipes; the one in PATH if not said
+    #[arg(long, value_name = "PATH")]
+    mongod: Option<PathBuf>,
+
+    /// Your own mongos, for the sharded cluster; the one in PATH if not said
+    #[arg(long, value_name = "PATH")]
+    mongos: Option<PathBuf>,
 }
 
 /// Run a command in a node's network
@@ -121,6 +130,7 @@ struct Order {
     limits: Limits,
     settings: Vec<(String, String)>,
     network: bool,
+    binaries: Binaries,
     /// Shape and size.
     disk: Option<(String, Bytes)>,
 }
@@ -140,6 +150,8 @@ struct Status {
     keeper_pid: u32,
     server: String,
     primary: String,
+    /// For clients of the whole, where that is more than the primary's address.
+    url: Option<String>,
     nodes: Vec<NodeStatus>,
     links: Vec<LinkStatus>,
     lost: Vec<String>,
@@ -226,6 +238,7 @@ impl Up {
             limits: Limits { memory: self.memory.map(|memory| memory.0), cpus: self.cpus, cpu_set: None },
             settings: self.settings.iter().map(|text| setting(text)).collect::<Result<_>>()?,
             network: !self.loopback && rustix::process::geteuid().is_root(),
+            binaries: Binaries { mongod: self.mongod.clone(), mongos: self.mongos.clone() },
             disk,
         };
         let mut command = Command::new("/proc/self/exe");
@@ -361,6 +374,9 @@ fn show(status: &Status, json: bool) -> Result<()> {
         return Ok(());
     }
     println!("{}: {} ({}), primary {}", status.name, status.recipe, status.server, status.primary);
+    if let Some(url) = &status.url {
+        println!("  clients: {url}");
+    }
     for node in &status.nodes {
         let state = if node.running { "runs" } else { "does not run" };
         let memory = node.memory_bytes.map_or(String::new(), |bytes| format!(", {}", Bytes(bytes).rounded()));
@@ -396,7 +412,7 @@ pub fn keep() -> Result<()> {
         Ok(up) => up,
         Err(error) => {
             let _ = std::fs::remove_file(&path);
-            return say(&Answer::Failed(format!("{error:#}")));
+            return say(&Answer::Failed(in_words(&error)));
         }
     };
     let first = describe(&order, &mut cluster);
@@ -443,6 +459,7 @@ fn start(order: &Order) -> Result<Cluster> {
         settings: order.settings.clone(),
         network: order.network.then_some(network),
         own: None,
+        binaries: order.binaries.clone(),
         seed: 1,
     })?;
     if let Some((shape, _)) = &order.disk {
@@ -484,6 +501,7 @@ fn serve(listener: &UnixListener, order: &Order, mut cluster: Cluster, ended: &A
 }
 
 fn describe(order: &Order, cluster: &mut Cluster) -> Status {
+    cluster.find_primary();
     let names: Vec<String> = cluster.nodes().iter().map(|node| node.name().to_string()).collect();
     let mut nodes = Vec::new();
     let keeper_pid = std::process::id();
@@ -516,6 +534,7 @@ fn describe(order: &Order, cluster: &mut Cluster) -> Status {
         keeper_pid,
         server: server.map(|server| server.version().to_string()).unwrap_or_default(),
         primary: cluster.primary().into(),
+        url: cluster.client_url(),
         nodes,
         links: links.collect(),
         lost: cluster.lost().to_vec(),

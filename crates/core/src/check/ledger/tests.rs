@@ -184,6 +184,30 @@ fn losses_are_charged_to_the_fault_that_follows() {
 }
 
 #[test]
+fn what_living_nodes_acknowledge_apart_from_each_other_is_at_risk_too() {
+    // 40 acknowledgements from 0.5 ms on, one a millisecond; the fault lasts from 5 ms to 30 ms.
+    let text = (0..40).map(|k| format!("k{k} ok")).collect::<Vec<_>>().join(", ");
+    let rows: Vec<String> = (0..40).map(|k| format!("{k}.1")).collect();
+    let of = |rule: &str| {
+        let mut seen = seen(&[&text], &rows.join(" "));
+        let mut fault = crash(5);
+        (fault.rule, fault.undone) = (rule.into(), Some(Tick(30 * MS)));
+        seen.injections = vec![fault];
+        ledger(50, 20).settle(&seen)
+    };
+    let cut = of("at 5 ms: cut c from rest for 25 ms");
+    let figures = &cut.losses.faults[0];
+    assert_eq!((figures.acknowledged_in_window, figures.acknowledged_apart, figures.exposed()), (5, 25, 30));
+    assert_eq!(cut.finding.verdict, Verdict::Valid);
+    assert!(cut.finding.summary.contains("at least 30 acknowledged in the 50 ms before each or during it"));
+    // Whoever is dead acknowledges nothing, and the others' acknowledgements are not at risk from that.
+    let kill = of("at 5 ms: kill c, restart after 25 ms");
+    assert_eq!(kill.losses.faults[0].exposed(), 5);
+    assert_eq!(kill.finding.verdict, Verdict::NoEvidence);
+    assert!(kill.finding.summary.contains("no evidence"), "{}", kill.finding.summary);
+}
+
+#[test]
 fn an_old_primary_that_goes_on_acknowledging_is_charged_to_its_own_fault() {
     let mut cut = crash(2);
     cut.undone = Some(Tick(20 * MS));

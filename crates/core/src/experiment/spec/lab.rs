@@ -19,6 +19,12 @@ pub struct LabSpec {
     pub recipe: String,
     /// Major version of the server. Absent: the newest that is installed.
     pub version: Option<u32>,
+    /// The user's own mongod, for MongoDB's recipes. Absent: the one in PATH.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mongod: Option<String>,
+    /// The user's own mongos, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mongos: Option<String>,
     /// Processors of each node. Absent: unlimited.
     pub cpus: Option<f64>,
     /// Settings of every server, in its own words; they win over the recipe's.
@@ -211,7 +217,7 @@ mod tests {
             ("sessions = 2", "sessions = 1", "too few for 2 checks"),
             ("[\"ledger\", \"bank\"]", "[]", "names no check"),
             ("[lab]\n        recipe = \"postgres\"", "[machine]\n        memory = \"1 GiB\"\n", "settings"),
-            ("kind = \"postgres\"", "kind = \"null\"", "wiredtiger, postgres, mysql or mongodb"),
+            ("kind = \"postgres\"", "kind = \"null\"", "wiredtiger, postgres, mysql, mongodb or guilty"),
             ("[break]\n", "[break]\n        bank = { accounts = 1 }\n", "at least 2"),
         ] {
             let text = PLAN.replacen(from, to, 1);

@@ -218,8 +218,9 @@ impl Spec {
         if self.target.address.is_some() {
             return wrong("a lab's servers have addresses of their own: leave target.address out");
         }
-        if !(self.target.kind.is_server() || self.target.kind == TargetKind::Wiredtiger) {
-            return wrong("target.kind in a lab is wiredtiger, postgres, mysql or mongodb");
+        let served = matches!(self.target.kind, TargetKind::Wiredtiger | TargetKind::Guilty);
+        if !(self.target.kind.is_server() || served) {
+            return wrong("target.kind in a lab is wiredtiger, postgres, mysql, mongodb or guilty");
         }
         if lab.cpus.is_some_and(|cpus| cpus.is_nan() || cpus <= 0.0) {
             return wrong("lab.cpus must be more than 0");

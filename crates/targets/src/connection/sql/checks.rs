@@ -13,12 +13,14 @@ pub struct Checks<'a, S: Sql> {
     server: &'a Server<S>,
     link: Link<S::Vault>,
     client: Option<S::Client>,
+    /// What the server said to the transaction that failed last.
+    said: String,
 }
 
 impl<'a, S: Sql> Checks<'a, S> {
     /// A session at `server`.
     pub fn open(server: &'a Server<S>) -> Result<Self, TargetError> {
-        Ok(Checks { server, link: server.vault(&server.bank)?, client: None })
+        Ok(Checks { server, link: server.vault(&server.bank)?, client: None, said: String::new() })
     }
 
     /// The client, connected anew if it is gone.
@@ -54,14 +56,16 @@ impl<'a, S: Sql> Checks<'a, S> {
         work: impl FnOnce(&mut Self) -> Result<T, ReportOf<S>>,
     ) -> Result<T, Outcome> {
         let begun = begin.iter().try_for_each(|text| self.query(text.as_ref()).map(drop));
-        begun.map_err(|report| report.definite())?;
+        if let Err(report) = begun {
+            return Err(self.note(&report, report.definite()));
+        }
         let result = match work(self) {
             Ok(result) => result,
             Err(report) => {
                 if self.client.is_some() && self.query("ROLLBACK").is_err() {
                     self.client = None;
                 }
-                return Err(report.definite());
+                return Err(self.note(&report, report.definite()));
             }
         };
         if let Err(report) = self.query("COMMIT") {
@@ -70,12 +74,23 @@ impl<'a, S: Sql> Checks<'a, S> {
             if matches!(outcome, Outcome::Unknown(_)) {
                 self.give_up();
             }
-            return Err(outcome);
+            return Err(self.note(&report, outcome));
         }
         match &self.client {
             Some(client) if client.is_unreplicated() => Err(Outcome::Unknown(Failure::Unreplicated)),
             _ => Ok(result),
         }
+    }
+
+    /// Keeps the server's words, which an outcome has no room for.
+    fn note(&mut self, report: &ReportOf<S>, outcome: Outcome) -> Outcome {
+        self.said = report.to_string();
+        outcome
+    }
+
+    /// Why a final read found nothing: in the server's words, not in ours.
+    fn unread(&self, doing: &str, outcome: Outcome) -> TargetError {
+        TargetError::new(doing, format!("{} ({})", self.said, found::reason(outcome)))
     }
 
     fn balances(&mut self) -> Result<Vec<(u64, Option<i64>)>, ReportOf<S>> {
@@ -144,13 +159,13 @@ impl<S: Sql> CheckSession for Checks<'_, S> {
 
     fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
         let rows = self.transaction(S::SNAPSHOT, |checks| checks.query(S::LEDGER));
-        let rows = rows.map_err(|outcome| TargetError::new("reading the ledger", found::reason(outcome)))?;
+        let rows = rows.map_err(|outcome| self.unread("reading the ledger", outcome))?;
         Ok(rows.iter().filter_map(found::version).collect())
     }
 
     fn read_bank(&mut self) -> Result<BankRows, TargetError> {
         let read = |checks: &mut Self| Ok((checks.balances()?, checks.transfers()?));
         let rows = self.transaction(S::SNAPSHOT, read);
-        rows.map_err(|outcome| TargetError::new("reading the bank", found::reason(outcome)))
+        rows.map_err(|outcome| self.unread("reading the bank", outcome))
     }
 }

@@ -1,16 +1,20 @@
 //! A cluster: nodes from a recipe, joined by a network, with a primary where there is one.
 
-use crate::cluster_recipe::{BadRecipe, ClusterRecipe, Replication, System, Values, fill};
+mod binlog;
+mod failover;
+mod program;
+mod sets;
+
+use crate::Limits;
+use crate::cluster_recipe::{BadRecipe, ClusterRecipe, Replication, Values, fill};
 use crate::network::{LABORATORY, Link, LinkCounters, Network, NetworkError, NetworkOptions};
 use crate::node::{Node, NodeError, NodeOptions, effect};
-use crate::recipe::{
-    Ferret, Mariadb, Missing, Own, Postgres, Server, ServerError, ServerOptions, Stop, USER, random_password,
-};
-use crate::{Limits, Signal};
+use crate::recipe::{Missing, Own, Server, ServerError, ServerOptions, USER, random_password};
+use program::Program;
+use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tipover_core::schedule::Effect;
 use tipover_disk::{DaemonCommand, MountOptions};
@@ -32,8 +36,19 @@ pub struct ClusterOptions {
     pub network: Option<DaemonCommand>,
     /// How to start the server where it is a program of ours (WiredTiger).
     pub own: Option<Own>,
+    /// Where the servers are that no package of this machine's brings.
+    pub binaries: Binaries,
     /// For the network's chances.
     pub seed: u64,
+}
+
+/// Programs of the user's own; `None`: looked for in `PATH`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binaries {
+    /// MongoDB's server.
+    pub mongod: Option<PathBuf>,
+    /// MongoDB's router.
+    pub mongos: Option<PathBuf>,
 }
 
 /// Why there is no cluster, or why it could not be changed.
@@ -80,39 +95,6 @@ pub struct LinkFault {
     from: String,
     to: String,
     before: LinkCounters,
-}
-
-#[derive(Debug, Clone)]
-enum Program {
-    Postgres(Postgres),
-    Mariadb(Mariadb),
-    Ferret(Ferret),
-    Own(Own),
-}
-
-impl Program {
-    fn find(options: &ClusterOptions) -> Result<Program, Missing> {
-        let version = options.version;
-        Ok(match options.recipe.server {
-            System::Postgres => Program::Postgres(Postgres::find(version)?),
-            System::Mariadb => Program::Mariadb(Mariadb::find(version)?),
-            System::Ferretdb => Program::Ferret(Ferret::find()?),
-            System::Wiredtiger => Program::Own(options.own.clone().ok_or_else(|| Missing {
-                what: "a program with WiredTiger in it".into(),
-                looked: "this one serves none".into(),
-                advice: "use `tipover break wiredtiger`".into(),
-            })?),
-        })
-    }
-
-    fn prepare(&self, options: &ServerOptions) -> Result<Server, ServerError> {
-        match self {
-            Program::Postgres(postgres) => Server::prepare(Arc::new(postgres.clone()), options),
-            Program::Mariadb(mariadb) => Server::prepare(Arc::new(mariadb.clone()), options),
-            Program::Ferret(ferret) => Server::prepare(Arc::new(ferret.clone()), options),
-            Program::Own(own) => Server::prepare(Arc::new(own.clone()), options),
-        }
-    }
 }
 
 /// A running cluster. Dropping it takes everything away.
@@ -199,7 +181,7 @@ impl Cluster {
             if i > 0 {
                 copy(&self.nodes[0].folder(), &self.nodes[i].folder()).map_err(self.failed(i))?;
             }
-            let server = self.program.prepare(&options).map_err(failed)?;
+            let server = self.program.prepare(self.role_of(i), &options).map_err(failed)?;
             if i > 0 && self.recipe.replication == Replication::Streaming {
                 make_standby(&server).map_err(self.failed(i))?;
             }
@@ -218,18 +200,23 @@ impl Cluster {
             self.nodes[0].start()?;
             self.nodes[0].server_mut()?.set("wsrep_cluster_address", &others);
         }
-        // All begin at once: a primary that waits for its standbys is of no use to anybody until they come.
-        for i in 0..self.nodes.len() {
+        // All begin at once: a primary that waits for its standbys is of no use to anybody until they come. A
+        // router of MongoDB's is ready only when its config servers are a set.
+        let now: Vec<usize> = (0..self.nodes.len()).filter(|node| !self.is_router(*node)).collect();
+        for &i in &now {
             let failed = self.failed(i);
             self.nodes[i].server_mut()?.launch().map_err(failed)?;
         }
-        for node in &mut self.nodes {
-            node.start()?;
+        for &i in &now {
+            self.nodes[i].start()?;
         }
-        for i in 0..self.nodes.len() {
+        for &i in &now {
             let failed = self.failed(i);
             let server = self.nodes[i].server_mut()?;
             server.wait_ready(PATIENCE).and_then(|()| server.flush_new_data()).map_err(failed)?;
+        }
+        if !self.recipe.sets.is_empty() {
+            return self.form_sets();
         }
         if let Some(text) = self.recipe.statements.replicas.clone() {
             for i in (0..self.nodes.len()).filter(|i| *i != self.primary) {
@@ -272,9 +259,11 @@ impl Cluster {
     /// [`ClusterError::NotYet`] with what is missing.
     pub fn wait_whole(&mut self, patience: Duration) -> Result<(), ClusterError> {
         let began = Instant::now();
+        let written = self.written();
         loop {
-            let missing = self.missing();
+            let missing = self.missing(&written);
             if missing.is_empty() {
+                self.find_primary();
                 return Ok(());
             }
             if began.elapsed() > patience {
@@ -300,8 +289,12 @@ impl Cluster {
         (0..self.nodes.len()).find(synced).map(|i| self.nodes[i].name())
     }
 
-    /// What keeps the cluster from being whole, a sentence for each node.
-    fn missing(&mut self) -> Vec<String> {
+    /// What keeps the cluster from being whole, a sentence for each node. `written` is where the primary's
+    /// binary log was.
+    fn missing(&mut self, written: &str) -> Vec<String> {
+        if !self.recipe.sets.is_empty() {
+            return self.missing_in_sets();
+        }
         let running: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_running()).collect();
         let mut missing = Vec::new();
         for &i in &running {
@@ -311,11 +304,10 @@ impl Cluster {
                 Replication::Streaming if i == self.primary => {
                     ("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'", running.len() - 1)
                 }
-                Replication::Binlog if i != self.primary => (
-                    "SELECT count(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE \
-                     'Slave has read all relay log%' OR STATE LIKE 'Waiting for master to send event%'",
-                    2,
-                ),
+                Replication::Binlog if i != self.primary => {
+                    missing.extend(self.lagging(i, written).map(|words| format!("{name}: {words}")));
+                    continue;
+                }
                 Replication::Galera => (
                     "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = \
                      'WSREP_CLUSTER_SIZE' AND EXISTS (SELECT 1 FROM information_schema.GLOBAL_STATUS WHERE \
@@ -374,63 +366,6 @@ impl Cluster {
         all.into_iter().map(|(name, result)| Ok((name, result?))).collect()
     }
 
-    /// Starts those of these nodes that do not run, each in the role that is now its own.
-    ///
-    /// # Errors
-    /// One does not come back.
-    pub fn come_back(&mut self, names: &[String]) -> Result<(), ClusterError> {
-        let galera = self.recipe.replication == Replication::Galera;
-        if galera && !(0..self.nodes.len()).any(|i| self.nodes[i].is_running()) {
-            self.begin_anew(names)?;
-        }
-        // A standby can be asked for nothing before its primary is there.
-        let mut names: Vec<&String> = names.iter().collect();
-        names.sort_by_key(|name| *name != self.primary());
-        for name in names {
-            let node = self.index(name)?;
-            if self.nodes[node].is_running() {
-                continue;
-            }
-            if node == self.primary && !galera { self.nodes[node].start()? } else { self.rejoin(name)? }
-        }
-        Ok(())
-    }
-
-    /// Makes a Galera cluster of which nobody is left: whoever has seen most begins, as an administrator
-    /// finds out with `--wsrep-recover`.
-    fn begin_anew(&mut self, names: &[String]) -> Result<(), ClusterError> {
-        let mut best: Option<(i64, usize)> = None;
-        for name in names {
-            let node = self.index(name)?;
-            let failed = self.failed(node);
-            let said = self.nodes[node].server_mut()?.run_once(&["--wsrep-recover"]).map_err(failed)?;
-            let position = said.iter().rev().find_map(|line| line.split("Recovered position:").nth(1));
-            let seen = position.and_then(|position| position.rsplit(':').next()?.trim().parse().ok());
-            let seen: i64 = seen.unwrap_or(-1);
-            if best.is_none_or(|(most, _)| seen > most) {
-                best = Some((seen, node));
-            }
-        }
-        let Some((_, node)) = best else { return Ok(()) };
-        let others = fill("gcomm://{addresses}", &self.values(node))?;
-        let server = self.nodes[node].server_mut()?;
-        let path = server.data().join("grastate.dat");
-        if let Ok(text) = std::fs::read_to_string(&path) {
-            let text = text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
-            let name = self.nodes[node].name().to_string();
-            std::fs::write(&path, text).map_err(|source| NodeError::Kernel {
-                node: name,
-                what: "writing grastate.dat",
-                source,
-            })?;
-        }
-        let server = self.nodes[node].server_mut()?;
-        server.set("wsrep_cluster_address", "gcomm://");
-        self.nodes[node].start()?;
-        self.nodes[node].server_mut()?.set("wsrep_cluster_address", &others);
-        self.wait_whole(PATIENCE)
-    }
-
     fn index(&self, name: &str) -> Result<usize, ClusterError> {
         self.nodes.iter().position(|node| node.name() == name).ok_or_else(|| {
             let known: Vec<&str> = self.nodes.iter().map(Node::name).collect();
@@ -438,7 +373,8 @@ impl Cluster {
         })
     }
 
-    /// Who takes writes. In Galera all do; this is then the one that began.
+    /// Who takes writes. In Galera all do; this is then the one that began. Of MongoDB's it is who was found
+    /// last by [`Cluster::find_primary`], in a sharded cluster the first shard's.
     pub fn primary(&self) -> &str {
         self.nodes[self.primary].name()
     }
@@ -499,161 +435,6 @@ impl Cluster {
 
     pub(crate) fn usual_link(&self, from: &str, to: &str) -> Link {
         if from == LABORATORY || to == LABORATORY { Link::default() } else { self.link }
-    }
-
-    /// The running replica that has received most: the only one that may be promoted without losing what was
-    /// acknowledged when not every replica has to confirm.
-    pub fn successor(&mut self) -> Result<String, ClusterError> {
-        let mut best: Option<(u64, usize)> = None;
-        for i in (0..self.nodes.len()).filter(|i| *i != self.primary) {
-            if !self.nodes[i].is_running() {
-                continue;
-            }
-            let received = match self.recipe.replication {
-                Replication::Streaming => {
-                    let question = "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::bigint";
-                    self.query(i, question)?.parse().unwrap_or(0)
-                }
-                _ => 0,
-            };
-            // Of equals the first.
-            if best.is_none_or(|(most, _)| received > most) {
-                best = Some((received, i));
-            }
-        }
-        match best {
-            Some((_, i)) => Ok(self.nodes[i].name().to_string()),
-            None => Err(ClusterError::Senseless("no replica runs that could be promoted".into())),
-        }
-    }
-
-    /// Makes a replica the primary; see [`Cluster::successor`] for which one. The old one is not asked: it
-    /// may be dead, and if it lives, whoever promotes has to stop it first. Other replicas that run follow
-    /// the new one.
-    ///
-    /// # Errors
-    /// It does not run, does not follow, or did not become one in time.
-    pub fn promote(&mut self, name: &str) -> Result<(), ClusterError> {
-        let chosen = self.index(name)?;
-        if chosen == self.primary {
-            return Err(ClusterError::Senseless(format!("{name} is the primary already")));
-        }
-        match self.recipe.replication {
-            Replication::Streaming => self.promote_standby(chosen)?,
-            Replication::Binlog => self.promote_replica(chosen)?,
-            Replication::Galera => {}
-            Replication::None => {
-                return Err(ClusterError::Senseless("a single server has nobody to promote".into()));
-            }
-        }
-        self.primary = chosen;
-        for i in (0..self.nodes.len()).filter(|i| *i != chosen) {
-            let settings = self.recipe.settings_of(&self.values(i))?;
-            let running = self.nodes[i].is_running();
-            if self.recipe.replication == Replication::Streaming {
-                let server = self.nodes[i].server_mut()?;
-                settings.iter().for_each(|(name, value)| server.set(name, value));
-                if running {
-                    self.nodes[i].restart()?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn promote_standby(&mut self, chosen: usize) -> Result<(), ClusterError> {
-        let failed = self.failed(chosen);
-        let server = self.nodes[chosen].server_mut()?;
-        // What `pg_ctl promote` does.
-        let file = |path: PathBuf| move |source| ServerError::File { path, source };
-        let flag = server.data().join("promote");
-        std::fs::write(&flag, "")
-            .map_err(file(flag))
-            .and_then(|()| server.signal(Signal::USR1).map_err(file(server.data().into())))
-            .map_err(failed)?;
-        self.until("the standby leaves recovery", |cluster| {
-            Ok(cluster.query(chosen, "SELECT pg_is_in_recovery()")? == "f")
-        })
-    }
-
-    /// What has been received must be applied before anything is stopped: in GTID mode what lies in the relay
-    /// log is thrown away once both threads are stopped, and acknowledged transactions would be lost by us,
-    /// not by the database.
-    fn promote_replica(&mut self, chosen: usize) -> Result<(), ClusterError> {
-        self.until("the replica applies what it received", |cluster| {
-            let question = "SELECT count(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE \
-                            'Slave has read all relay log%'";
-            Ok(cluster.query(chosen, question)? == "1")
-        })?;
-        self.query(chosen, "STOP SLAVE; RESET SLAVE ALL").map(drop)
-    }
-
-    fn until(
-        &mut self,
-        wanted: &str,
-        done: impl Fn(&Cluster) -> Result<bool, ClusterError>,
-    ) -> Result<(), ClusterError> {
-        let began = Instant::now();
-        loop {
-            let found = match done(self) {
-                Ok(true) => return Ok(()),
-                Ok(false) => "it did not happen".to_string(),
-                Err(error) => error.to_string(),
-            };
-            if began.elapsed() > PATIENCE {
-                return Err(ClusterError::NotYet { wanted: wanted.into(), waited: began.elapsed(), found });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Takes a node that was away back in, behind the primary of now. A former primary of PostgreSQL gets a
-    /// new copy of the data, because it may have what nobody else has.
-    pub fn rejoin(&mut self, name: &str) -> Result<(), ClusterError> {
-        let node = self.index(name)?;
-        if node != self.primary && self.recipe.replication == Replication::Streaming {
-            let server = self.nodes[node].server_mut()?;
-            if !server.data().join("standby.signal").exists() {
-                self.copy_anew(node)?;
-            }
-        }
-        self.nodes[node].start()?;
-        if node != self.primary
-            && self.recipe.replication == Replication::Binlog
-            && let Some(text) = &self.recipe.statements.replicas
-        {
-            let text = fill(text, &self.values(node))?;
-            let begin = "STOP SLAVE; SET GLOBAL rpl_semi_sync_master_enabled=OFF; \
-                         SET GLOBAL gtid_slave_pos=@@GLOBAL.gtid_binlog_pos";
-            self.query(node, &format!("{begin}; {text}"))?;
-        }
-        self.wait_whole(PATIENCE)?;
-        // Who was promoted asks for confirmations again as soon as somebody can give them.
-        if node != self.primary
-            && self.recipe.replication == Replication::Binlog
-            && let Some(text) = self.recipe.statements.primary.clone()
-        {
-            self.query(self.primary, &fill(&text, &self.values(self.primary))?)?;
-        }
-        Ok(())
-    }
-
-    fn copy_anew(&mut self, node: usize) -> Result<(), ClusterError> {
-        let Program::Postgres(postgres) = &self.program else { return Ok(()) };
-        let from = self.nodes[self.primary].address().to_string();
-        let namespace = self.nodes[node].member().and_then(|member| member.namespace.clone());
-        let failed = self.failed(node);
-        let server = self.nodes[node].server().ok_or_else(|| {
-            ClusterError::Senseless(format!("node {} has no server", self.nodes[node].name()))
-        })?;
-        postgres.copy_from(server, &from, self.recipe.port, namespace.as_ref()).map_err(failed)
-    }
-
-    /// Stops the primary in good order and promotes another: what an administrator does before maintenance.
-    pub fn step_down(&mut self, successor: &str) -> Result<Effect, ClusterError> {
-        let stopped = self.nodes[self.primary].stop(Stop::Fast)?;
-        self.promote(successor)?;
-        Ok(stopped)
     }
 
     /// Undoes what was done to nodes and links: resumes, releases, heals, and starts what does not run.

@@ -1,0 +1,55 @@
+//! The program that serves on the nodes of a cluster.
+
+use super::ClusterOptions;
+use crate::cluster_recipe::System;
+use crate::recipe::{
+    Ferret, Mariadb, Missing, Mongod, Own, Postgres, Role, Server, ServerError, ServerOptions,
+};
+use std::sync::Arc;
+
+/// See [`ClusterOptions`].
+#[derive(Debug, Clone)]
+pub(super) enum Program {
+    Postgres(Postgres),
+    Mariadb(Mariadb),
+    Ferret(Ferret),
+    Own(Own),
+    Mongod(Mongod),
+}
+
+impl Program {
+    pub(super) fn find(options: &ClusterOptions) -> Result<Program, Missing> {
+        let version = options.version;
+        Ok(match options.recipe.server {
+            System::Postgres => Program::Postgres(Postgres::find(version)?),
+            System::Mariadb => Program::Mariadb(Mariadb::find(version)?),
+            System::Ferretdb => Program::Ferret(Ferret::find()?),
+            System::Wiredtiger | System::Guilty => {
+                Program::Own(options.own.clone().ok_or_else(|| Missing {
+                    what: "a program that serves an embedded engine".into(),
+                    looked: "this one serves none".into(),
+                    advice: "the recipes wiredtiger and guilty are for `tipover break`".into(),
+                })?)
+            }
+            System::Mongod => {
+                let (server, router) = (&options.binaries.mongod, &options.binaries.mongos);
+                let needs_router = !options.recipe.routers.is_empty();
+                Program::Mongod(Mongod::find(server.as_deref(), router.as_deref(), needs_router, version)?)
+            }
+        })
+    }
+
+    /// A server that is not started yet. `role` is for MongoDB's.
+    pub(super) fn prepare(&self, role: Option<Role>, options: &ServerOptions) -> Result<Server, ServerError> {
+        match self {
+            Program::Postgres(postgres) => Server::prepare(Arc::new(postgres.clone()), options),
+            Program::Mariadb(mariadb) => Server::prepare(Arc::new(mariadb.clone()), options),
+            Program::Ferret(ferret) => Server::prepare(Arc::new(ferret.clone()), options),
+            Program::Own(own) => Server::prepare(Arc::new(own.clone()), options),
+            Program::Mongod(mongod) => {
+                let role = role.ok_or_else(|| ServerError::Senseless("this node has no role".into()))?;
+                Server::prepare(Arc::new(mongod.as_role(role)), options)
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! MongoDB's sets as a cluster: made by commands, led by whom they elect.
+
+use super::{Cluster, ClusterError, PATIENCE};
+use crate::cluster_recipe::{Duty, ReplicaSet};
+use crate::mongodb::{
+    Hello, Refused, add_shard, ask, initiation, members, set_address, step_down, unfinished,
+};
+use crate::recipe::{DATABASES, Role, ServerError};
+use bson::{Document, doc};
+use std::time::{Duration, Instant};
+use tipover_core::schedule::Effect;
+
+/// For so long a primary that stepped down does not stand for election; mongod's own default.
+const STEPPED_DOWN: i32 = 60;
+/// "already initialized", and `addShard` of a shard that is one.
+const ALREADY: i32 = 23;
+
+impl Cluster {
+    /// `host:port` of a node, as the members of a set know each other.
+    fn host(&self, name: &str) -> String {
+        let node = self.nodes.iter().find(|node| node.name() == name);
+        node.map(|node| format!("{}:{}", node.address(), self.recipe.port)).unwrap_or_default()
+    }
+
+    /// What a process of MongoDB's is for; `None` for other databases.
+    pub(super) fn role_of(&self, node: usize) -> Option<Role> {
+        let name = self.nodes[node].name();
+        if let Some(set) = self.recipe.set_of(name) {
+            let flag = set.duty.map(|duty| match duty {
+                Duty::Shard => "shardsvr",
+                Duty::Config => "configsvr",
+            });
+            return Some(Role::Member { set: set.name.clone(), flag });
+        }
+        let configuration = self.recipe.sets.iter().find(|set| set.duty == Some(Duty::Config))?;
+        Some(Role::Router { configuration: set_address(configuration, &|name| self.host(name)) })
+    }
+
+    pub(super) fn is_router(&self, node: usize) -> bool {
+        self.recipe.routers.iter().any(|router| router == self.nodes[node].name())
+    }
+
+    fn tell(&self, node: usize, command: &Document) -> Result<Document, Refused> {
+        let Some(server) = self.nodes[node].server() else {
+            return Err(std::io::Error::from(std::io::ErrorKind::NotFound).into());
+        };
+        ask(&server.socket(), command)
+    }
+
+    fn refused(&self, node: usize, command: &Document, refused: Refused) -> ClusterError {
+        let step = command.keys().next().cloned().unwrap_or_default();
+        let source = ServerError::Step { step, ending: refused.to_string() };
+        ClusterError::Server { node: self.nodes[node].name().into(), source }
+    }
+
+    /// Tells it as often as it takes: what a cluster has just elected may still be on its way.
+    fn tell_until(&self, node: usize, command: &Document) -> Result<(), ClusterError> {
+        let began = Instant::now();
+        loop {
+            match self.tell(node, command) {
+                Ok(_) => return Ok(()),
+                Err(refused) if refused.code() == ALREADY => return Ok(()),
+                Err(refused) if began.elapsed() > PATIENCE => {
+                    return Err(self.refused(node, command, refused));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Makes the sets of members that run, then starts the routers and gives them their shards.
+    pub(super) fn form_sets(&mut self) -> Result<(), ClusterError> {
+        for set in self.recipe.sets.clone() {
+            let first = self.index(set.data_nodes().next().map_or("", String::as_str))?;
+            let command = initiation(&set, &|name| self.host(name));
+            match self.tell(first, &command) {
+                Err(refused) if refused.code() != ALREADY => {
+                    return Err(self.refused(first, &command, refused));
+                }
+                _ => {}
+            }
+        }
+        self.wait_whole(PATIENCE)?;
+        for router in (0..self.nodes.len()).filter(|node| self.is_router(*node)).collect::<Vec<_>>() {
+            self.nodes[router].start()?;
+            for set in self.recipe.sets.iter().filter(|set| set.duty == Some(Duty::Shard)) {
+                self.tell_until(router, &add_shard(set, &|name| self.host(name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The running members of a set.
+    fn running_members(&mut self, set: &ReplicaSet) -> Vec<usize> {
+        let is_member = |name: &str| set.members.iter().any(|member| member == name);
+        let members: Vec<usize> =
+            (0..self.nodes.len()).filter(|i| is_member(self.nodes[*i].name())).collect();
+        members.into_iter().filter(|i| self.nodes[*i].is_running()).collect()
+    }
+
+    /// Who of a set says that it takes writes; of two the one of the later election.
+    fn leader(&mut self, set: &ReplicaSet) -> Option<usize> {
+        let told: Vec<(String, usize)> = self
+            .running_members(set)
+            .into_iter()
+            .filter_map(|node| {
+                let hello = Hello::read(&self.tell(node, &doc! { "hello": 1 }).ok()?);
+                hello.writable.then_some((hello.election, node))
+            })
+            .collect();
+        told.into_iter().max().map(|(_, node)| node)
+    }
+
+    /// Asks who takes writes now, where the database decides that itself; see [`Cluster::primary`].
+    pub fn find_primary(&mut self) {
+        if let Some(set) = self.recipe.first_data_set().cloned()
+            && let Some(leader) = self.leader(&set)
+        {
+            self.primary = leader;
+        }
+    }
+
+    /// What keeps the sets from being whole. A set without a majority of its members cannot elect anybody, so
+    /// nothing is expected of it.
+    pub(super) fn missing_in_sets(&mut self) -> Vec<String> {
+        let mut missing = Vec::new();
+        for set in self.recipe.sets.clone() {
+            let running = self.running_members(&set);
+            if running.len() < set.majority() {
+                continue;
+            }
+            let Some(leader) = self.leader(&set) else {
+                missing.push(format!("set {} has no primary", set.name));
+                continue;
+            };
+            let hosts: Vec<String> = running.iter().map(|i| self.host(self.nodes[*i].name())).collect();
+            match self.tell(leader, &doc! { "replSetGetStatus": 1 }) {
+                Ok(status) => missing.extend(unfinished(&members(&status), &hosts)),
+                Err(refused) => missing.push(format!("{}: {refused}", self.nodes[leader].name())),
+            }
+        }
+        for router in (0..self.nodes.len()).filter(|i| self.is_router(*i)).collect::<Vec<_>>() {
+            if self.nodes[router].is_running()
+                && let Err(refused) = self.tell(router, &doc! { "ping": 1 })
+            {
+                missing.push(format!("{}: {refused}", self.nodes[router].name()));
+            }
+        }
+        missing
+    }
+
+    /// The running data node that has applied most, other than the primary: whom the set will elect.
+    pub(super) fn likely_successor(&mut self) -> Option<usize> {
+        let set = self.recipe.first_data_set().cloned()?;
+        let status = self.tell(self.primary, &doc! { "replSetGetStatus": 1 }).ok()?;
+        let applied = members(&status);
+        let mut nodes = self.running_members(&set);
+        nodes.retain(|i| *i != self.primary && set.data_nodes().any(|name| name == self.nodes[*i].name()));
+        // Of equals the first, so from the back: the last greatest is taken.
+        nodes.into_iter().rev().max_by_key(|i| {
+            let host = self.host(self.nodes[*i].name());
+            applied.iter().find(|member| member.host == host).and_then(|member| member.applied)
+        })
+    }
+
+    /// Lets a node stand for election at once, and waits until it has won.
+    pub(super) fn step_up(&mut self, chosen: usize) -> Result<(), ClusterError> {
+        let command = doc! { "replSetStepUp": 1 };
+        self.tell_until(chosen, &command)?;
+        self.until_led(|primary| primary == chosen, "the chosen node is elected")
+    }
+
+    /// Asks the primary to step down and waits until another one is elected.
+    pub(super) fn step_down_in_set(&mut self) -> Result<Effect, ClusterError> {
+        let old = self.primary;
+        match self.tell(old, &step_down(STEPPED_DOWN)) {
+            // Older servers close their connections when they step down.
+            Ok(_) | Err(Refused::Lost(_)) => {}
+            Err(said) => return Ok(Effect::Nothing { reason: format!("replSetStepDown: {said}") }),
+        }
+        self.until_led(|primary| primary != old, "another node is elected")?;
+        Ok(Effect::Fired { count: 1 })
+    }
+
+    /// Who has stepped down may stand for election again.
+    pub(super) fn unfreeze(&self, node: usize) {
+        // It is refused by a primary and by a server that has never stepped down, which is as good.
+        let _ = self.tell(node, &doc! { "replSetFreeze": 0 });
+    }
+
+    fn until_led(&mut self, done: impl Fn(usize) -> bool, wanted: &str) -> Result<(), ClusterError> {
+        let began = Instant::now();
+        loop {
+            let set = self.recipe.first_data_set().cloned();
+            let leader = set.and_then(|set| self.leader(&set));
+            if let Some(leader) = leader.filter(|leader| done(*leader)) {
+                self.primary = leader;
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                let found = leader.map_or("nobody is primary".into(), |leader| {
+                    format!("{} is primary", self.nodes[leader].name())
+                });
+                return Err(ClusterError::NotYet { wanted: wanted.into(), waited: began.elapsed(), found });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What a client of the whole cluster takes, where that is more than its primary's address: all members
+    /// of the set, or the routers.
+    pub fn client_url(&self) -> Option<String> {
+        let database = DATABASES[0];
+        let set = self.recipe.first_data_set()?;
+        let hosts = |names: &mut dyn Iterator<Item = &String>| {
+            names.map(|name| self.host(name)).collect::<Vec<_>>().join(",")
+        };
+        Some(match self.recipe.routers.as_slice() {
+            [] => format!("mongodb://{}/{database}?replicaSet={}", hosts(&mut set.data_nodes()), set.name),
+            routers => format!("mongodb://{}/{database}", hosts(&mut routers.iter())),
+        })
+    }
+}

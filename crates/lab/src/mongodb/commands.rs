@@ -1,0 +1,89 @@
+//! What is said to MongoDB's servers, as documents.
+
+use crate::cluster_recipe::{Duty, ReplicaSet};
+use bson::{Document, doc};
+
+/// `host:port` of a node by its name.
+pub type Address<'a> = &'a dyn Fn(&str) -> String;
+
+/// `replSetInitiate`, which is said to one member once.
+pub fn initiation(set: &ReplicaSet, address: Address<'_>) -> Document {
+    let members: Vec<Document> = (0..)
+        .zip(&set.members)
+        .map(|(number, name)| {
+            let mut member = doc! { "_id": number, "host": address(name) };
+            if set.arbiters.contains(name) {
+                member.insert("arbiterOnly", true);
+            }
+            member
+        })
+        .collect();
+    let mut configuration = doc! { "_id": &set.name, "version": 1, "members": members };
+    if set.duty == Some(Duty::Config) {
+        configuration.insert("configsvr", true);
+    }
+    if !set.settings.is_empty() {
+        let settings: Document =
+            set.settings.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
+        configuration.insert("settings", settings);
+    }
+    doc! { "replSetInitiate": configuration }
+}
+
+/// `name/host:port,...`, as routers and `addShard` take a set. Arbiters are not named: they have no data.
+pub fn set_address(set: &ReplicaSet, address: Address<'_>) -> String {
+    let hosts: Vec<String> = set.data_nodes().map(|name| address(name)).collect();
+    format!("{}/{}", set.name, hosts.join(","))
+}
+
+/// `addShard`, which is said to a router.
+pub fn add_shard(set: &ReplicaSet, address: Address<'_>) -> Document {
+    doc! { "addShard": set_address(set, address), "name": &set.name }
+}
+
+/// Makes a primary a secondary for `seconds`, after others had ten seconds to catch up.
+pub fn step_down(seconds: i32) -> Document {
+    doc! { "replSetStepDown": seconds, "secondaryCatchUpPeriodSecs": 10.min(seconds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster_recipe::ClusterRecipe;
+
+    fn address(name: &str) -> String {
+        format!("10.0.0.{}:27017", name.as_bytes()[0] - b'a' + 1)
+    }
+
+    fn set(recipe: &str, name: &str) -> ReplicaSet {
+        let recipe = ClusterRecipe::named(recipe).unwrap();
+        recipe.sets.iter().find(|set| set.name == name).unwrap().clone()
+    }
+
+    #[test]
+    fn an_arbiter_votes_and_is_not_named_where_data_is() {
+        let set = set("mongodb-arbiter", "tipover");
+        let said = initiation(&set, &address);
+        let configuration = said.get_document("replSetInitiate").unwrap();
+        let members = configuration.get_array("members").unwrap();
+        assert_eq!(members[0].as_document(), Some(&doc! { "_id": 0, "host": "10.0.0.1:27017" }));
+        let arbiter = doc! { "_id": 2, "host": "10.0.0.3:27017", "arbiterOnly": true };
+        assert_eq!(members[2].as_document(), Some(&arbiter));
+        assert!(!configuration.contains_key("configsvr"));
+        let settings = configuration.get_document("settings").unwrap();
+        assert_eq!(settings.get_i64("electionTimeoutMillis").unwrap(), 3000);
+        assert_eq!(set_address(&set, &address), "tipover/10.0.0.1:27017,10.0.0.2:27017");
+    }
+
+    #[test]
+    fn a_sharded_cluster_is_put_together_in_words() {
+        let config = initiation(&set("mongodb-sharded", "config"), &address);
+        let configuration = config.get_document("replSetInitiate").unwrap();
+        assert!(configuration.get_bool("configsvr").unwrap());
+        let second = add_shard(&set("mongodb-sharded", "second"), &address);
+        let wanted =
+            doc! { "addShard": "second/10.0.0.4:27017,10.0.0.5:27017,10.0.0.6:27017", "name": "second" };
+        assert_eq!(second, wanted);
+        assert_eq!(step_down(60).keys().next().unwrap(), "replSetStepDown", "a command's name comes first");
+    }
+}

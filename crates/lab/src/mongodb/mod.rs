@@ -1,0 +1,13 @@
+//! MongoDB's clusters: making sets and shards, who is primary, and when everybody follows.
+//!
+//! What is asked of the servers is made here as documents and what they answer is read here, both without a
+//! server, so that they can be tested. No real mongod has confirmed them: where Tipover is built, none can be
+//! had. They follow MongoDB's manual, and run against `crates/reference-mongod`.
+
+mod ask;
+mod commands;
+mod standing;
+
+pub(crate) use ask::{Refused, ask};
+pub(crate) use commands::{add_shard, initiation, set_address, step_down};
+pub(crate) use standing::{Hello, members, unfinished};

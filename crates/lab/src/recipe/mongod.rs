@@ -1,0 +1,282 @@
+//! MongoDB, by the user's own binaries: Debian has no package, and its licence lets nobody else bring one.
+//! Command lines follow its manual; no real mongod has confirmed them here.
+
+use super::server::{Engine, Place, ServerError};
+use super::{DATABASES, Missing, Stop, find_program, is_program};
+use crate::Signal;
+use crate::mongodb::ask;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a process of MongoDB's is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// A member of this set.
+    Member {
+        /// The set's name.
+        set: String,
+        /// `--shardsvr` or `--configsvr`, in a sharded cluster.
+        flag: Option<&'static str>,
+    },
+    /// A router, with the address of the config servers' set.
+    Router {
+        /// `set/host:port,...`
+        configuration: String,
+    },
+}
+
+/// A mongod, and a mongos where a recipe needs one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mongod {
+    server: PathBuf,
+    router: Option<PathBuf>,
+    version: String,
+}
+
+impl Mongod {
+    /// The given binaries, or those in `PATH`; a router is looked for only if it is needed.
+    ///
+    /// # Errors
+    /// One is not there, does not say its version, or is not of the `major` version asked for.
+    pub fn find(
+        server: Option<&Path>,
+        router: Option<&Path>,
+        needs_router: bool,
+        major: Option<u32>,
+    ) -> Result<Mongod, Missing> {
+        let (server, version) = program("mongod", "mongodb-org-server", server)?;
+        if let Some(major) = major
+            && !version.starts_with(&format!("{major}."))
+        {
+            return Err(Missing {
+                what: format!("mongod {major}"),
+                looked: format!("{} is mongod {version}", server.display()),
+                advice: "give the path of another one: --mongod PATH".into(),
+            });
+        }
+        let router = match needs_router {
+            true => Some(program("mongos", "mongodb-org-mongos", router)?.0),
+            false => None,
+        };
+        Ok(Mongod { server, router, version: format!("mongod {version}") })
+    }
+
+    /// This program in a role.
+    pub(crate) fn as_role(&self, role: Role) -> Process {
+        Process { mongod: self.clone(), role }
+    }
+}
+
+fn program(name: &str, package: &str, given: Option<&Path>) -> Result<(PathBuf, String), Missing> {
+    let missing = |looked: String| Missing {
+        what: name.into(),
+        looked,
+        advice: format!(
+            "give the path of one with --{name} PATH, or install MongoDB's own package {package} \
+             (https://www.mongodb.com/docs/manual/administration/install-on-linux/)"
+        ),
+    };
+    let found = match given {
+        Some(path) if is_program(path) => path.canonicalize().unwrap_or_else(|_| path.to_path_buf()),
+        Some(path) => return Err(missing(format!("{} is no program", path.display()))),
+        None => {
+            find_program(name).ok_or_else(|| missing("not in PATH; no package of Debian has it".into()))?
+        }
+    };
+    let output = Command::new(&found).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    match read_version(&text) {
+        Some(version) => Ok((found, version)),
+        None => Err(missing(format!("{} does not say its version as a {name} does", found.display()))),
+    }
+}
+
+/// "db version v7.0.5" or "mongos version v7.0.5" → "7.0.5".
+fn read_version(text: &str) -> Option<String> {
+    let line = text.lines().find_map(|line| line.split_once("version v").map(|(_, version)| version))?;
+    let version = line.split_whitespace().next()?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_string())
+}
+
+/// One process of a cluster of MongoDB's.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    mongod: Mongod,
+    role: Role,
+}
+
+impl Process {
+    fn arguments(&self, place: &Place) -> Vec<String> {
+        let mut arguments = Vec::new();
+        match &self.role {
+            Role::Member { set, flag } => {
+                arguments.extend(flag.map(|flag| format!("--{flag}")));
+                arguments.extend(["--replSet".into(), set.clone()]);
+                arguments.extend(["--dbpath".into(), place.data.display().to_string()]);
+            }
+            Role::Router { configuration } => {
+                arguments.extend(["--configdb".into(), configuration.clone()]);
+            }
+        }
+        // The socket is named among the addresses: without an address of localhost there is none otherwise.
+        let addresses = format!("{},{}", place.address.ip(), self.socket(place).display());
+        arguments.extend(["--bind_ip".into(), addresses]);
+        arguments.extend(["--port".into(), place.address.port().to_string()]);
+        for (name, value) in &place.settings {
+            match (name.strip_prefix("setParameter."), value.as_str()) {
+                (Some(name), value) => {
+                    arguments.extend(["--setParameter".into(), format!("{name}={value}")]);
+                }
+                // As --directoryperdb, which takes no value.
+                (None, "" | "true") => arguments.push(format!("--{name}")),
+                (None, value) => arguments.extend([format!("--{name}"), value.into()]),
+            }
+        }
+        arguments
+    }
+}
+
+impl Engine for Process {
+    fn version(&self) -> &str {
+        &self.mongod.version
+    }
+
+    fn account(&self) -> &'static str {
+        "mongodb"
+    }
+
+    /// It makes its files itself.
+    fn is_created(&self, _: &Place) -> bool {
+        true
+    }
+
+    fn create(&self, _: &Place) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn command(&self, place: &Place) -> Command {
+        let program = match (&self.role, &self.mongod.router) {
+            (Role::Router { .. }, Some(router)) => router,
+            _ => &self.mongod.server,
+        };
+        let mut command = Command::new("/bin/sh");
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").current_dir("/");
+        // Its log, and so its last words, go to standard output; what is kept is standard error.
+        command.args(["-c", "exec \"$0\" \"$@\" >&2"]).arg(program).args(self.arguments(place));
+        command
+    }
+
+    fn is_ready(&self, place: &Place, _: u32) -> bool {
+        ask(&self.socket(place), &bson::doc! { "ping": 1 }).is_ok()
+    }
+
+    fn socket(&self, place: &Place) -> PathBuf {
+        place.runtime.join(format!("mongodb-{}.sock", place.address.port()))
+    }
+
+    /// This one server, whatever it is in its set.
+    fn url(&self, place: &Place) -> String {
+        let database = DATABASES[0];
+        match self.role {
+            Role::Member { .. } => {
+                format!("mongodb://{}/{database}?directConnection=true", place.address)
+            }
+            Role::Router { .. } => format!("mongodb://{}/{database}", place.address),
+        }
+    }
+
+    fn stop_signal(&self, stop: Stop) -> Signal {
+        match stop {
+            Stop::Fast => Signal::TERM,
+            Stop::Immediate => Signal::KILL,
+        }
+    }
+
+    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+        Err(Missing {
+            what: "a client of MongoDB for statements".into(),
+            looked: "the laboratory asks by the wire protocol".into(),
+            advice: "use mongosh or a driver at the address that `tipover lab status` shows".into(),
+        })
+    }
+
+    /// A thread serves a client here, not a process.
+    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{Authentication, Transport};
+
+    fn place(settings: &[(&str, &str)]) -> Place {
+        Place {
+            data: "/data".into(),
+            runtime: "/run/x".into(),
+            address: "10.78.1.2:27017".parse().unwrap(),
+            account: None,
+            settings: settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            authentication: Authentication::Trust,
+            transport: Transport::Plain,
+            password: String::new(),
+            certificate: None,
+        }
+    }
+
+    fn mongod() -> Mongod {
+        let (server, router) = ("/opt/mongod".into(), Some("/opt/mongos".into()));
+        Mongod { server, router, version: "mongod 7.0.5".into() }
+    }
+
+    fn line(role: Role, settings: &[(&str, &str)]) -> String {
+        let command = mongod().as_role(role).command(&place(settings));
+        let words: Vec<String> =
+            command.get_args().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn command_lines_are_as_the_manual_has_them() {
+        let member = Role::Member { set: "first".into(), flag: Some("shardsvr") };
+        let settings =
+            [("wiredTigerCacheSizeGB", "0.25"), ("directoryperdb", "true"), ("setParameter.a", "1")];
+        assert_eq!(
+            line(member, &settings),
+            "/opt/mongod --shardsvr --replSet first --dbpath /data \
+             --bind_ip 10.78.1.2,/run/x/mongodb-27017.sock --port 27017 \
+             --wiredTigerCacheSizeGB 0.25 --directoryperdb --setParameter a=1"
+        );
+        let router = Role::Router { configuration: "config/10.78.1.8:27017".into() };
+        assert_eq!(
+            line(router, &[]),
+            "/opt/mongos --configdb config/10.78.1.8:27017 \
+             --bind_ip 10.78.1.2,/run/x/mongodb-27017.sock --port 27017"
+        );
+    }
+
+    #[test]
+    fn a_member_is_addressed_alone() {
+        let member = mongod().as_role(Role::Member { set: "rs".into(), flag: None });
+        let url = member.url(&place(&[]));
+        assert!(url.starts_with("mongodb://10.78.1.2:27017/tipover?directConnection=true"), "{url}");
+    }
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(read_version("db version v7.0.5\nBuild Info: {\n"), Some("7.0.5".into()));
+        assert_eq!(read_version("mongos version v8.0.0-rc1\n"), Some("8.0.0-rc1".into()));
+        assert_eq!(read_version("FerretDB v1.24"), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_missing_with_what_to_do() {
+        let given = Path::new("/nowhere/mongod");
+        let missing = Mongod::find(Some(given), None, false, None).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/mongod is no program"), "{missing}");
+        assert!(missing.contains("--mongod PATH") && missing.contains("mongodb-org-server"), "{missing}");
+        let other = Mongod::find(Some(Path::new("/bin/true")), None, false, None).unwrap_err().to_string();
+        assert!(other.contains("does not say its version"), "{other}");
+    }
+}

@@ -1,0 +1,112 @@
+//! MongoDB's recipes, started for real as several processes: with this peer in mongod's place, because no
+//! mongod can be had here.
+
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers in here are tests too")]
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tipover_core::schedule::Effect;
+use tipover_lab::{Binaries, Cluster, ClusterOptions, ClusterRecipe, Limits};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Without namespaces a process has one set of addresses, so one cluster at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// On addresses of the loopback, so that it needs no root.
+fn start(recipe: &str) -> Cluster {
+    let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_tipover-reference-mongod")));
+    let mut recipe = ClusterRecipe::named(recipe).unwrap();
+    for set in &mut recipe.sets {
+        // The test shall not wait for seconds until a primary is missed.
+        set.settings.insert("electionTimeoutMillis".into(), 700);
+    }
+    let options = ClusterOptions {
+        recipe,
+        version: None,
+        limits: Limits::NONE,
+        disk: None,
+        settings: vec![],
+        network: None,
+        own: None,
+        binaries: Binaries { mongod: program.clone(), mongos: program },
+        seed: 1,
+    };
+    Cluster::start(&options).unwrap()
+}
+
+/// Waits until somebody else than `old` is primary.
+fn next_primary(cluster: &mut Cluster, old: &str) -> String {
+    let began = Instant::now();
+    loop {
+        cluster.find_primary();
+        if cluster.primary() != old {
+            return cluster.primary().to_string();
+        }
+        assert!(began.elapsed() < PATIENCE, "{old} is still primary");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_replica_set_elects_steps_down_and_takes_the_dead_back() {
+    let _alone = alone();
+    let mut cluster = start("mongodb-replica-set");
+    let first = cluster.primary().to_string();
+    let url = cluster.client_url().unwrap();
+    assert!(url.ends_with("/tipover?replicaSet=tipover") && url.matches(":27017").count() == 3, "{url}");
+
+    cluster.node_mut(&first).unwrap().kill().unwrap();
+    let second = next_primary(&mut cluster, &first);
+    cluster.come_back(std::slice::from_ref(&first)).unwrap();
+    assert_eq!(cluster.primary(), second, "who comes back follows");
+
+    let likely = cluster.successor().unwrap();
+    assert_ne!(likely, second);
+    assert_eq!(cluster.step_down(&likely).unwrap(), Effect::Fired { count: 1 });
+    let third = cluster.primary().to_string();
+    assert_ne!(third, second);
+    cluster.come_back(std::slice::from_ref(&second)).unwrap();
+    cluster.promote(&second).unwrap();
+    assert_eq!(cluster.primary(), second, "it may stand again");
+
+    // All at once: nobody is left to ask, and the journals are all there is.
+    let names: Vec<String> = cluster.nodes().iter().map(|node| node.name().to_string()).collect();
+    for name in &names {
+        cluster.node_mut(name).unwrap().kill().unwrap();
+    }
+    cluster.come_back(&names).unwrap();
+    cluster.wait_whole(PATIENCE).unwrap();
+}
+
+#[test]
+fn an_arbiter_votes_and_is_never_elected() {
+    let _alone = alone();
+    let mut cluster = start("mongodb-arbiter");
+    let url = cluster.client_url().unwrap();
+    assert_eq!(url.matches(":27017").count(), 2, "an arbiter has no data: {url}");
+    let first = cluster.primary().to_string();
+    cluster.node_mut(&first).unwrap().kill().unwrap();
+    let second = next_primary(&mut cluster, &first);
+    assert!(["a", "b"].contains(&second.as_str()), "{second}");
+    // With one of two data nodes gone nobody else can be elected.
+    assert!(cluster.successor().unwrap_err().to_string().contains("no other member runs"));
+}
+
+#[test]
+fn a_sharded_cluster_is_put_together_and_survives_a_shards_primary() {
+    let _alone = alone();
+    let mut cluster = start("mongodb-sharded");
+    let router = cluster.client_url().unwrap();
+    assert!(router.starts_with("mongodb://127.") && !router.contains("replicaSet"), "{router}");
+    let first = cluster.primary().to_string();
+    assert!(["a", "b", "c"].contains(&first.as_str()), "{first}");
+    cluster.node_mut(&first).unwrap().kill().unwrap();
+    next_primary(&mut cluster, &first);
+    cluster.node_mut("router").unwrap().kill().unwrap();
+    cluster.come_back(&[first, "router".into()]).unwrap();
+}
