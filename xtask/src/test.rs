@@ -13,10 +13,8 @@ use crate::{lint, setup};
 /// protects nothing. A reason is matched by a part of its text.
 const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("go-ycsb", "the peer of the generator's bench needs a Go toolchain, which setup does not install"),
-    ("sysbench is not compared with", "a peer of a bench, which setup does not install"),
     ("FerretDB is not installed", "it is compiled with Go for two minutes, which setup does only on request"),
     ("PostgreSQL 18 is not installed", "it is fetched with Maven, which setup does not install"),
-    ("the Python package lmdb is not installed", "it comes from PyPI, which setup does not use"),
     ("not on a block device", "a container's temporary folder may be an overlay, or memory"),
 ];
 

@@ -131,6 +131,28 @@ const PACKAGES: &[Package] = &[
         reason: "makes the certificates of servers that are tested with TLS",
     },
     Package {
+        name: "python3-lmdb",
+        // A module of the system's own Python, whichever other comes first in PATH.
+        programs: &["/usr/lib/python3/dist-packages/lmdb/__init__.py"],
+        wanted_for: Purpose::Tests,
+        required: false,
+        reason: "a store that is cut off from power on a shaped disk",
+    },
+    Package {
+        name: "fio",
+        programs: &["fio"],
+        wanted_for: Purpose::Tests,
+        required: false,
+        reason: "the peer of the disk's bench",
+    },
+    Package {
+        name: "sysbench",
+        programs: &["sysbench"],
+        wanted_for: Purpose::Tests,
+        required: false,
+        reason: "a peer of PostgreSQL's bench",
+    },
+    Package {
         name: "chromium",
         programs: &["chromium", "chromium-browser", "google-chrome"],
         wanted_for: Purpose::Tests,

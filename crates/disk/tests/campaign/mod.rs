@@ -57,7 +57,9 @@ print("ok", len(keys), max(keys, default=0))
 "#;
 
 fn python(script: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new("python3");
+    // Debian's lmdb is a module of the system's Python, and another may come first in PATH.
+    let system = Path::new("/usr/bin/python3");
+    let mut command = Command::new(if system.exists() { system } else { Path::new("python3") });
     command.args(["-c", script]).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
     command
 }
@@ -197,7 +199,7 @@ pub fn sqlite_unsafe() {
 pub fn lmdb() {
     let present = python("import lmdb", &[]).status().is_ok_and(|status| status.success());
     if !present {
-        println!("SKIPPED: the Python package lmdb is not installed (pip install lmdb)");
+        println!("SKIPPED: the Python package lmdb is not installed (apt-get install python3-lmdb)");
         return;
     }
     let writer = |how: &'static str| {
