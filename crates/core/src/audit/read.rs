@@ -39,7 +39,7 @@ pub fn detect(text: &str) -> Option<Format> {
         Some(Format::Sysbench)
     } else if begins("number of transactions actually processed") {
         Some(Format::Pgbench)
-    } else if begins("#[Histogram log format") {
+    } else if begins("#[Histogram log format") || begins("#[StartTime:") && text.contains(",HISTFAAA") {
         Some(Format::HistogramLog)
     } else if begins("Device") && text.contains("%util") {
         Some(Format::Iostat)
