@@ -126,8 +126,8 @@ impl Uring {
     /// Hands over what is queued and waits for nothing. What the kernel does not take now stays queued: the
     /// next [`Uring::enter`] hands it over, or says why not.
     fn hand_over(&mut self) {
-        // SAFETY: entries up to the tail are complete, their buffers are ours and stay until their answers are
-        // here.
+        // SAFETY: entries up to the tail are complete, their buffers are ours and stay until their answers
+        // are here.
         let sent = unsafe { io_uring_enter(&self.ring, self.queued, 0, IoringEnterFlags::empty()) };
         let sent = sent.unwrap_or(0);
         self.queued -= sent;
@@ -246,8 +246,8 @@ impl Engine for Uring {
         let tail = self.submissions.tail;
         atomic(&self.submissions.ring, self.submissions.tail_at).store(tail, Ordering::Release);
         self.queued += 1;
-        // At once, as fio does: handed over in bursts, requests came in bursts too, and a device had 3 to 25 %
-        // less throughput at the same depth.
+        // At once, as fio does: handed over in bursts, requests came in bursts too, and a device had 3 to 25
+        // % less throughput at the same depth.
         self.hand_over();
     }
 
