@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     target.load(&dataset, 0..records)?;
     target.settle()?;
     let workload = Ycsb::reads(&dataset, Requests::Zipfian, 1);
-    let peer = or_skip("go-ycsb", peers::go_ycsb(full));
+    let peer = or_skip("go-ycsb", peers::go_ycsb::program(full));
     let [mut each, mut shared, mut theirs] = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds {
         for (rates, threads) in [(&mut each, Threads::Each), (&mut shared, Threads::Shared)] {

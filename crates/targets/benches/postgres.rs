@@ -6,7 +6,8 @@
 mod peers;
 
 use anyhow::{Context, Result, ensure};
-use peers::{Ran, Rate, SESSIONS, THREADS, Threads, in_full, or_skip, ours};
+use peers::program::Ran;
+use peers::{Rate, SESSIONS, THREADS, Threads, in_full, or_skip, ours};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -104,7 +105,7 @@ fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Res
     let dataset = Dataset { keys, ..Dataset::ycsb(records) };
     let target = loaded(server, &dataset)?;
     let workload = Ycsb::reads(&dataset, Requests::Zipfian, 1);
-    let peer = or_skip("go-ycsb", peers::go_ycsb(full));
+    let peer = or_skip("go-ycsb", peers::go_ycsb::program(full));
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let run = || ours(target.as_ref(), &dataset, &workload, Threads::Each, time);
@@ -157,7 +158,7 @@ fn run_pgbench(server: &Server, programs: &Path, threads: usize, time: Duration)
     let ran = Ran::to_end(&mut command)?;
     let count = number_after(&ran.output, "number of transactions actually processed: ")?;
     ensure!(count > 0.0, "pgbench did nothing: {}", ran.output);
-    Ok(ran.rate(number_after(&ran.output, "tps = ")?, count))
+    Ok(Rate::of(&ran, number_after(&ran.output, "tps = ")?, count))
 }
 
 fn sysbench(server: &Server) -> Command {
@@ -184,7 +185,7 @@ fn run_sysbench(server: &Server, time: Duration) -> Result<Rate> {
     let ran = Ran::to_end(&mut command)?;
     let count = number_after(&ran.output, "transactions:")?;
     let per_s = number_after(ran.output.split_once("transactions:").context("no transactions")?.1, "(")?;
-    Ok(ran.rate(per_s, count))
+    Ok(Rate::of(&ran, per_s, count))
 }
 
 fn number_after(text: &str, mark: &str) -> Result<f64> {

@@ -1,8 +1,12 @@
 //! `tipover disk bench` beside fio on one file: requests per second, and processor time for each. Turn by
-//! turn, because the machine changes as well; `--test` runs it tiny.
+//! turn, the first of a round being now the one and now the other, because the machine changes as well, and
+//! on two places: the machine's own disk, where the device decides, and memory, where only the generator's
+//! own cost is left. Without `--bench`, or with `--test`, it runs tiny; `--memory` leaves the disk out.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+
+use tipover_core::measure::median_of_trials;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tipover");
 
@@ -27,59 +31,82 @@ struct Figures {
 }
 
 fn main() -> ExitCode {
-    let tiny = std::env::args().any(|a| a == "--test");
+    let asked = |flag: &str| std::env::args().any(|a| a == flag);
     if Command::new("fio").arg("--version").output().is_err() {
         println!("SKIPPED: fio is not installed (apt-get install fio): there is nobody to compare with");
         return ExitCode::SUCCESS;
     }
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on the real disk");
-    let (rounds, seconds, size) = if tiny { (1, 1, "16 MiB") } else { (7, 3, "1 GiB") };
-    let made = Command::new(PROGRAM)
-        .current_dir(folder.path())
-        .args(["disk", "bench", ".", "--size", size, "--time", "100 ms", "--json"])
-        .output()
-        .expect("the program runs");
-    if !made.status.success() {
-        println!("SKIPPED: no direct I/O here: {}", String::from_utf8_lossy(&made.stderr));
-        return ExitCode::SUCCESS;
-    }
+    let (rounds, seconds, size) =
+        if asked("--bench") && !asked("--test") { (15, 1, "1 GiB") } else { (1, 1, "16 MiB") };
     println!(
-        "4 KiB random direct reads of one file of {size}; medians of {rounds} rounds, ours and fio in turns"
+        "4 KiB random direct reads of one file of {size}; ours / fio, medians of {rounds} rounds with 95 % intervals"
     );
-    for case in CASES {
-        let (mut rates, mut costs, mut last) = (Vec::new(), Vec::new(), None);
-        for _ in 0..rounds {
-            let (Some(ours), Some(theirs)) =
-                (ours(folder.path(), &case, seconds), fio(folder.path(), &case, seconds))
-            else {
-                println!("SKIPPED: {} does not run here", case.engine);
-                break;
-            };
-            rates.push(ours.rate / theirs.rate);
-            costs.push(ours.cpu_us / theirs.cpu_us);
-            last = Some((ours, theirs));
+    let places = [("the machine's disk", env!("CARGO_TARGET_TMPDIR")), ("memory", "/dev/shm")];
+    for (place, folder) in places.into_iter().skip(usize::from(asked("--memory"))) {
+        let folder = match tempfile::tempdir_in(folder) {
+            Ok(folder) => folder,
+            Err(error) => {
+                println!("SKIPPED: {place}: {folder}: {error}");
+                continue;
+            }
+        };
+        let made = Command::new(PROGRAM)
+            .current_dir(folder.path())
+            .args(["disk", "bench", ".", "--size", size, "--time", "100 ms", "--json"])
+            .output()
+            .expect("the program runs");
+        if !made.status.success() {
+            println!("SKIPPED: {place}: no direct I/O: {}", String::from_utf8_lossy(&made.stderr));
+            continue;
         }
-        let Some((ours, theirs)) = last else { continue };
-        println!(
-            "  {:>8} {} x {:>2}: {:>7.0}/s and {:>7.0}/s (ours and fio, last round), {:.2} and {:.2} us each; \
-             ratio of rates {}, of processor time {}",
-            case.engine,
-            case.threads,
-            case.depth,
-            ours.rate,
-            theirs.rate,
-            ours.cpu_us,
-            theirs.cpu_us,
-            spread(&mut rates),
-            spread(&mut costs)
-        );
+        println!("{place}:");
+        for case in &CASES {
+            compare(folder.path(), case, rounds, seconds);
+        }
     }
     ExitCode::SUCCESS
 }
 
-fn spread(values: &mut [f64]) -> String {
-    values.sort_by(f64::total_cmp);
-    format!("{:.3} ({:.3}-{:.3})", values[values.len() / 2], values[0], values[values.len() - 1])
+/// Runs `rounds` pairs of `seconds` each and prints their ratios.
+fn compare(folder: &Path, case: &Case, rounds: u32, seconds: u32) {
+    let (mut rates, mut costs) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let pair = if round % 2 == 0 {
+            let ours = ours(folder, case, seconds);
+            (ours, fio(folder, case, seconds))
+        } else {
+            let theirs = fio(folder, case, seconds);
+            (ours(folder, case, seconds), theirs)
+        };
+        let (Some(ours), Some(theirs)) = pair else {
+            println!("  SKIPPED: {} does not run here", case.engine);
+            return;
+        };
+        rates.push(ours.rate / theirs.rate);
+        costs.push(ours.cpu_us / theirs.cpu_us);
+        if round + 1 == rounds {
+            println!(
+                "  {:>8} {} x {:>2}: {:>7.0}/s and {:>7.0}/s (ours and fio, last round), {:.2} and {:.2} us each; \
+                 rate {}, processor time {}",
+                case.engine,
+                case.threads,
+                case.depth,
+                ours.rate,
+                theirs.rate,
+                ours.cpu_us,
+                theirs.cpu_us,
+                estimate(&rates),
+                estimate(&costs)
+            );
+        }
+    }
+}
+
+fn estimate(ratios: &[f64]) -> String {
+    match median_of_trials(ratios) {
+        Ok(median) => format!("{:.3} [{:.3}, {:.3}]", median.value, median.low, median.high),
+        Err(_) => ratios.iter().map(|ratio| format!("{ratio:.3} ")).collect(),
+    }
 }
 
 fn ours(folder: &Path, case: &Case, seconds: u32) -> Option<Figures> {

@@ -5,12 +5,18 @@
 //! a measurement runs is read from the kernel and printed beside it. Without `--bench`, or with `--test`, it
 //! runs tiny: it then checks counts and the keys' distribution, and no time.
 
-use anyhow::{Context, Result, bail, ensure};
+#[path = "../../targets/benches/peers/go_ycsb.rs"]
+mod go_ycsb;
+#[path = "../../targets/benches/peers/program.rs"]
+mod program;
+
+use self::program::Ran;
+use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::{env, fs};
 use tipover_core::op::Op;
 use tipover_core::workload::distribution::Requests;
@@ -21,16 +27,14 @@ const RECORDS: u64 = 1_000_000;
 const LIMIT: f64 = 8e6;
 /// The share of the hottest record among YCSB's zipfian requests: 1/26.469.
 const HOTTEST: f64 = 0.0378;
-const PEER: &str = "github.com/pingcap/go-ycsb";
-const PEER_VERSION: &str = "v1.0.1";
 const REQUESTS: [Requests; 2] = [Requests::Uniform, Requests::Zipfian];
 const THREADS: [usize; 2] = [1, 2];
 
 fn main() -> Result<()> {
     let asked = |flag: &str| env::args().any(|argument| argument == flag);
     let full = asked("--bench") && !asked("--test");
-    let peer = match Peer::get(full) {
-        Ok(peer) => Some(peer),
+    let peer = match go_ycsb::program(full) {
+        Ok(program) => Some(Peer { program }),
         Err(reason) => {
             println!("SKIPPED: go-ycsb is not compared with, because {reason:#}");
             None
@@ -257,51 +261,16 @@ fn key_text_ns() -> f64 {
     (0..5).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
 
-/// go-ycsb, built once.
+/// go-ycsb.
 struct Peer {
     program: PathBuf,
 }
 
 impl Peer {
-    /// The program that an earlier run built, or, if `build`, a new one.
-    fn get(build: bool) -> Result<Peer> {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-ycsb-{PEER_VERSION}"));
-        let program = folder.join("go-ycsb");
-        if program.exists() {
-            return Ok(Peer { program });
-        }
-        ensure!(build, "only `cargo bench` builds it");
-        fs::create_dir_all(&folder)?;
-        // Not `go install ...@version`, which also wants the list of all versions from the proxy.
-        fs::write(
-            folder.join("go.mod"),
-            format!("module peer\n\ngo 1.21\n\nrequire {PEER} {PEER_VERSION}\n"),
-        )?;
-        eprintln!("building {PEER} {PEER_VERSION} (once, about 2 minutes)");
-        let staged = format!("staged.{}", std::process::id());
-        let status = Command::new("go")
-            .args(["build", "-mod=mod", "-o", &staged, &format!("{PEER}/cmd/go-ycsb")])
-            .current_dir(&folder)
-            .stdin(Stdio::null())
-            .status()
-            .context("the program `go` cannot be started; Go 1.21 or newer is needed")?;
-        ensure!(status.success(), "`go build` in {} ended with {status}", folder.display());
-        fs::rename(folder.join(staged), &program)?;
-        Ok(Peer { program })
-    }
-
     fn rate(&self, threads: usize, requests: Requests, operations: u64) -> Result<Rate> {
         let ran = self.run(threads, requests, operations, false)?;
-        // READ   - Takes(s): 2.2, Count: 5000000, OPS: 2261854.5, Avg(us): 0, ...
-        let line = ran.output.lines().rfind(|line| line.starts_with("READ ")).context("no READ line")?;
-        let number = |word: &str| -> Result<f64> {
-            let after = line.split_once(word).with_context(|| format!("no {word} in {line}"))?.1;
-            Ok(after.split(',').next().unwrap_or_default().trim().parse()?)
-        };
-        let counted = number("Count:")?;
-        ensure!(counted == operations as f64, "go-ycsb counts {counted} of {operations} operations");
-        let (core, others_percent) = (counted / ran.cpu_s, ran.others_percent);
-        Ok(Rate { wall: number("OPS:")?, core, others_percent })
+        let wall = go_ycsb::reads_per_s(&ran.output, operations)?;
+        Ok(Rate { wall, core: operations as f64 / ran.cpu_s, others_percent: ran.others_percent })
     }
 
     /// The keys that it asks for.
@@ -332,61 +301,4 @@ impl Peer {
         }
         Ran::to_end(&mut command)
     }
-}
-
-/// A program that ran to its end.
-struct Ran {
-    output: String,
-    /// Processor time of its whole life.
-    cpu_s: f64,
-    /// See [`Rate::others_percent`]; the host's other guests (steal) are others too.
-    others_percent: f64,
-}
-
-impl Ran {
-    fn to_end(command: &mut Command) -> Result<Ran> {
-        let (machine, children) = (Machine::now()?, children_ticks()?);
-        let output =
-            command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
-        let (machine, own) = (Machine::now()?.since(&machine), children_ticks()? - children);
-        if !output.status.success() {
-            bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(Ran {
-            output: String::from_utf8(output.stdout)?,
-            cpu_s: own.max(1.0) / 100.0,
-            others_percent: 100.0 * (machine.busy - own).max(0.0) / machine.all.max(1.0),
-        })
-    }
-}
-
-/// The first line of /proc/stat, in ticks, of which Linux reports 100 a second.
-struct Machine {
-    busy: f64,
-    all: f64,
-}
-
-impl Machine {
-    fn now() -> Result<Machine> {
-        let text = fs::read_to_string("/proc/stat")?;
-        let line = text.lines().next().context("/proc/stat is empty")?;
-        // user nice system idle iowait irq softirq steal; guests are in user already.
-        let ticks: Vec<f64> =
-            line.split_whitespace().skip(1).take(8).map(str::parse).collect::<Result<_, _>>()?;
-        ensure!(ticks.len() == 8, "/proc/stat: {line}");
-        let all = ticks.iter().sum();
-        Ok(Machine { busy: all - ticks[3] - ticks[4], all })
-    }
-
-    fn since(&self, before: &Machine) -> Machine {
-        Machine { busy: self.busy - before.busy, all: self.all - before.all }
-    }
-}
-
-/// Processor time of all children that were waited for.
-fn children_ticks() -> Result<f64> {
-    let text = fs::read_to_string("/proc/self/stat")?;
-    // Fields 16 and 17; the program's name, field 2, may hold blanks and ends with the last bracket.
-    let (_, fields) = text.rsplit_once(')').context("/proc/self/stat has no name")?;
-    fields.split_whitespace().skip(13).take(2).map(|ticks| Ok(ticks.parse::<f64>()?)).sum()
 }

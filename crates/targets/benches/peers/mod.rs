@@ -1,10 +1,14 @@
 //! What the benches of servers share: our side, their programs, and the sums.
 
+pub mod go_ycsb;
+pub mod program;
+
+use self::program::{Machine, Ran};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 use tipover_core::measure::Latencies;
@@ -14,8 +18,6 @@ use tipover_core::units::Tick;
 use tipover_core::workload::{Dataset, Records, Workload};
 use tipover_lab::recipe::Server;
 
-const PEER: &str = "github.com/pingcap/go-ycsb";
-const PEER_VERSION: &str = "v1.0.1";
 pub const SESSIONS: usize = 8;
 pub const THREADS: usize = 2;
 
@@ -39,6 +41,14 @@ pub struct Rate {
     /// Processor time that neither client nor its server can have used is unknown here: what is printed is
     /// all that was busy, of all there was.
     pub busy_percent: f64,
+}
+
+impl Rate {
+    /// Of a program that did so many operations.
+    pub fn of(ran: &Ran, per_s: f64, operations: f64) -> Rate {
+        let cpu_us = ran.cpu_s * 1e6 / operations;
+        Rate { per_s, cpu_us, server_us: f64::NAN, operations, busy_percent: ran.busy_percent }
+    }
 }
 
 /// How our side spreads its sessions.
@@ -102,7 +112,7 @@ pub fn ours(
         let (ops, cpu, wall) = part?;
         (count, cpu_s, wall_s) = (count + ops, cpu_s + cpu, wall_s.max(wall));
     }
-    let busy_percent = machine.busy_percent_since()?;
+    let busy_percent = Machine::now()?.since(&machine).busy_percent();
     let operations = count as f64;
     let cpu_us = cpu_s * 1e6 / operations;
     Ok(Rate { per_s: operations / wall_s, cpu_us, server_us: f64::NAN, operations, busy_percent })
@@ -195,29 +205,6 @@ fn cpu_s(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// go-ycsb with all its databases, built once; only a full run builds it.
-pub fn go_ycsb(build: bool) -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-ycsb-{PEER_VERSION}"));
-    let program = folder.join("go-ycsb");
-    if program.exists() {
-        return Ok(program);
-    }
-    ensure!(build, "only `cargo bench` builds it");
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join("go.mod"), format!("module peer\n\ngo 1.21\n\nrequire {PEER} {PEER_VERSION}\n"))?;
-    eprintln!("building {PEER} {PEER_VERSION} (once, about 2 minutes)");
-    let staged = format!("staged.{}", std::process::id());
-    let status = Command::new("go")
-        .args(["build", "-mod=mod", "-o", &staged, &format!("{PEER}/cmd/go-ycsb")])
-        .current_dir(&folder)
-        .stdin(Stdio::null())
-        .status()
-        .context("the program `go` cannot be started; Go 1.21 or newer is needed")?;
-    ensure!(status.success(), "`go build` in {} ended with {status}", folder.display());
-    fs::rename(folder.join(staged), &program)?;
-    Ok(program)
-}
-
 /// Runs workload C of go-ycsb against `database` with these properties of its connection.
 pub fn run_go_ycsb(
     program: &Path,
@@ -248,76 +235,7 @@ pub fn run_go_ycsb(
     }
     let ran = Ran::to_end(&mut command)?;
     ensure!(!ran.output.contains("READ_ERROR"), "go-ycsb's reads failed: {}", ran.output);
-    let line = ran.output.lines().rfind(|line| line.starts_with("READ ")).context("no READ line")?;
-    let number = |word: &str| -> Result<f64> {
-        let after = line.split_once(word).with_context(|| format!("no {word} in {line}"))?.1;
-        Ok(after.split(',').next().unwrap_or_default().trim().parse()?)
-    };
-    let count = number("Count:")?;
-    ensure!(count == operations as f64, "go-ycsb counts {count} of {operations} operations");
-    Ok(ran.rate(number("OPS:")?, count))
-}
-
-/// A program that ran to its end.
-pub struct Ran {
-    pub output: String,
-    cpu_s: f64,
-    busy_percent: f64,
-}
-
-impl Ran {
-    pub fn to_end(command: &mut Command) -> Result<Ran> {
-        let (machine, children) = (Machine::now()?, children_s()?);
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("starting {}", command.get_program().to_string_lossy()))?;
-        let cpu_s = children_s()? - children;
-        // Its arguments hold a password, so they are not shown.
-        let program = command.get_program().to_string_lossy();
-        if !output.status.success() {
-            bail!("{program}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-        }
-        let output = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok(Ran { output, cpu_s, busy_percent: machine.busy_percent_since()? })
-    }
-
-    pub fn rate(&self, per_s: f64, operations: f64) -> Rate {
-        let cpu_us = self.cpu_s * 1e6 / operations;
-        Rate { per_s, cpu_us, server_us: f64::NAN, operations, busy_percent: self.busy_percent }
-    }
-}
-
-/// The first line of /proc/stat, in ticks.
-struct Machine {
-    busy: f64,
-    all: f64,
-}
-
-impl Machine {
-    fn now() -> Result<Machine> {
-        let text = fs::read_to_string("/proc/stat")?;
-        let line = text.lines().next().context("/proc/stat is empty")?;
-        let words = line.split_whitespace().skip(1).take(8);
-        let ticks: Vec<f64> = words.map(str::parse).collect::<Result<_, _>>()?;
-        ensure!(ticks.len() == 8, "/proc/stat: {line}");
-        let all = ticks.iter().sum();
-        Ok(Machine { busy: all - ticks[3] - ticks[4], all })
-    }
-
-    fn busy_percent_since(&self) -> Result<f64> {
-        let now = Machine::now()?;
-        Ok(100.0 * (now.busy - self.busy) / (now.all - self.all).max(1.0))
-    }
-}
-
-/// Processor time of all children that were waited for, in steps of 10 ms.
-fn children_s() -> Result<f64> {
-    let text = fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) = text.rsplit_once(')').context("/proc/self/stat has no name")?;
-    let ticks: f64 =
-        fields.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<f64>().unwrap_or(0.0)).sum();
-    Ok(ticks / 100.0)
+    Ok(Rate::of(&ran, go_ycsb::reads_per_s(&ran.output, operations)?, operations as f64))
 }
 
 /// Prints rates and the ratios of ours to theirs, round by round.
