@@ -9,7 +9,7 @@ use fuser::{
     Config, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request,
 };
-use load::{Client, mount, obstacle, random_reads, random_reads_by};
+use load::{Client, obstacle, random_reads, random_reads_by};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, UNIX_EPOCH};
 use tipover_core::device::{Kind, Spec};
 use tipover_core::units::Bytes;
-use tipover_disk::Mode;
+use tipover_disk::{Disk, Mode, Transport};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +29,8 @@ fn main() -> ExitCode {
     let wanted = |part: &str| named.is_empty() || named.contains(&part);
     let time = Duration::from_millis(if tiny { 100 } else { 2000 });
     let (share, rounds) = (time / 4, if tiny { 2 } else { 10 });
+    // Small differences are told by many short turns, not by few long ones.
+    let (turn, turns) = (time / 20, if tiny { 2 } else { 40 });
     for mode in [Mode::Block, Mode::File] {
         if let Some(obstacle) = obstacle(mode) {
             println!("SKIPPED: {mode:?} mode: {obstacle}");
@@ -38,10 +40,10 @@ fn main() -> ExitCode {
             unshaped(mode, share, rounds);
         }
         if wanted("traced") {
-            traced(mode, share, rounds);
+            traced(mode, turn, turns);
         }
         if wanted("accounted") {
-            accounted(mode, share, rounds);
+            accounted(mode, turn, turns);
         }
         if wanted("shaped") {
             shaped(mode, time);
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 /// The file that is read: block mode's device, or a file on file mode's folder.
-fn target(disk: &tipover_disk::Disk) -> PathBuf {
+fn target(disk: &Disk) -> PathBuf {
     disk.block_device().unwrap_or_else(|| {
         let file = disk.path().join("file");
         std::fs::write(&file, vec![1; 64 << 20]).expect("writing the file to be read");
@@ -175,48 +177,85 @@ impl Drop for Floor {
     }
 }
 
-/// What the transport carries, beside the floor and plain memory, in turns.
+/// What each transport carries, beside the floor of the classic one and plain memory, in turns.
 fn unshaped(mode: Mode, time: Duration, rounds: usize) {
-    let disk = mount(mode, "");
-    let ours = target(&disk);
     let floor = match Floor::up(mode) {
         Ok(floor) => floor,
         Err(e) => return println!("SKIPPED: {mode:?} mode: what the kernel's way allows: {e}"),
     };
+    let disks: Vec<_> = load::transports()
+        .into_iter()
+        .map(|transport| {
+            let disk = Disk::mount(load::options_over(transport, mode, "")).expect("mounting");
+            let file = target(&disk);
+            (transport, disk, file)
+        })
+        .collect();
     let plain = std::path::Path::new("/dev/shm").join(format!("tipover-transport-{}", std::process::id()));
     std::fs::write(&plain, vec![1; 64 << 20]).expect("writing the file to compare with");
     println!(
-        "{mode:?} mode, unshaped, 4 KiB random direct reads (share: of a daemon that does nothing; medians of {rounds} rounds)"
+        "{mode:?} mode, unshaped, 4 KiB random direct reads (share: of a classic daemon that does nothing; \
+         medians of {rounds} rounds)"
     );
     for (who, client) in [("ordinary client", Client::Ordinary), ("real-time client", Client::Urgent)] {
         for clients in [1, 32] {
-            let (mut got, mut latency, mut nothing, mut shares, mut memory) =
-                <[Vec<f64>; 5]>::default().into();
-            let (mut cpu, mut reads) = (Duration::ZERO, 0);
+            let mut carried: Vec<Carried> = disks.iter().map(|_| Carried::default()).collect();
+            let (mut nothing, mut memory) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                let before = disk.daemon_cpu().expect("asking the daemon");
-                let carried = random_reads_by(client, &ours, clients, time);
-                cpu += disk.daemon_cpu().expect("asking the daemon") - before;
-                reads += carried.reads;
-                latency.push(carried.median.as_secs_f64() * 1e6);
-                got.push(carried.iops);
-                nothing.push(random_reads_by(client, &floor.target(), clients, time).iops);
-                shares.push(carried.iops / nothing.last().expect("just pushed"));
+                let least = random_reads_by(client, &floor.target(), clients, time).iops;
+                for ((_, disk, file), carried) in disks.iter().zip(&mut carried) {
+                    let before = disk.daemon_cpu().expect("asking the daemon");
+                    let load = random_reads_by(client, file, clients, time);
+                    carried.cpu += disk.daemon_cpu().expect("asking the daemon") - before;
+                    carried.reads += load.reads;
+                    carried.latency.push(load.median.as_secs_f64() * 1e6);
+                    carried.shares.push(load.iops / least);
+                    carried.iops.push(load.iops);
+                }
+                nothing.push(least);
                 memory.push(random_reads_by(client, &plain, clients, time).iops);
             }
-            println!(
-                "  {who:<16} depth {clients:>2}: {:>8.0}/s, median {:>5.1} us, daemon {:>4.1} us of processor a read; \
-                 nothing {:>8.0}/s, share {}; plain memory {:.0}/s",
-                median(&mut got),
-                median(&mut latency),
-                cpu.as_secs_f64() * 1e6 / reads.max(1) as f64,
-                median(&mut nothing),
-                spread(&mut shares),
-                median(&mut memory),
-            );
+            let (nothing, memory) = (median(&mut nothing), median(&mut memory));
+            println!("  {who}, depth {clients}: nothing {nothing:.0}/s, plain memory {memory:.0}/s");
+            for ((transport, _, _), mut carried) in disks.iter().zip(carried) {
+                println!(
+                    "    {transport:<8?}{:>8.0}/s, share {}, median {:>5.1} us, daemon {:>4.1} us of processor a read",
+                    median(&mut carried.iops),
+                    spread(&mut carried.shares),
+                    median(&mut carried.latency),
+                    carried.cpu.as_secs_f64() * 1e6 / carried.reads.max(1) as f64,
+                );
+            }
         }
     }
     let _ = std::fs::remove_file(plain);
+}
+
+/// What one disk carried, round by round.
+#[derive(Default)]
+struct Carried {
+    iops: Vec<f64>,
+    latency: Vec<f64>,
+    shares: Vec<f64>,
+    cpu: Duration,
+    reads: u64,
+}
+
+/// The rate of `one` divided by that of `other`, in rounds of one, other, other, one: a drift of the machine
+/// meets both.
+fn paired(rounds: usize, mut one: impl FnMut() -> f64, mut other: impl FnMut() -> f64) -> String {
+    let mut ratios: Vec<f64> = (0..rounds)
+        .map(|_| {
+            let first = one();
+            let others = other() + other();
+            (first + one()) / others
+        })
+        .collect();
+    let middle = median(&mut ratios);
+    // The order statistics between which the median lies with 95 % probability, whatever the distribution.
+    let reach = (0.98 * (rounds as f64).sqrt()).ceil() as usize;
+    let (low, high) = ((rounds / 2).saturating_sub(reach), (rounds / 2 + reach).min(rounds - 1));
+    format!("{middle:.3} (95 % between {:.3} and {:.3}, {rounds} rounds)", ratios[low], ratios[high])
 }
 
 /// Sorts, and gives the middle one.
@@ -231,25 +270,24 @@ fn spread(values: &mut [f64]) -> String {
 }
 
 /// Everything that the device completed so far.
-fn requests(disk: &tipover_disk::Disk) -> u64 {
+fn requests(disk: &Disk) -> u64 {
     let counters = disk.counters().expect("asking the daemon");
     [counters.read, counters.write, counters.flush, counters.discard].iter().map(|t| t.requests).sum()
 }
 
-/// What a trace costs: the same reads with and without one, in turns, because the machine changes as well.
+/// What a trace costs: the same reads with and without one, in turns.
 fn traced(mode: Mode, time: Duration, rounds: usize) {
-    let disk = mount(mode, "");
-    let file = target(&disk);
     let folder = tempfile::tempdir().expect("making a folder for traces");
-    println!(
-        "{mode:?} mode, unshaped, traced (ratio: to the same reads without a trace, median of {rounds} rounds)"
-    );
-    for clients in [1, 32] {
-        let (mut ratios, mut records, mut dropped, mut bytes) = (Vec::new(), 0, 0, 0);
-        for round in 0..rounds {
+    println!("{mode:?} mode, unshaped, reads with ÷ without a trace");
+    for transport in load::transports() {
+        let disk = Disk::mount(load::options_over(transport, mode, "")).expect("mounting");
+        let file = target(&disk);
+        for clients in [1, 32] {
+            let (mut number, mut records, mut dropped, mut bytes) = (0, 0, 0, 0);
             let plain = || random_reads_by(Client::Ordinary, &file, clients, time).iops;
             let with_trace = || {
-                let path = folder.path().join(format!("{clients}-{round}"));
+                number += 1;
+                let path = folder.path().join(format!("{transport:?}-{clients}-{number}"));
                 let before = requests(&disk);
                 disk.trace_start(&path).expect("starting the trace");
                 let load = random_reads_by(Client::Ordinary, &file, clients, time);
@@ -260,64 +298,46 @@ fn traced(mode: Mode, time: Duration, rounds: usize) {
                 // The file system may have had a request of its own.
                 assert!(read == summary.records && seen >= load.reads, "{read}, {seen}, {}", load.reads);
                 let _ = std::fs::remove_file(&path);
-                (load.iops, summary)
+                (records, dropped) = (records + summary.records, dropped + summary.dropped);
+                bytes += summary.bytes;
+                load.iops
             };
-            // Each goes first every other time.
-            let ((traced, summary), plain) = if round % 2 == 0 {
-                let traced = with_trace();
-                (traced, plain())
-            } else {
-                let plain = plain();
-                (with_trace(), plain)
-            };
-            ratios.push(traced / plain);
-            (records, dropped) = (records + summary.records, dropped + summary.dropped);
-            bytes += summary.bytes;
+            let ratio = paired(rounds, with_trace, plain);
+            println!(
+                "  {transport:?}, depth {clients:>2}: {ratio}, {records} records of {:.1} bytes, {dropped} dropped",
+                bytes as f64 / records.max(1) as f64,
+            );
         }
-        println!(
-            "  depth {clients:>2}: ratio {}, {records} records of {:.1} bytes, {dropped} dropped",
-            spread(&mut ratios),
-            bytes as f64 / records.max(1) as f64,
-        );
     }
 }
 
 /// What keeping account of unflushed blocks costs: the same random direct writes on a disk that does and one
 /// that does not, in turns, with a flush every 64 writes.
 fn accounted(mode: Mode, time: Duration, rounds: usize) {
-    let disks = [false, true].map(|power_cuts| {
-        let mut options = load::options(mode, "");
-        options.power_cuts = power_cuts;
-        let disk = tipover_disk::Disk::mount(options).expect("mounting");
-        let file = target(&disk);
-        (disk, file)
-    });
-    for clients in [1, 16] {
-        let mut ratios: Vec<f64> = (0..rounds)
-            .map(|round| {
-                let rate =
-                    |which: usize| load::random_writes(Client::Ordinary, &disks[which].1, clients, time);
-                let (plain, kept) = if round % 2 == 0 {
-                    let plain = rate(0);
-                    (plain, rate(1))
-                } else {
-                    let kept = rate(1);
-                    (rate(0), kept)
-                };
-                kept / plain
-            })
-            .collect();
-        println!(
-            "{mode:?} mode, writes with account of what is flushed, depth {clients:>2}: ratio {}",
-            spread(&mut ratios)
-        );
+    println!("{mode:?} mode, unshaped, writes with ÷ without account of what is flushed");
+    for transport in load::transports() {
+        let disks = [false, true].map(|power_cuts| {
+            let mut options = load::options_over(transport, mode, "");
+            options.power_cuts = power_cuts;
+            let disk = Disk::mount(options).expect("mounting");
+            let file = target(&disk);
+            (disk, file)
+        });
+        for clients in [1, 16] {
+            let run = |which: usize| load::random_writes(Client::Ordinary, &disks[which].1, clients, time);
+            println!("  {transport:?}, depth {clients:>2}: {}", paired(rounds, || run(1), || run(0)));
+        }
     }
 }
 
 fn shaped(mode: Mode, time: Duration) {
-    let disk = mount(mode, "");
+    load::transports().into_iter().for_each(|transport| shaped_over(transport, mode, time));
+}
+
+fn shaped_over(transport: Transport, mode: Mode, time: Duration) {
+    let disk = Disk::mount(load::options_over(transport, mode, "")).expect("mounting");
     let file = target(&disk);
-    println!("{mode:?} mode, shaped (got / theory)");
+    println!("{mode:?} mode, {transport:?}, shaped (got / theory)");
     for text in [
         "iops=5000",
         "iops=600,latency=7ms",

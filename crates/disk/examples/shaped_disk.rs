@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         spec: argument(1, "unlimited").parse()?,
         readahead: Bytes(0),
         power_cuts: false,
+        transport: tipover_disk::Transport::Auto,
         daemon: DaemonCommand::this_program(&["disk-daemon"]),
     })?;
     println!("{} on {:?}, daemon {}", disk.path().display(), disk.block_device(), disk.daemon_pid());

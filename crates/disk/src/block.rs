@@ -1,7 +1,9 @@
 //! Block mode's file system: a folder with one image file, which a loop device turns into a disk.
 
 use crate::backing::Backing;
+use crate::reply::Via;
 use crate::requests;
+use crate::ring::Hot;
 use crate::shape::{Place, Shape};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -21,11 +23,18 @@ const FILE: INodeNo = INodeNo(2);
 /// Nobody changes the image behind our back, so the kernel may remember what it was told.
 const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
 
-pub(crate) struct Image {
+/// The device's content, and who may still use it.
+pub(crate) struct Content {
     shape: Arc<Shape>,
     backing: Arc<dyn Backing>,
     len: u64,
     power: Arc<Power>,
+}
+
+pub(crate) struct Image {
+    content: Arc<Content>,
+    /// Capabilities of the connection that the transport asks for.
+    transport: InitFlags,
 }
 
 /// Which loop device's requests are still obeyed: after a power cut the old one may live on, with a file
@@ -44,18 +53,62 @@ impl Power {
     }
 }
 
-impl Image {
-    pub fn new(shape: Arc<Shape>, backing: Arc<dyn Backing>, power: Arc<Power>) -> io::Result<Image> {
+impl Content {
+    pub fn new(shape: Arc<Shape>, backing: Arc<dyn Backing>, power: Arc<Power>) -> io::Result<Content> {
         let len = backing.len()?;
-        Ok(Image { shape, backing, len, power })
+        Ok(Content { shape, backing, len, power })
+    }
+}
+
+impl Hot for Content {
+    fn is_shaped(&self) -> bool {
+        self.shape.is_shaped()
+    }
+
+    fn read(&self, _: INodeNo, handle: FileHandle, offset: u64, size: u32, reply: Via<ReplyData>) {
+        match self.power.check(handle) {
+            Ok(()) => requests::read(&self.shape, &*self.backing, at(offset), size, reply),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn write(
+        &self,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        reply: Via<ReplyWrite>,
+    ) {
+        if let Err(e) = self.power.check(handle) {
+            return reply.error(e);
+        }
+        if offset.saturating_add(data.len() as u64) > self.len {
+            return reply.error(Errno::ENOSPC);
+        }
+        requests::write(&self.shape, &*self.backing, at(offset), data, reply);
+    }
+
+    fn fsync(&self, _: INodeNo, handle: FileHandle, reply: Via<ReplyEmpty>) {
+        match self.power.check(handle) {
+            Ok(()) => requests::sync(&self.shape, 0, reply, || self.backing.sync()),
+            Err(e) => reply.error(e),
+        }
+    }
+}
+
+impl Image {
+    pub fn new(content: Arc<Content>, transport: InitFlags) -> Image {
+        Image { content, transport }
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let folder = inode == FOLDER;
         FileAttr {
             ino: inode,
-            size: if folder { 0 } else { self.len },
-            blocks: if folder { 0 } else { self.len / 512 },
+            size: if folder { 0 } else { self.content.len },
+            blocks: if folder { 0 } else { self.content.len / 512 },
             atime: UNIX_EPOCH,
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
@@ -81,7 +134,7 @@ impl Filesystem for Image {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The loop device keeps up to 128 requests in flight; the kernel's own limit must not be felt below
         // that.
-        requests::connect(config, InitFlags::empty(), 256);
+        requests::connect(config, self.transport, 256);
         Ok(())
     }
 
@@ -103,7 +156,7 @@ impl Filesystem for Image {
         let flags = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
             | FopenFlags::FOPEN_NOFLUSH;
-        reply.opened(FileHandle(self.power.epoch.load(SeqCst)), flags);
+        reply.opened(FileHandle(self.content.power.epoch.load(SeqCst)), flags);
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -123,7 +176,7 @@ impl Filesystem for Image {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -131,32 +184,22 @@ impl Filesystem for Image {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        if let Err(e) = self.power.check(handle) {
-            return reply.error(e);
-        }
-        requests::read(&self.shape, &*self.backing, at(offset), size, reply);
+        self.content.read(inode, handle, offset, size, Via::Fuser(reply));
     }
 
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Err(e) = self.power.check(handle) {
-            return reply.error(e);
-        }
-        let end = offset.saturating_add(data.len() as u64);
-        if end > self.len {
-            return reply.error(Errno::ENOSPC);
-        }
-        requests::write(&self.shape, &*self.backing, at(offset), data, reply);
+        self.content.write(inode, handle, offset, data, flags, Via::Fuser(reply));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -164,11 +207,8 @@ impl Filesystem for Image {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        match self.power.check(handle) {
-            Ok(()) => requests::sync(&self.shape, 0, reply, || self.backing.sync()),
-            Err(e) => reply.error(e),
-        }
+    fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.content.fsync(inode, handle, Via::Fuser(reply));
     }
 
     fn fallocate(
@@ -181,13 +221,19 @@ impl Filesystem for Image {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        if let Err(e) = self.power.check(handle) {
+        if let Err(e) = self.content.power.check(handle) {
             return reply.error(e);
         }
         // Discards and zero-outs of the block layer; plain allocation has nothing to do.
-        let length = length.min(self.len.saturating_sub(offset));
+        let length = length.min(self.content.len.saturating_sub(offset));
         if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
-            requests::discard(&self.shape, &*self.backing, at(offset), length, reply);
+            requests::discard(
+                &self.content.shape,
+                &*self.content.backing,
+                at(offset),
+                length,
+                Via::Fuser(reply),
+            );
         } else {
             reply.ok();
         }

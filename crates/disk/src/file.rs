@@ -5,11 +5,12 @@
 //! nameless files, reflinks.
 
 use crate::backing::{Backing, File};
-use crate::journal::{self, Journal, Logged};
-use crate::nodes::{Node, Nodes, attributes, give};
+use crate::journal;
+use crate::nodes::{Node, attributes, give};
+use crate::open::{CALIBRATION_HANDLE, CALIBRATION_SIZE, Data, Entry, Handle, Open};
+use crate::reply::Via;
 use crate::requests::{self, errno};
-use crate::shape::{Place, Shape};
-use crate::table::Table;
+use crate::ring::Hot;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -17,7 +18,7 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,94 +30,33 @@ use tipover_core::units::Bytes;
 pub(crate) const CALIBRATION: &str = ".tipover-calibration";
 pub(crate) const CALIBRATION_NUMBER: u64 = u64::MAX;
 const CALIBRATION_NODE: INodeNo = INodeNo(CALIBRATION_NUMBER);
-const CALIBRATION_SIZE: u64 = 4 << 20;
-const CALIBRATION_HANDLE: u64 = u64::MAX;
 /// How the hidden folder's name begins.
 pub(crate) const ATTIC: &str = ".tipover-attic-";
 const FOR_GOOD: Duration = Duration::from_secs(24 * 3600);
 
-struct Entry {
-    name: OsString,
-    kind: FileType,
-    inode: u64,
-}
-
-enum Handle {
-    File(Data),
-    Folder(Vec<Entry>),
-}
-
-/// An open file: plain, or with what a power cut would undo.
-enum Data {
-    Plain(File),
-    Logged(Arc<Logged>),
-}
-
-impl Data {
-    fn backing(&self) -> &dyn Backing {
-        match self {
-            Data::Plain(file) => file,
-            Data::Logged(file) => &**file,
-        }
-    }
-    fn descriptor(&self) -> &OwnedFd {
-        match self {
-            Data::Plain(file) => file.descriptor(),
-            Data::Logged(file) => file.inner().descriptor(),
-        }
-    }
-}
-
 pub(crate) struct Folder {
-    shape: Arc<Shape>,
-    nodes: Arc<Nodes>,
-    handles: Table<Handle>,
-    zeros: crate::backing::Memory,
+    open: Arc<Open>,
     readahead: Bytes,
-    /// What a power cut would undo, where that is wanted.
-    journal: Option<Arc<Journal>>,
+    /// Capabilities of the connection that the transport asks for.
+    transport: InitFlags,
 }
 
 impl Folder {
-    pub fn new(
-        shape: Arc<Shape>,
-        root: &Path,
-        readahead: Bytes,
-        journal: Option<Arc<Journal>>,
-    ) -> io::Result<Folder> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(root, flags, Mode::empty())?;
-        let nodes = Nodes::new(root).map_err(|e| io::Error::from_raw_os_error(e.code()))?;
-        let zeros = crate::backing::Memory::new(CALIBRATION_SIZE)?;
-        Ok(Folder { shape, nodes: Arc::new(nodes), handles: Table::new(), zeros, readahead, journal })
-    }
-
-    /// For invalidating what the kernel caches of them.
-    pub fn nodes(&self) -> Arc<Nodes> {
-        self.nodes.clone()
-    }
-
-    /// Whether there is power.
-    fn powered(&self) -> Result<(), Errno> {
-        self.journal.as_ref().map_or(Ok(()), |journal| journal.powered())
+    pub fn new(open: Arc<Open>, readahead: Bytes, transport: InitFlags) -> Folder {
+        Folder { open, readahead, transport }
     }
 
     fn node(&self, number: INodeNo) -> Result<Arc<Node>, Errno> {
-        self.powered()?;
-        self.nodes.get(number)
+        self.open.powered()?;
+        self.open.nodes.get(number)
     }
 
     fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
-        self.powered()?;
+        self.open.powered()?;
         if parent == INodeNo::ROOT && is_attic(name) {
             return Err(Errno::ENOENT);
         }
-        self.nodes.look_up(parent, name).map(|(_, attributes)| attributes)
-    }
-
-    fn file(&self, handle: FileHandle) -> Result<Arc<Handle>, Errno> {
-        self.powered()?;
-        self.handles.get(handle.0).ok_or(Errno::EBADF)
+        self.open.nodes.look_up(parent, name).map(|(_, attributes)| attributes)
     }
 
     /// Opens a node's data as the flags say, but so that the kernel's write-back can use it: it reads pages
@@ -125,7 +65,7 @@ impl Folder {
         let wanted = OFlags::from_bits_retain(flags.0 as u32);
         let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
         let truncates = wanted.contains(OFlags::TRUNC);
-        if let Some(journal) = self.journal.as_ref().filter(|_| writes || truncates) {
+        if let Some(journal) = self.open.journal.as_ref().filter(|_| writes || truncates) {
             match journal.file(node) {
                 Ok(file) => {
                     if truncates {
@@ -148,7 +88,7 @@ impl Folder {
     }
 
     fn set_len(&self, node: &Node, handle: Option<FileHandle>, size: u64) -> Result<(), Errno> {
-        match handle.map(|h| self.file(h)).transpose()?.as_deref() {
+        match handle.map(|h| self.open.get(h)).transpose()?.as_deref() {
             Some(Handle::File(data)) => data.backing().set_len(size).map_err(errno),
             _ => self.open_data(node, OpenFlags(libc::O_WRONLY))?.backing().set_len(size).map_err(errno),
         }
@@ -162,7 +102,7 @@ impl Folder {
         is_folder: bool,
         act: impl FnOnce() -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        match &self.journal {
+        match &self.open.journal {
             Some(journal) => journal.make(folder, name, is_folder, act),
             None => act(),
         }
@@ -202,17 +142,6 @@ impl Folder {
             entries.push(Entry { name: found.file_name(), kind, inode });
         }
         Ok(entries)
-    }
-}
-
-/// The kernel marks writes after which the set-user and set-group bits must be gone.
-const KILL_SET_IDS: u32 = 1 << 2;
-
-fn drop_set_ids(file: &OwnedFd) {
-    if let Ok(stat) = rustix::fs::fstat(file)
-        && stat.st_mode & 0o6000 != 0
-    {
-        let _ = rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o1777));
     }
 }
 
@@ -274,7 +203,8 @@ impl Filesystem for Folder {
         // The kernel clears set-user bits through us (FUSE_HANDLE_KILLPRIV_V2, which fuser does not name),
         // and in return does not ask for `security.capability` at every write.
         const KILLPRIV_V2: InitFlags = InitFlags::from_bits_retain(1 << 28);
-        let wanted = InitFlags::FUSE_WRITEBACK_CACHE | InitFlags::FUSE_CACHE_SYMLINKS | KILLPRIV_V2;
+        let wanted =
+            InitFlags::FUSE_WRITEBACK_CACHE | InitFlags::FUSE_CACHE_SYMLINKS | KILLPRIV_V2 | self.transport;
         requests::connect(config, wanted, 128);
         // One byte is rounded down to no page at all; zero is not accepted.
         let readahead = u32::try_from(self.readahead.0).unwrap_or(u32::MAX).max(1);
@@ -295,7 +225,7 @@ impl Filesystem for Folder {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, times: u64) {
-        self.nodes.forget(number, times);
+        self.open.nodes.forget(number, times);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -396,7 +326,7 @@ impl Filesystem for Folder {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let unlink = |folder: Arc<Node>| match &self.journal {
+        let unlink = |folder: Arc<Node>| match &self.open.journal {
             Some(journal) => journal.remove(&folder, name, false),
             None => rustix::fs::unlinkat(&folder.path, name, AtFlags::empty()).map_err(errno),
         };
@@ -404,7 +334,7 @@ impl Filesystem for Folder {
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |folder: Arc<Node>| match &self.journal {
+        let remove = |folder: Arc<Node>| match &self.open.journal {
             Some(journal) => journal.remove(&folder, name, true),
             None => rustix::fs::unlinkat(&folder.path, name, AtFlags::REMOVEDIR).map_err(errno),
         };
@@ -424,7 +354,7 @@ impl Filesystem for Folder {
         let rename = || {
             let (from, to) = (self.node(from)?, self.node(to)?);
             let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-            match &self.journal {
+            match &self.open.journal {
                 Some(journal) => journal.rename((&from, old), (&to, new), flags),
                 None => rustix::fs::renameat_with(&from.path, old, &to.path, new, flags).map_err(errno),
             }
@@ -452,8 +382,10 @@ impl Filesystem for Folder {
             return reply.opened(FileHandle(CALIBRATION_HANDLE), FopenFlags::FOPEN_DIRECT_IO);
         }
         match self.node(number).and_then(|node| self.open_data(&node, flags)) {
-            Ok(file) => reply
-                .opened(FileHandle(self.handles.insert(Handle::File(file))), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(file) => reply.opened(
+                FileHandle(self.open.handles.insert(Handle::File(file))),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
             Err(e) => reply.error(e),
         }
     }
@@ -480,12 +412,12 @@ impl Filesystem for Folder {
                 Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
                 Err(e) => return Err(e),
             }
-            let (node, attributes) = self.nodes.look_up(parent, name)?;
+            let (node, attributes) = self.open.nodes.look_up(parent, name)?;
             Ok((self.open_data(&node, OpenFlags(flags))?, attributes))
         };
         match create() {
             Ok((file, attributes)) => {
-                let handle = FileHandle(self.handles.insert(Handle::File(file)));
+                let handle = FileHandle(self.open.handles.insert(Handle::File(file)));
                 reply.created(&FOR_GOOD, &attributes, Generation(0), handle, FopenFlags::FOPEN_KEEP_CACHE);
             }
             Err(e) => reply.error(e),
@@ -503,15 +435,7 @@ impl Filesystem for Folder {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let place = Place { file: number.0, offset };
-        if handle.0 == CALIBRATION_HANDLE && self.powered().is_ok() {
-            return requests::read(&self.shape, &self.zeros, place, size, reply);
-        }
-        match self.file(handle).as_deref() {
-            Ok(Handle::File(data)) => requests::read(&self.shape, data.backing(), place, size, reply),
-            Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
-            Err(e) => reply.error(*e),
-        }
+        self.open.read(number, handle, offset, size, Via::Fuser(reply));
     }
 
     fn write(
@@ -526,17 +450,7 @@ impl Filesystem for Folder {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let place = Place { file: number.0, offset };
-        match self.file(handle).as_deref() {
-            Ok(Handle::File(file)) => {
-                if flags.bits() & KILL_SET_IDS != 0 {
-                    drop_set_ids(file.descriptor());
-                }
-                requests::write(&self.shape, file.backing(), place, data, reply);
-            }
-            Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
-            Err(e) => reply.error(*e),
-        }
+        self.open.write(number, handle, offset, data, flags, Via::Fuser(reply));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -554,39 +468,28 @@ impl Filesystem for Folder {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.handles.remove(handle.0);
+        self.open.handles.remove(handle.0);
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let handle = self.file(handle);
-        let file = match handle.as_deref() {
-            Ok(Handle::File(file)) => file,
-            Ok(Handle::Folder(_)) => return reply.error(Errno::EISDIR),
-            Err(e) => return reply.error(*e),
-        };
-        requests::sync(&self.shape, number.0, reply, || match (&self.journal, file) {
-            (None, file) => file.backing().sync(),
-            (Some(journal), Data::Logged(file)) => journal::sync(journal, Some(file)),
-            // Opened for reading: whoever writes to it has it flushed nevertheless.
-            (Some(journal), Data::Plain(_)) => {
-                let node = self.nodes.get(number).map_err(|e| io::Error::from_raw_os_error(e.code()))?;
-                journal::sync(journal, journal.known(&node).as_deref())
-            }
-        });
+        self.open.fsync(number, handle, Via::Fuser(reply));
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.list(number) {
             Ok(entries) => {
-                reply.opened(FileHandle(self.handles.insert(Handle::Folder(entries))), FopenFlags::empty());
+                reply.opened(
+                    FileHandle(self.open.handles.insert(Handle::Folder(entries))),
+                    FopenFlags::empty(),
+                );
             }
             Err(e) => reply.error(e),
         }
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        match self.file(handle).as_deref() {
+        match self.open.get(handle).as_deref() {
             Ok(Handle::Folder(entries)) => {
                 for (at, entry) in entries.iter().enumerate().skip(offset as usize) {
                     if reply.add(INodeNo(entry.inode), at as u64 + 1, entry.kind, &entry.name) {
@@ -601,7 +504,7 @@ impl Filesystem for Folder {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.handles.remove(handle.0);
+        self.open.handles.remove(handle.0);
         reply.ok();
     }
 
@@ -611,9 +514,9 @@ impl Filesystem for Folder {
             rustix::fs::open(node.link(), flags, Mode::empty()).map_err(errno)
         });
         match folder {
-            Ok(folder) => requests::sync(&self.shape, number.0, reply, || {
+            Ok(folder) => requests::sync(&self.open.shape, number.0, Via::Fuser(reply), || {
                 rustix::fs::fdatasync(&folder)?;
-                self.journal.as_ref().map_or(Ok(()), |journal| journal::sync(journal, None))
+                self.open.journal.as_ref().map_or(Ok(()), |journal| journal::sync(journal, None))
             }),
             Err(e) => reply.error(e),
         }
@@ -646,7 +549,7 @@ impl Filesystem for Folder {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let allocate = || match &*self.file(handle)? {
+        let allocate = || match &*self.open.get(handle)? {
             Handle::File(Data::Plain(file)) => {
                 let mode = FallocateFlags::from_bits_retain(mode as u32);
                 rustix::fs::fallocate(file.descriptor(), mode, offset, length).map_err(errno)
@@ -710,7 +613,7 @@ impl Filesystem for Folder {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let seek = || match &*self.file(handle)? {
+        let seek = || match &*self.open.get(handle)? {
             Handle::File(file) => {
                 let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
                 let position = match whence {

@@ -191,12 +191,25 @@ impl MountOptions {
             mountpoint: self.mountpoint.clone(),
             readahead: self.readahead,
             power_cuts: self.power_cuts,
+            transport: self.transport,
         }
     }
 
     fn of(request: MountRequest, spec: Spec) -> MountOptions {
-        let MountRequest { mode, filesystem, size, backing, mountpoint, readahead, power_cuts } = request;
+        let MountRequest { mode, filesystem, size, backing, mountpoint, readahead, power_cuts, transport } =
+            request;
         let daemon = DaemonCommand::this_program(&[]);
-        MountOptions { mode, filesystem, size, backing, mountpoint, spec, readahead, power_cuts, daemon }
+        MountOptions {
+            mode,
+            filesystem,
+            size,
+            backing,
+            mountpoint,
+            spec,
+            readahead,
+            power_cuts,
+            transport,
+            daemon,
+        }
     }
 }

@@ -24,16 +24,20 @@ mod mkfs;
 mod mount;
 mod mounts;
 mod nodes;
+mod open;
 mod power;
 mod privilege;
 mod protocol;
+mod reply;
 mod requests;
+mod ring;
 mod shape;
 mod softirq;
 mod stack;
 mod state;
 mod table;
 mod trace;
+mod transport;
 mod volatile;
 
 pub use backing::{Backing, File, Memory};
@@ -47,3 +51,4 @@ pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, Mo
 pub use privilege::Privileges;
 pub use protocol::BackingChoice;
 pub use trace::{Ending, Record, Trace, TraceError, TraceSummary};
+pub use transport::{Transport, ring_state};

@@ -7,6 +7,7 @@ use crate::privilege::Privileges;
 use crate::protocol::{BackingChoice, Mounted, Request, Response};
 use crate::state::Process;
 use crate::trace::TraceSummary;
+use crate::transport::Transport;
 use crate::{loopdev, mounts};
 use parking_lot::Mutex;
 use rustix::process::geteuid;
@@ -86,6 +87,8 @@ pub struct MountOptions {
     /// Keep account of what is flushed, so that the power can be cut; costs a few percent of writes, and
     /// memory for what is not flushed.
     pub power_cuts: bool,
+    /// What carries requests between the kernel and the daemon.
+    pub transport: Transport,
     /// How to start the daemon.
     pub daemon: DaemonCommand,
 }
@@ -302,6 +305,11 @@ impl Disk {
     /// machine.
     pub fn privileges(&self) -> Privileges {
         self.mounted.privileges
+    }
+
+    /// What carries its requests; never [`Transport::Auto`].
+    pub fn transport(&self) -> Transport {
+        self.mounted.transport
     }
 
     /// The daemon's process number, to put it in a control group of its own.

@@ -46,3 +46,20 @@ pub(crate) fn run_on_time(priority: i32) -> bool {
     // SAFETY: the struct lives through the call; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) == 0 }
 }
+
+/// Puts the calling thread before all others of ordinary priority, if that is allowed.
+pub(crate) fn run_first() {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the struct lives through the call; 0 is the calling thread. Leaving real time is always allowed.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameter) };
+    let _ = rustix::process::setpriority_process(None, -20);
+}
+
+/// Keeps the calling thread on one processor, where that is allowed; elsewhere it runs where it is put.
+pub(crate) fn stay_on(processor: u16) {
+    let mut set = rustix::thread::CpuSet::new();
+    if usize::from(processor) < rustix::thread::CpuSet::MAX_CPU {
+        set.set(usize::from(processor));
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}

@@ -4,6 +4,7 @@ use crate::calibrate::{Calibration, Floor};
 use crate::mount::{Filesystem, Mode};
 use crate::privilege::Privileges;
 use crate::trace::TraceSummary;
+use crate::transport::Transport;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -82,6 +83,7 @@ pub(crate) struct MountRequest {
     pub mountpoint: PathBuf,
     pub readahead: Bytes,
     pub power_cuts: bool,
+    pub transport: Transport,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -115,4 +117,6 @@ pub(crate) struct Mounted {
     /// What calibration reads: the block device, or a file of the daemon's own.
     pub calibration_file: PathBuf,
     pub privileges: Privileges,
+    /// Never [`Transport::Auto`].
+    pub transport: Transport,
 }

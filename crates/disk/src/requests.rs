@@ -1,13 +1,15 @@
 //! Data requests, in both modes: note the arrival, move the bytes, answer when the shape says so.
 
 use crate::backing::Backing;
+use crate::reply::Via;
+use crate::ring::MAX_WRITE;
 use crate::shape::{Answer, Place, Shape};
 use fuser::{Errno, InitFlags, KernelConfig, ReplyData, ReplyEmpty, ReplyWrite};
 use std::cell::RefCell;
 use std::io;
 use tipover_core::device::{FaultError, Kind, Verdict};
 
-pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32, reply: ReplyData) {
+pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32, reply: Via<ReplyData>) {
     thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
     let (ticket, verdict) = shape.begin(Kind::Read, place, u64::from(size));
     if let Some(e) = refusal(&verdict) {
@@ -34,7 +36,7 @@ pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32
     });
 }
 
-pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[u8], reply: ReplyWrite) {
+pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[u8], reply: Via<ReplyWrite>) {
     let (ticket, verdict) = shape.begin(Kind::Write, place, data.len() as u64);
     let written = match verdict.written {
         Some(written) => &data[..data.len().min(written as usize)],
@@ -49,7 +51,7 @@ pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[
 }
 
 /// A flush, which is whatever `act` does.
-pub(crate) fn sync(shape: &Shape, file: u64, reply: ReplyEmpty, act: impl FnOnce() -> io::Result<()>) {
+pub(crate) fn sync(shape: &Shape, file: u64, reply: Via<ReplyEmpty>, act: impl FnOnce() -> io::Result<()>) {
     let (ticket, verdict) = shape.begin(Kind::Flush, Place { file, offset: 0 }, 0);
     let result = match refusal(&verdict) {
         Some(e) => Err(e),
@@ -59,7 +61,7 @@ pub(crate) fn sync(shape: &Shape, file: u64, reply: ReplyEmpty, act: impl FnOnce
     shape.finish(ticket, Answer::Empty(reply, result));
 }
 
-pub(crate) fn discard(shape: &Shape, backing: &dyn Backing, place: Place, len: u64, reply: ReplyEmpty) {
+pub(crate) fn discard(shape: &Shape, backing: &dyn Backing, place: Place, len: u64, reply: Via<ReplyEmpty>) {
     let (ticket, _) = shape.begin(Kind::Discard, place, len);
     let result = backing.punch(place.offset, len);
     shape.finish(ticket, Answer::Empty(reply, result.map_err(errno)));
@@ -91,7 +93,7 @@ pub(crate) fn connect(config: &mut KernelConfig, wanted: InitFlags, background: 
         // An older kernel: do without what it lacks.
         let _ = config.add_capabilities(wanted & !missing);
     }
-    let _ = config.set_max_write(1 << 20);
+    let _ = config.set_max_write(MAX_WRITE as u32);
     let _ = config.set_max_background(background);
     let _ = config.set_congestion_threshold(background);
 }

@@ -5,6 +5,7 @@
 //! it and wakes that much earlier, spinning only the rest.
 
 use crate::clock::monotonic;
+use crate::reply::Via;
 use crate::softirq::Softirqs;
 use crate::trace::{Names, Record, Tap};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
@@ -52,9 +53,9 @@ impl Place {
 
 /// What the kernel is told, later or at once.
 pub(crate) enum Answer {
-    Data(ReplyData, Result<Vec<u8>, Errno>),
-    Written(ReplyWrite, Result<u32, Errno>),
-    Empty(ReplyEmpty, Result<(), Errno>),
+    Data(Via<ReplyData>, Result<Vec<u8>, Errno>),
+    Written(Via<ReplyWrite>, Result<u32, Errno>),
+    Empty(Via<ReplyEmpty>, Result<(), Errno>),
 }
 
 impl Answer {
@@ -155,6 +156,11 @@ impl Shape {
         let compensation = if spec.is_unlimited() { Duration::ZERO } else { compensation };
         self.compensation.store(compensation.as_nanos() as u64, Relaxed);
         device.model.set_spec(spec);
+    }
+
+    /// Whether anything limits the disk.
+    pub fn is_shaped(&self) -> bool {
+        !self.unlimited.load(Relaxed)
     }
 
     /// Block mode: answers end in a softirq, see [`Softirqs`]. Without it the disk works, only slower.

@@ -2,25 +2,28 @@
 //! threads, then in block mode loop device and file system.
 
 use crate::backing::{self, Backing};
-use crate::block::{IMAGE, Image, Power};
+use crate::block::{Content, IMAGE, Image, Power};
 use crate::file::{ATTIC, CALIBRATION, CALIBRATION_NUMBER, Folder};
 use crate::journal::Journal;
 use crate::mount::{Filesystem, Mode};
 use crate::nodes::Nodes;
+use crate::open::Open;
 use crate::power::Rig;
 use crate::privilege::{self, Privileges};
 use crate::protocol::{BackingChoice, MountRequest, Mounted};
+use crate::ring::{self, Hot};
 use crate::shape::Shape;
 use crate::state::State;
 use crate::trace::{Names, TraceSummary, Writer};
+use crate::transport::Transport;
 use crate::volatile::Volatile;
 use crate::{loopdev, mounts};
-use fuser::{BackgroundSession, Config, MountOption, Notifier, Session, SessionACL};
+use fuser::{BackgroundSession, Config, InitFlags, MountOption, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::fmt::Display;
 use std::io::Error;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -51,21 +54,25 @@ pub(crate) struct Stack {
     /// mount that came after it. Whose mount is whose we know better, by name. Costs a descriptor for each.
     sessions: Vec<ManuallyDrop<BackgroundSession>>,
     /// File mode: how to reach the kernel's cache of each file.
-    kernel_cache: Option<(Notifier, Arc<Nodes>)>,
+    kernel_cache: Option<(Arc<OwnedFd>, Arc<Nodes>)>,
     trace: Option<(Writer, PathBuf)>,
     pub(crate) request: MountRequest,
+    /// Which way requests come.
+    transport: Transport,
     /// What a power cut acts on, where it is possible.
     pub(crate) rig: Option<Rig>,
 }
 
 /// Real-time priorities: the timer above the workers, both above ordinary programs.
 const TIMER_PRIORITY: i32 = 10;
-const WORKER_PRIORITY: i32 = 9;
+pub(crate) const WORKER_PRIORITY: i32 = 9;
 /// A backing that may wait needs as many threads as requests shall be under way in it.
 const WAITING_THREADS: usize = 32;
 
 impl Stack {
     pub fn build(request: MountRequest, mut privileges: Privileges) -> Result<(Stack, Mounted), Failure> {
+        let transport =
+            request.transport.resolve(&request.backing).map_err(failed("choosing the ring as transport"))?;
         let state = State::begin().map_err(failed("writing the state file"))?;
         let shape = Arc::new(Shape::new(Spec::default()));
         // From here on every failure drops the stack, which undoes what the state says was begun.
@@ -78,6 +85,7 @@ impl Stack {
             kernel_cache: None,
             trace: None,
             request: request.clone(),
+            transport,
             rig: None,
         };
         privileges.realtime = stack.start_timer()?;
@@ -85,7 +93,8 @@ impl Stack {
             Mode::Block => stack.build_block(&request)?,
             Mode::File => stack.build_file(&request)?,
         };
-        let mounted = Mounted { loop_number: stack.state.loop_number, calibration_file, privileges };
+        let mounted =
+            Mounted { loop_number: stack.state.loop_number, calibration_file, privileges, transport };
         Ok((stack, mounted))
     }
 
@@ -137,11 +146,12 @@ impl Stack {
         } else {
             backing
         };
-        let image =
-            Image::new(self.shape.clone(), backing, power).map_err(failed("measuring the disk's size"))?;
+        let content = Content::new(self.shape.clone(), backing, power);
+        let content = Arc::new(content.map_err(failed("measuring the disk's size"))?);
+        let image = Image::new(content.clone(), self.asked_of_the_kernel());
         let fuse = self.state.folder().join("fuse");
         self.make_folder(&fuse)?;
-        self.mount_fuse(&fuse, image, threads, SessionACL::Owner)?;
+        self.mount_fuse(&fuse, image, content, threads, SessionACL::Owner)?;
         self.mount_device(true)
     }
 
@@ -203,15 +213,17 @@ impl Stack {
             _ => None,
         };
         let root = rustix::process::geteuid().is_root();
-        let filesystem = Folder::new(self.shape.clone(), folder, request.readahead, journal)
+        let open = Open::new(self.shape.clone(), folder, journal)
             .map_err(failed(format!("opening {}", folder.display())))?;
-        let nodes = filesystem.nodes();
+        let open = Arc::new(open);
+        let filesystem = Folder::new(open.clone(), request.readahead, self.asked_of_the_kernel());
+        let nodes = open.nodes.clone();
         let its_nodes = nodes.clone();
         self.shape.set_names(Some(Arc::new(move |number| its_nodes.path(number))));
         self.make_folder(&request.mountpoint)?;
         let acl = if root { SessionACL::All } else { SessionACL::Owner };
-        let notifier = self.mount_fuse(&request.mountpoint, filesystem, threads, acl)?;
-        self.kernel_cache = Some((notifier, nodes));
+        let connection = self.mount_fuse(&request.mountpoint, filesystem, open, threads, acl)?;
+        self.kernel_cache = Some((connection, nodes));
         if root {
             // FUSE mounts may by default dirty only 1 % of memory; a disk may dirty what the system allows.
             let _ = self.write_bdi("strict_limit", "0");
@@ -241,41 +253,60 @@ impl Stack {
         std::fs::create_dir_all(folder).map_err(failed(format!("making the folder {}", folder.display())))
     }
 
+    /// What the transport needs the kernel to agree to.
+    fn asked_of_the_kernel(&self) -> InitFlags {
+        match self.transport {
+            Transport::Ring => InitFlags::from_bits_retain(ring::wire::OVER_IO_URING),
+            Transport::Auto | Transport::Classic => InitFlags::empty(),
+        }
+    }
+
+    /// Mounts and serves a file system whose data requests are also `hot`'s; gives the connection.
     fn mount_fuse(
         &mut self,
         at: &Path,
         filesystem: impl fuser::Filesystem,
+        hot: Arc<dyn Hot>,
         threads: usize,
         acl: SessionACL,
-    ) -> Result<Notifier, Failure> {
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(format!("tipover-{}", self.state.id)),
-            // As a plain option, because fuser gives `Subtype` only to the setuid helper.
-            MountOption::CUSTOM("subtype=tipover".into()),
-            MountOption::NoAtime,
-        ];
-        config.acl = acl;
-        if acl == SessionACL::All {
-            config.mount_options.push(MountOption::DefaultPermissions);
-        }
-        config.n_threads = Some(threads);
-        config.clone_fd = true;
+    ) -> Result<Arc<OwnedFd>, Failure> {
+        let source = format!("tipover-{}", self.state.id);
         self.note(|state| state.fuse = Some(at.to_path_buf()))?;
-        let session = Session::new(filesystem, at, &config)
-            .map_err(failed(format!("mounting FUSE at {}", at.display())))?;
-        let notifier = session.notifier();
-        let start = move || {
-            // Inherited by the threads that the session starts.
-            privilege::run_on_time(WORKER_PRIORITY);
-            session.spawn()
+        let mounting = format!("mounting FUSE at {}", at.display());
+        let mut config = Config::default();
+        config.acl = acl;
+        config.n_threads = Some(threads);
+        let (connection, session) = if self.transport == Transport::Ring {
+            let switched = ring::SwitchedOn::new().map_err(failed("switching FUSE over io_uring on"))?;
+            let device = ring::mount(at, &source, acl).map_err(failed(mounting))?;
+            let device = Arc::new(device);
+            let block_mode = self.request.mode == Mode::Block;
+            let session = ring::serve(device.clone(), filesystem, &hot, config, block_mode);
+            drop(switched);
+            (device, session)
+        } else {
+            // As a plain option, because fuser gives `Subtype` only to the setuid helper.
+            let subtype = MountOption::CUSTOM("subtype=tipover".into());
+            config.mount_options = vec![MountOption::FSName(source), subtype, MountOption::NoAtime];
+            if acl == SessionACL::All {
+                config.mount_options.push(MountOption::DefaultPermissions);
+            }
+            config.clone_fd = true;
+            let session = Session::new(filesystem, at, &config).map_err(failed(mounting))?;
+            let connection =
+                session.as_fd().try_clone_to_owned().map_err(failed("keeping the connection"))?;
+            let start = move || {
+                // Inherited by the threads that the session starts.
+                privilege::run_on_time(WORKER_PRIORITY);
+                session.spawn()
+            };
+            let starter = std::thread::Builder::new().name("fuse".into()).spawn(start);
+            let started =
+                starter.map(|thread| thread.join().unwrap_or_else(|_| Err(Error::other("it panicked"))));
+            (Arc::new(connection), started.flatten())
         };
-        let starter = std::thread::Builder::new().name("fuse".into()).spawn(start);
-        let started =
-            starter.map(|thread| thread.join().unwrap_or_else(|_| Err(Error::other("it panicked"))));
-        let session = started.flatten().map_err(failed("starting the FUSE threads"))?;
-        self.sessions.push(ManuallyDrop::new(session));
-        Ok(notifier)
+        self.sessions.push(ManuallyDrop::new(session.map_err(failed("starting the FUSE threads"))?));
+        Ok(connection)
     }
 
     fn attach_loop(&mut self, image: &Path) -> Result<u32, Failure> {
@@ -313,11 +344,13 @@ impl Stack {
 
     /// Forgets clean pages of all files on the disk, and the file system's own unused ones.
     pub fn drop_caches(&self) -> Result<(), Failure> {
-        if let Some((notifier, nodes)) = &self.kernel_cache {
+        if let Some((connection, nodes)) = &self.kernel_cache {
             for number in nodes.numbers() {
-                notifier
-                    .inval_inode(fuser::INodeNo(number), 0, 0)
-                    .map_err(failed("dropping cached pages"))?;
+                match rustix::io::write(connection, &ring::wire::forget_pages(number)) {
+                    // The kernel need not remember a file that we do.
+                    Ok(_) | Err(rustix::io::Errno::NOENT) => {}
+                    Err(e) => return Err(failed("dropping cached pages")(e)),
+                }
             }
             return Ok(());
         }

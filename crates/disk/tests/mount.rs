@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tipover_core::units::Bytes;
-use tipover_disk::{BackingChoice, Disk, DiskError, Filesystem, Mode, MountError, clean, leftovers};
+use tipover_disk::{
+    BackingChoice, Disk, DiskError, Filesystem, Mode, MountError, Transport, clean, leftovers,
+};
 
-const TESTS: [load::Test; 19] = [
+const TESTS: [load::Test; 20] = [
     ("bad_mount_points_and_sizes_are_refused_with_words", Some(Mode::Block), refusals),
     ("counts_equal_the_kernels_and_the_clients", Some(Mode::Block), counts),
     ("without_readahead_a_large_read_is_single_pages", Some(Mode::Block), readahead),
@@ -37,6 +39,7 @@ const TESTS: [load::Test; 19] = [
     ("a_client_with_open_files_is_not_hung_by_the_end", Some(Mode::Block), open_files),
     ("file_mode_shows_a_folder", Some(Mode::File), file_mode),
     ("file_mode_is_shaped_and_its_caches_drop", Some(Mode::File), file_mode_shape),
+    ("the_rings_switch_is_left_as_it_was", Some(Mode::File), switch),
     ("file_mode_needs_no_root", None, unprivileged),
     ("an_empty_flush_is_a_write_to_the_kernel", Some(Mode::Block), empty_flushes),
     ("a_disk_in_a_folder_is_cached_once", Some(Mode::Block), cached_once),
@@ -144,7 +147,10 @@ fn refusals() {
         matches!(error, MountError::MissingTool { package: "xfsprogs", .. } | MountError::TooSmall { .. }),
         "{error}"
     );
-    let error = refused(&|o| o.backing = BackingChoice::Directory("/nowhere".into()));
+    let error = refused(&|o| {
+        o.backing = BackingChoice::Directory("/nowhere".into());
+        o.transport = Transport::Auto;
+    });
     assert!(error.to_string().contains("/nowhere"), "{error}");
     let error = refused(&|o| o.spec = "latency=1us".parse().unwrap());
     assert!(error.to_string().contains("latency=1 us"), "{error}");
@@ -363,6 +369,7 @@ fn on_a_folder() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let mut options = options(Mode::Block, "iops=2000");
     options.backing = BackingChoice::Directory(folder.path().into());
+    options.transport = Transport::Auto;
     let disk = Disk::mount(options).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nameless");
     let file = disk.path().join("file");
@@ -393,6 +400,7 @@ fn cached_once() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let mut options = options(Mode::Block, "");
     options.backing = BackingChoice::Directory(folder.path().into());
+    options.transport = Transport::Auto;
     let disk = Disk::mount(options).unwrap();
     let file = disk.path().join("file");
     std::fs::write(&file, vec![7; SIZE]).unwrap();
@@ -537,6 +545,7 @@ fn file_mode() {
     std::fs::write(folder.path().join("before"), "there").unwrap();
     let mut options = options(Mode::File, "");
     options.backing = BackingChoice::Directory(folder.path().into());
+    options.transport = Transport::Auto;
     let disk = Disk::mount(options).unwrap();
     use_as_a_folder(disk.path());
     assert_eq!(std::fs::read_to_string(disk.path().join("before")).unwrap(), "there");
@@ -625,6 +634,24 @@ fn file_mode_shape() {
 }
 
 /// As nobody, through the setuid helper.
+/// The switch is the whole machine's: it is on only while a disk is being mounted that asks for the ring.
+fn switch() {
+    if !load::transports().contains(&Transport::Ring) {
+        return;
+    }
+    let state = || {
+        let switch = std::fs::File::open("/sys/module/fuse/parameters/enable_uring").unwrap();
+        // Others may be mounting just now; who does so has it locked.
+        rustix::fs::flock(&switch, rustix::fs::FlockOperation::LockShared).unwrap();
+        std::io::read_to_string(switch).unwrap()
+    };
+    let before = state();
+    let disk = Disk::mount(load::options_over(Transport::Ring, Mode::File, "")).unwrap();
+    assert_eq!((disk.transport(), state()), (Transport::Ring, before));
+    std::fs::write(disk.path().join("file"), "content").unwrap();
+    assert_eq!(std::fs::read_to_string(disk.path().join("file")).unwrap(), "content");
+}
+
 fn unprivileged() {
     const NOBODY: u32 = 65534;
     if std::env::args().any(|a| a == "--as-nobody") {

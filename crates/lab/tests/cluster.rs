@@ -259,6 +259,7 @@ fn disk() -> MountOptions {
         spec: Spec::default(),
         readahead: Bytes(128 << 10),
         power_cuts: true,
+        transport: tipover_disk::Transport::Auto,
         daemon: daemon("disk daemon"),
     }
 }

@@ -432,6 +432,15 @@ fn abilities(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
             "As root: `modprobe fuse`; as a user: install fuse3; in a container: `--device /dev/fuse --cap-add SYS_ADMIN`.".into(),
         ];
         all.push(requirement("fuse", severity, facts.fuse.yes(), words));
+        let ring = facts.kernel_settings.fuse_ring;
+        let words = [
+            "FUSE over io_uring switched on, where the kernel has it".into(),
+            ring.map_or(UNKNOWN, |on| if on { "on" } else { "off" }).into(),
+            "It carries two to four times as many requests to a shaped disk in memory, so that faster disks can be imitated.".into(),
+            "As root: `echo Y > /sys/module/fuse/parameters/enable_uring`; or for one disk: `tipover disk mount --transport ring`."
+                .into(),
+        ];
+        all.push(requirement("fuse-ring", Severity::Note, ring != Some(false), words));
     }
     if let Some(severity) = needs.block_mode {
         let words = [

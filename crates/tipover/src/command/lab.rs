@@ -449,6 +449,7 @@ fn start(order: &Order) -> Result<Cluster> {
         spec: device::Spec::default(),
         readahead: Bytes(0),
         power_cuts: true,
+        transport: tipover_disk::Transport::Auto,
         daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
     });
     let cluster = Cluster::start(&ClusterOptions {

@@ -19,10 +19,12 @@ pub struct KernelSettings {
     pub dirty_most: Option<Bytes>,
     /// vm.zone_reclaim_mode.
     pub zone_reclaim: Option<u32>,
+    /// Whether FUSE over io_uring is switched on; `None` where it cannot be used anyway.
+    pub fuse_ring: Option<bool>,
 }
 
 impl KernelSettings {
-    /// From `/proc/sys/vm`; ratios are of `memory`.
+    /// From `/proc/sys/vm` and the modules; ratios are of `memory`.
     pub fn read(memory: Bytes) -> KernelSettings {
         let number = |name: &str| -> Option<u64> {
             std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
@@ -37,6 +39,10 @@ impl KernelSettings {
             dirty_background: bytes("dirty_background_bytes", "dirty_background_ratio"),
             dirty_most: bytes("dirty_bytes", "dirty_ratio"),
             zone_reclaim: number("zone_reclaim_mode").map(|n| n as u32),
+            fuse_ring: match tipover_disk::ring_state() {
+                (switched_on, None) => Some(switched_on),
+                (_, Some(_)) => None,
+            },
         }
     }
 }

@@ -41,6 +41,7 @@ fn ideal() -> Facts {
             dirty_background: Some(Bytes::mib(256)),
             dirty_most: Some(Bytes::gib(1)),
             zone_reclaim: Some(0),
+            fuse_ring: Some(true),
         },
         device: Some(BlockDevice {
             name: "nvme0n1".into(),
@@ -97,6 +98,7 @@ fn each_requirement_convicts_its_culprit_and_nobody_else() {
         ("clock", Degrades, Box::new(|f| f.clock_source = Some("hpet".into()))),
         ("swap", Degrades, Box::new(|f| f.swap_used = Bytes::gib(1))),
         ("leftovers", Degrades, Box::new(|f| f.leftovers = vec!["tipover-1-2-3".into()])),
+        ("fuse-ring", Note, Box::new(|f| f.kernel_settings.fuse_ring = Some(false))),
         ("dirty-pages", Note, Box::new(|f| f.kernel_settings.dirty_background = Some(Bytes::gib(2)))),
         (
             "swappiness",

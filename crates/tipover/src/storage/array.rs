@@ -125,6 +125,7 @@ fn one(at: &Path, how: &ArrayCheck, block: Bytes, stop: Stop<'_>) -> Result<(Dis
         spec: Spec::default(),
         readahead: Bytes(0),
         power_cuts: false,
+        transport: tipover_disk::Transport::Auto,
         daemon: how.daemon.clone(),
     })?;
     let place = Place::find(at)?;

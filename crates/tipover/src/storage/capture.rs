@@ -60,6 +60,7 @@ pub fn capture_copy(
         spec: Spec::default(),
         readahead: Bytes(0),
         power_cuts: false,
+        transport: tipover_disk::Transport::Auto,
         daemon,
     })
     .map_err(|e| refused(e.to_string()))?;

@@ -233,6 +233,7 @@ pub fn mount_options(spec: &DiskSpec, backing: BackingChoice, mountpoint: PathBu
         spec: device::Spec::default(),
         readahead: spec.readahead,
         power_cuts: false,
+        transport: tipover_disk::Transport::Auto,
         daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
     })
 }
