@@ -49,6 +49,8 @@ pub struct Binaries {
     pub mongod: Option<PathBuf>,
     /// MongoDB's router.
     pub mongos: Option<PathBuf>,
+    /// PoloDB.
+    pub polodb: Option<PathBuf>,
 }
 
 /// Why there is no cluster, or why it could not be changed.
@@ -308,12 +310,10 @@ impl Cluster {
                     missing.extend(self.lagging(i, written).map(|words| format!("{name}: {words}")));
                     continue;
                 }
-                Replication::Galera => (
-                    "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = \
-                     'WSREP_CLUSTER_SIZE' AND EXISTS (SELECT 1 FROM information_schema.GLOBAL_STATUS WHERE \
-                     VARIABLE_NAME = 'WSREP_LOCAL_STATE_COMMENT' AND VARIABLE_VALUE = 'Synced')",
-                    running.len(),
-                ),
+                Replication::Galera => {
+                    missing.extend(self.not_synced(i, running.len()).map(|words| format!("{name}: {words}")));
+                    continue;
+                }
                 _ => continue,
             };
             match self.query(i, question) {
@@ -323,6 +323,26 @@ impl Cluster {
             }
         }
         missing
+    }
+
+    /// What keeps a member of Galera from being a full one of `members`, in its own words.
+    fn not_synced(&self, node: usize, members: usize) -> Option<String> {
+        let question = "SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM \
+                        information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_SIZE', \
+                        'WSREP_LOCAL_RECV_QUEUE', 'WSREP_LOCAL_STATE_COMMENT')";
+        let answer = match self.query(node, question) {
+            Ok(answer) => answer,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut words = answer.splitn(3, ',');
+        let mut word = || words.next().unwrap_or("?");
+        let (size, queue, state) = (word(), word(), word());
+        let full = size.parse() == Ok(members) && state == "Synced";
+        (!full).then(|| {
+            format!(
+                "it is {state} in a cluster of {size} of {members}, with {queue} transactions still to apply"
+            )
+        })
     }
 
     /// All nodes, in the recipe's order.
