@@ -5,7 +5,7 @@
 
 use crate::cluster::{Cluster, ClusterError, LinkFault};
 use crate::cluster_recipe::Replication;
-use crate::network::Link;
+use crate::network::{LABORATORY, Link};
 use crate::node::{Node, NodeError, effect};
 use rustix::fs::FallocateFlags;
 use std::cmp::Reverse;
@@ -238,6 +238,8 @@ impl<'c> Conductor<'c> {
                 force.nodes = self.names(nodes);
                 let seed = self.policy.power.seed ^ (u64::from(injection) << 32);
                 let cut = PowerCut { seed, ..self.policy.power };
+                // What its kernel had not sent yet is never sent: these kernels have all the same power.
+                self.unplug(force)?;
                 let found = self.cluster.each(&force.nodes, |node| node.power_cut(&cut))?;
                 self.plan_failover(&force.nodes, at, injection);
                 let killed: Vec<_> =
@@ -317,6 +319,23 @@ impl<'c> Conductor<'c> {
             }
             Fault::JumpClock { .. } => Err(ClusterError::Senseless(NO_CLOCK.into())),
         }
+    }
+
+    /// Cuts every link of a fault's nodes, to each other, to the others and to the laboratory.
+    fn unplug(&mut self, force: &mut InForce) -> Result<(), ClusterError> {
+        if self.cluster.network().is_err() {
+            return Ok(());
+        }
+        let mut names: Vec<String> =
+            self.cluster.nodes().iter().map(|node| node.name().to_string()).collect();
+        names.push(LABORATORY.into());
+        let dark = |name: &String| force.nodes.contains(name);
+        let pairs = names.iter().flat_map(|from| names.iter().map(move |to| (from, to)));
+        let cut: Vec<_> = pairs.filter(|(from, to)| from != to && (dark(from) || dark(to))).collect();
+        for (from, to) in cut {
+            force.links.push(self.cluster.break_link(from, to, Link::cut())?);
+        }
+        Ok(())
     }
 
     /// A link as it usually is, with the fault's rule over it.
@@ -445,6 +464,7 @@ impl<'c> Conductor<'c> {
         match &force.fault {
             Fault::Kill { .. } | Fault::KillBackend { .. } | Fault::PowerCut { .. } => {
                 if matches!(force.fault, Fault::PowerCut { .. }) {
+                    self.heal(force)?;
                     self.cluster.each(&force.nodes, Node::power_on)?;
                 }
                 self.cluster.come_back(&force.nodes)?;
