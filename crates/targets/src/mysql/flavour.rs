@@ -5,9 +5,10 @@ use super::greeting::{self, Hello};
 use super::packet::Report;
 use super::table;
 use super::transfer::Vault;
-use crate::connection::sql::{Client as _, FoundTable, Report as _, Sql};
+use crate::connection::sql::{CONFIRMED_WITHIN, Client as _, FoundTable, Report as _, Sql};
 use crate::connection::{Dialect, Place, Refusal, Route};
 use std::sync::Arc;
+use std::time::Duration;
 use tipover_core::workload::Dataset;
 use tipover_core::workload::bank::Bank;
 
@@ -91,11 +92,23 @@ impl Sql for Flavour {
 
     fn prepare(client: &mut Client, bank: &Bank, accounts: &[(u64, i64)]) -> Result<(), Report> {
         const ROWS: usize = 1_000;
+        // A semi-synchronous primary without a replica waits for ever, unless it may give up waiting.
+        client.set_timeout(CONFIRMED_WITHIN).map_err(Report::lost)?;
+        let mut define = |text: String| {
+            client.query(&text).map(drop).map_err(|report| match report.ends_connection() {
+                true => Report::lost(format!(
+                    "{}; does a semi-synchronous primary wait for a replica that is not there \
+                     (rpl_semi_sync_master_timeout)?",
+                    report.message
+                )),
+                false => report,
+            })
+        };
         for (table, columns) in TABLES {
-            client.query(&format!("DROP TABLE IF EXISTS {table}"))?;
-            let bytes = "CHARACTER SET ascii COLLATE ascii_bin";
-            client.query(&format!("CREATE TABLE {table} ({columns}) {bytes}"))?;
+            define(format!("DROP TABLE IF EXISTS {table}"))?;
+            define(format!("CREATE TABLE {table} ({columns}) CHARACTER SET ascii COLLATE ascii_bin"))?;
         }
+        client.set_timeout(Duration::ZERO).map_err(Report::lost)?;
         for part in accounts.chunks(ROWS) {
             let row = |(place, balance): &(u64, i64)| {
                 let name = bank.name(*place);

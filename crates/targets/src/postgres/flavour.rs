@@ -5,7 +5,7 @@ use super::greeting::Hello;
 use super::message::Report;
 use super::table::{self, literal};
 use super::transfer::Vault;
-use crate::connection::sql::{Client as _, FoundTable, Report as _, Sql};
+use crate::connection::sql::{CONFIRMED_WITHIN, Client as _, FoundTable, Report as _, Sql};
 use crate::connection::{Dialect, Place, Refusal, Route};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,9 +45,6 @@ const DEFINITIONS: &str = "\
 /// Set-up must survive the crash that is to come, whatever is promised to transactions.
 const FLUSHED: &str = "SELECT set_config('synchronous_commit', 'local', false) \
     WHERE current_setting('synchronous_commit') = 'off'";
-
-/// How long making empty tables may take, with the confirmation of their commit.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
 
 impl Sql for Flavour {
     type Client = Client;

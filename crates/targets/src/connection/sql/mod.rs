@@ -28,6 +28,8 @@ pub type Texts = Vec<Option<String>>;
 
 /// How long a question about the server may take; loading and settling take as long as they need.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long making an empty table may take, with whatever must confirm it.
+pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a server says instead of an answer; printed, in its own words.
 pub trait Report: Display + Sized {
