@@ -219,16 +219,22 @@ impl Exposure {
         };
         let (error, window) =
             losses.widest().map_or_else(Default::default, |(fault, window)| (fault.uncertainty, window));
+        let reach = match window.is_zero() {
+            // Of two sides that both live, one goes on acknowledging what the other never hears of.
+            true => {
+                let width = with.iter().filter_map(|fault| fault.loss_width).max().unwrap_or_default();
+                format!("all acknowledged after it began, over up to {}", span::rounded(width))
+            }
+            false => format!("window up to {} ± {}", span::rounded(window), span::rounded(error)),
+        };
         let documented =
             self.documented.map(|d| format!(" (documented: {})", span::print(d))).unwrap_or_default();
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
         format!(
-            "lost {range} acknowledged {things} per fault in {} of {}, window up to {} ± {}{documented} (a loss in {} to \
-             {} of faults, 95 %)",
+            "lost {range} acknowledged {things} per fault in {} of {}, {reach}{documented} (a loss in {} to {} of \
+             faults, 95 %)",
             chance.with_loss,
             counted(chance.faults),
-            span::rounded(window),
-            span::rounded(error),
             percent(chance.low),
             percent(chance.high)
         )

@@ -144,8 +144,12 @@ fn lost(cell: &BrokenCell<'_>) -> (Verdict, String) {
         (_, 0) => "no evidence".into(),
         (0, n) => format!("nothing in {n} (< {} %)", percent(chance.high)),
         (k, n) => {
-            let window = losses.widest().map_or_else(Default::default, |(_, window)| window);
-            format!("{} in {k} of {n}, {}", spread(&losses), span::rounded(window))
+            let reach = match losses.widest() {
+                Some((_, window)) if !window.is_zero() => format!(", {}", span::rounded(window)),
+                // What was acknowledged after a fault had begun has no window before it.
+                _ => String::new(),
+            };
+            format!("{} in {k} of {n}{reach}", spread(&losses))
         }
     };
     // Whatever else is wrong is worse than what the count says.
