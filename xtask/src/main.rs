@@ -19,6 +19,7 @@ Tipover: a laboratory for databases and disks
 
   make setup   fetch the third-party sources; install the system packages that are missing (as root, with apt)
                ARGS=--tests: also what only the tests need · ARGS=--servers: also FerretDB, compiled with Go
+               ARGS=--polodb: also PoloDB, compiled with RocksDB for a quarter of an hour
                ARGS=--sources: no system packages
   make build   setup's sources, then the release binary
   make demo    setup, build, and run the working-set study    e.g. make demo ARGS=\"--scale tiny\"

@@ -14,6 +14,7 @@ use crate::{lint, setup};
 const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("go-ycsb", "the peer of the generator's bench needs a Go toolchain, which setup does not install"),
     ("FerretDB is not installed", "it is compiled with Go for two minutes, which setup does only on request"),
+    ("PoloDB is not installed", "it is compiled with RocksDB for a quarter of an hour, only on request"),
     ("PostgreSQL 18 is not installed", "it is fetched with Maven, which setup does not install"),
     ("not on a block device", "a container's temporary folder may be an overlay, or memory"),
 ];

@@ -14,6 +14,8 @@ pub enum System {
     Mariadb,
     /// FerretDB.
     Ferretdb,
+    /// PoloDB.
+    Polodb,
     /// The embedded WiredTiger, in a process of ours.
     Wiredtiger,
     /// A target of ours that is wrong on purpose, in a process of ours.
@@ -138,7 +140,7 @@ pub struct ClusterRecipe {
 }
 
 /// The recipes that come with tipover, by name.
-pub const RECIPES: [(&str, &str); 11] = [
+pub const RECIPES: [(&str, &str); 12] = [
     ("wiredtiger", include_str!("../recipes/wiredtiger.toml")),
     ("postgres", include_str!("../recipes/postgres.toml")),
     ("postgres-sync", include_str!("../recipes/postgres-sync.toml")),
@@ -146,6 +148,7 @@ pub const RECIPES: [(&str, &str); 11] = [
     ("mariadb-semisync", include_str!("../recipes/mariadb-semisync.toml")),
     ("galera", include_str!("../recipes/galera.toml")),
     ("ferretdb", include_str!("../recipes/ferretdb.toml")),
+    ("polodb", include_str!("../recipes/polodb.toml")),
     ("guilty", include_str!("../recipes/guilty.toml")),
     ("mongodb-replica-set", include_str!("../recipes/mongodb-replica-set.toml")),
     ("mongodb-arbiter", include_str!("../recipes/mongodb-arbiter.toml")),

@@ -18,8 +18,10 @@ pub enum Purpose {
     Demo,
     /// The tests: also a browser for the report, and database servers.
     Tests,
-    /// Also the servers that must be compiled.
+    /// Also the server that is compiled in minutes.
     Servers,
+    /// Also the one that takes a quarter of an hour.
+    Polodb,
 }
 
 impl Purpose {
@@ -30,8 +32,9 @@ impl Purpose {
             purpose = match flag.as_str() {
                 "--tests" => Purpose::Tests,
                 "--servers" => Purpose::Servers,
+                "--polodb" => Purpose::Polodb,
                 "--sources" => Purpose::Sources,
-                other => bail!("setup knows --tests, --servers and --sources, not `{other}`"),
+                other => bail!("setup knows --tests, --servers, --polodb and --sources, not `{other}`"),
             };
         }
         Ok(purpose)
@@ -56,6 +59,9 @@ pub fn set_up(workspace: &Workspace, purpose: Purpose) -> Result<()> {
         servers::fetch_postgres(workspace);
         if purpose >= Purpose::Servers {
             servers::build_ferret(workspace);
+        }
+        if purpose >= Purpose::Polodb {
+            servers::build_polodb(workspace);
         }
         step.done();
     }

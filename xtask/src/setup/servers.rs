@@ -23,6 +23,9 @@ const FERRET_VERSION: &str = "v1.24.0";
 const FERRET_SUM: &str = "h1:7WJmezL48Bj9bYWnhT/bEJgX5gjT5s7LFdHTqkN25rA=";
 const FERRET_FOLDER: &str = "ferretdb-1.24.0";
 
+/// Loses updates in its transactions: a culprit that nobody planted (Apache-2.0).
+const POLODB_VERSION: &str = "5.3.0";
+
 /// PostgreSQL 18, by Maven, into `third_party/`. Not having it costs the tests on this version, nothing else.
 pub fn fetch_postgres(workspace: &Workspace) {
     optional(workspace, POSTGRES_FOLDER, "bin/postgres", "PostgreSQL 18", |staging| {
@@ -87,6 +90,34 @@ pub fn build_ferret(workspace: &Workspace) {
         fs::copy(copy.join("LICENSE"), whole.join("LICENSE"))?;
         Ok(whole)
     });
+}
+
+/// PoloDB, by Cargo, into `third_party/`: RocksDB is part of it, which takes two cores a quarter of an hour.
+pub fn build_polodb(workspace: &Workspace) {
+    let folder = format!("polodb-{POLODB_VERSION}");
+    optional(workspace, &folder, "polodb", "PoloDB", |staging| {
+        let mut build = workspace.command(crate::process::cargo_program());
+        // Outside of the workspace, whose settings are not meant for it. The registry's index has its hash,
+        // and --locked the hashes of all that it is made of.
+        build.current_dir(staging).env("CARGO_TARGET_DIR", staging.join("target"));
+        build.args(["install", "polodb", "--version", POLODB_VERSION, "--locked", "--root"]).arg(staging);
+        // Bindings are made by libclang, which has no headers of its own on Debian.
+        if std::env::var_os("BINDGEN_EXTRA_CLANG_ARGS").is_none()
+            && let Some(headers) = compiler_headers(workspace)
+        {
+            build.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-I{headers}"));
+        }
+        run_quietly(&mut build)?;
+        let whole = staging.join("bin");
+        Ok(whole)
+    });
+}
+
+/// The folder with the C compiler's own headers, such as stddef.h.
+fn compiler_headers(workspace: &Workspace) -> Option<String> {
+    let output = workspace.command("cc").arg("-print-file-name=include").output().ok()?;
+    let folder = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    (output.status.success() && Path::new(&folder).is_dir()).then_some(folder)
 }
 
 /// Makes `third_party/<folder>` by `make`, which returns a whole folder inside the staging folder. A failure

@@ -3,7 +3,7 @@
 use super::ClusterOptions;
 use crate::cluster_recipe::System;
 use crate::recipe::{
-    Ferret, Mariadb, Missing, Mongod, Own, Postgres, Role, Server, ServerError, ServerOptions,
+    Ferret, Mariadb, Missing, Mongod, Own, Polodb, Postgres, Role, Server, ServerError, ServerOptions,
 };
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ pub(super) enum Program {
     Postgres(Postgres),
     Mariadb(Mariadb),
     Ferret(Ferret),
+    Polodb(Polodb),
     Own(Own),
     Mongod(Mongod),
 }
@@ -24,6 +25,7 @@ impl Program {
             System::Postgres => Program::Postgres(Postgres::find(version)?),
             System::Mariadb => Program::Mariadb(Mariadb::find(version)?),
             System::Ferretdb => Program::Ferret(Ferret::find()?),
+            System::Polodb => Program::Polodb(Polodb::find(options.binaries.polodb.as_deref())?),
             System::Wiredtiger | System::Guilty => {
                 Program::Own(options.own.clone().ok_or_else(|| Missing {
                     what: "a program that serves an embedded engine".into(),
@@ -45,6 +47,7 @@ impl Program {
             Program::Postgres(postgres) => Server::prepare(Arc::new(postgres.clone()), options),
             Program::Mariadb(mariadb) => Server::prepare(Arc::new(mariadb.clone()), options),
             Program::Ferret(ferret) => Server::prepare(Arc::new(ferret.clone()), options),
+            Program::Polodb(polodb) => Server::prepare(Arc::new(polodb.clone()), options),
             Program::Own(own) => Server::prepare(Arc::new(own.clone()), options),
             Program::Mongod(mongod) => {
                 let role = role.ok_or_else(|| ServerError::Senseless("this node has no role".into()))?;

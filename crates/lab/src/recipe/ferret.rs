@@ -2,8 +2,7 @@
 //! a document by scanning: it tests a driver, not a database.
 
 use super::server::{Engine, Place, Server, ServerError, ServerOptions};
-use super::{DATABASES, Missing, Stop, find_program, is_program};
-use crate::Signal;
+use super::{DATABASES, Missing, find_built};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,19 +18,13 @@ pub struct Ferret {
 impl Ferret {
     /// The one that `make setup ARGS=--servers` has built into `third_party/`, or the one in `PATH`.
     pub fn find() -> Result<Ferret, Missing> {
-        let folders = super::third_party("ferretdb-");
-        let newest_built = folders.into_iter().rev().map(|folder| folder.join("ferretdb"));
         let missing = |looked: &str| Missing {
             what: "FerretDB".into(),
             looked: looked.into(),
             advice: "`make setup ARGS=--servers` in a checkout builds it; that needs Go and two minutes"
                 .into(),
         };
-        let mut newest_built = newest_built;
-        let server = newest_built
-            .find(|program| is_program(program))
-            .or_else(|| find_program("ferretdb"))
-            .ok_or_else(|| missing("neither in third_party nor in PATH"))?;
+        let server = find_built("ferretdb").ok_or_else(|| missing("neither in third_party nor in PATH"))?;
         let output = Command::new(&server).arg("--version").output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let version = text.ok().and_then(|text| read_version(&text));
@@ -105,23 +98,12 @@ impl Engine for Ferret {
         format!("mongodb://{}/{}?directConnection=true", place.address, DATABASES[0])
     }
 
-    fn stop_signal(&self, stop: Stop) -> Signal {
-        match stop {
-            Stop::Fast => Signal::TERM,
-            Stop::Immediate => Signal::KILL,
-        }
-    }
-
     fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
         Err(Missing {
             what: "a client of FerretDB".into(),
             looked: "it speaks MongoDB's protocol, and no package of Debian brings a shell for it".into(),
             advice: "use a driver".into(),
         })
-    }
-
-    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
-        Vec::new()
     }
 }
 

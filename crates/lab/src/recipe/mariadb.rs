@@ -1,8 +1,7 @@
 //! MariaDB, as installed by a package.
 
 use super::server::{Engine, Place, Server, ServerError, ServerOptions};
-use super::{Authentication, DATABASES, Missing, Stop, Transport, USER, find_program};
-use crate::Signal;
+use super::{Authentication, DATABASES, Missing, Transport, USER, find_program};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -153,13 +152,6 @@ impl Engine for Mariadb {
         format!("mysql://{USER}{password}@{}/{}", place.address, DATABASES[0])
     }
 
-    fn stop_signal(&self, stop: Stop) -> Signal {
-        match stop {
-            Stop::Fast => Signal::TERM,
-            Stop::Immediate => Signal::KILL,
-        }
-    }
-
     fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing> {
         let client = find_program("mariadb").ok_or_else(|| Missing {
             what: "MariaDB's client".into(),
@@ -175,11 +167,6 @@ impl Engine for Mariadb {
         }
         command.arg(format!("--execute={statement}")).arg(DATABASES[0]);
         Ok(command)
-    }
-
-    /// A thread serves a client here, not a process.
-    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
-        Vec::new()
     }
 
     /// Replicas fetch the log as the same user, and are no clients.

@@ -19,6 +19,7 @@ mod ferret;
 mod mariadb;
 mod mongod;
 mod own;
+mod polodb;
 mod postgres;
 mod server;
 
@@ -27,6 +28,7 @@ pub use ferret::Ferret;
 pub use mariadb::Mariadb;
 pub use mongod::{Mongod, Role};
 pub use own::Own;
+pub use polodb::Polodb;
 pub use postgres::Postgres;
 pub(crate) use server::random_password;
 pub use server::{Authentication, Server, ServerError, ServerOptions, Stop, Transport};
@@ -61,6 +63,14 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 
 pub(crate) fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+/// A program that `make setup` builds on request: the newest in `third_party/<name>-*/`, else the one in
+/// `PATH`.
+pub(crate) fn find_built(name: &str) -> Option<PathBuf> {
+    let folders = third_party(&format!("{name}-"));
+    let built = folders.into_iter().rev().map(|folder| folder.join(name)).find(|program| is_program(program));
+    built.or_else(|| find_program(name))
 }
 
 /// Folders `third_party/<begins>*` beside the current folder or above it: what `make setup` has fetched.

@@ -1,9 +1,8 @@
 //! MongoDB, by the user's own binaries: Debian has no package, and its licence lets nobody else bring one.
 //! Command lines follow its manual; no real mongod has confirmed them here.
 
-use super::server::{Engine, Place, ServerError};
-use super::{DATABASES, Missing, Stop, find_program, is_program};
-use crate::Signal;
+use super::server::{Engine, Place};
+use super::{DATABASES, Missing, find_program, is_program};
 use crate::mongodb::ask;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -145,15 +144,6 @@ impl Engine for Process {
         "mongodb"
     }
 
-    /// It makes its files itself.
-    fn is_created(&self, _: &Place) -> bool {
-        true
-    }
-
-    fn create(&self, _: &Place) -> Result<(), ServerError> {
-        Ok(())
-    }
-
     fn command(&self, place: &Place) -> Command {
         let program = match (&self.role, &self.mongod.router) {
             (Role::Router { .. }, Some(router)) => router,
@@ -185,24 +175,12 @@ impl Engine for Process {
         }
     }
 
-    fn stop_signal(&self, stop: Stop) -> Signal {
-        match stop {
-            Stop::Fast => Signal::TERM,
-            Stop::Immediate => Signal::KILL,
-        }
-    }
-
     fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
         Err(Missing {
             what: "a client of MongoDB for statements".into(),
             looked: "the laboratory asks by the wire protocol".into(),
             advice: "use mongosh or a driver at the address that `tipover lab status` shows".into(),
         })
-    }
-
-    /// A thread serves a client here, not a process.
-    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
-        Vec::new()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A server that is a program of ours: one that obeys the arguments it is started with, `--folder`,
 //! `--listen` and `--ready`, and writes its process number into the last file when it serves.
 
-use super::server::{Engine, Place, ServerError};
+use super::server::{Engine, Place};
 use super::{Missing, Stop};
 use crate::Signal;
 use std::path::PathBuf;
@@ -30,15 +30,6 @@ impl Engine for Own {
 
     fn account(&self) -> &'static str {
         "nobody"
-    }
-
-    /// The program makes its files itself.
-    fn is_created(&self, _: &Place) -> bool {
-        true
-    }
-
-    fn create(&self, _: &Place) -> Result<(), ServerError> {
-        Ok(())
     }
 
     fn command(&self, place: &Place) -> Command {
@@ -72,9 +63,5 @@ impl Engine for Own {
             looked: "it is embedded in a process of ours and has none".into(),
             advice: "ask through the session for checks".into(),
         })
-    }
-
-    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
-        Vec::new()
     }
 }

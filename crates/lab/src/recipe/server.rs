@@ -134,10 +134,14 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     fn version(&self) -> &str;
     /// As whom to run when we are root.
     fn account(&self) -> &'static str;
+    /// Whether the data folder has content. A program that makes its files itself needs none.
+    fn is_created(&self, _: &Place) -> bool {
+        true
+    }
     /// Makes the data folder's content; only for a folder that has none.
-    fn create(&self, place: &Place) -> Result<(), ServerError>;
-    /// Whether the data folder has content.
-    fn is_created(&self, place: &Place) -> bool;
+    fn create(&self, _: &Place) -> Result<(), ServerError> {
+        Ok(())
+    }
     /// How to start it.
     fn command(&self, place: &Place) -> Command;
     /// Whether the process `pid` serves its clients.
@@ -147,11 +151,18 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     /// What a client takes.
     fn url(&self, place: &Place) -> String;
     /// The signal for a stop.
-    fn stop_signal(&self, stop: Stop) -> Signal;
+    fn stop_signal(&self, stop: Stop) -> Signal {
+        match stop {
+            Stop::Fast => Signal::TERM,
+            Stop::Immediate => Signal::KILL,
+        }
+    }
     /// A program that executes one statement as [`super::USER`] through the socket, and prints bare rows.
     fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing>;
-    /// Processes that serve one client each, if it has such.
-    fn backends(&self, place: &Place, pid: u32) -> Vec<u32>;
+    /// Processes that serve one client each; none where a thread serves a client.
+    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
     /// Where threads serve clients: a question for the number of a client's connection, which the statement
     /// `KILL CONNECTION` then ends.
     fn connection_of_a_client(&self) -> Option<String> {
@@ -298,8 +309,7 @@ impl Server {
     pub(crate) fn flush_new_data(&self) -> Result<(), ServerError> {
         if self.options.flush_new_data {
             let path = self.place.data.clone();
-            let flushed = File::open(&path).and_then(|file| Ok(rustix::fs::syncfs(&file)?));
-            flushed.map_err(|source| ServerError::File { path, source })?;
+            flush_all(&path).map_err(|source| ServerError::File { path, source })?;
         }
         Ok(())
     }
@@ -538,6 +548,35 @@ fn own_group(label: &str, limits: &Limits) -> Result<Option<Arc<Group>>, LimitEr
         Err(_) if *limits == Limits::NONE => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Flushes the file system that a folder is on. The kernel passes that on to no FUSE file system, so there
+/// each file below the folder is flushed, and the names of its own folders.
+fn flush_all(folder: &Path) -> io::Result<()> {
+    const FUSE: i64 = 0x6573_5546;
+    let file = File::open(folder)?;
+    rustix::fs::syncfs(&file)?;
+    if rustix::fs::fstatfs(&file)?.f_type as i64 != FUSE {
+        return Ok(());
+    }
+    flush_below(folder)?;
+    for parent in folder.ancestors().skip(1).take(2) {
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn flush_below(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            flush_below(&entry.path())?;
+        } else if kind.is_file() {
+            File::open(entry.path())?.sync_all()?;
+        }
+    }
+    File::open(folder)?.sync_all()
 }
 
 /// A port that nobody listens on now. Somebody may take it before we do; then the server says so and ends.

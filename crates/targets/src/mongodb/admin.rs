@@ -80,6 +80,31 @@ impl Admin {
         }
     }
 
+    /// Inserts `documents`, which travel behind the command and not in it, as drivers send them: there are
+    /// servers that look nowhere else. `options` belong to the command.
+    pub fn insert(
+        &mut self,
+        database: &str,
+        collection: &str,
+        options: &RawDocument,
+        documents: &[RawDocumentBuf],
+    ) -> Result<RawDocumentBuf, Refusal> {
+        let writer = &mut self.courier.request;
+        writer.begin(0, 0);
+        writer.string("insert", collection.as_bytes());
+        writer.elements(options);
+        writer.string("$db", database.as_bytes());
+        writer.begin_sequence("documents");
+        for document in documents {
+            writer.begin_item();
+            writer.elements(document);
+            writer.end();
+        }
+        writer.finish();
+        let body = self.exchange()?.to_owned();
+        Answer::read(&body).fault.map_or(Ok(body), |fault| Err(Refusal::Server(fault)))
+    }
+
     /// Writes `command` into the courier's request.
     pub fn write(&mut self, database: &str, command: &RawDocument, flags: u32) {
         let writer = &mut self.courier.request;

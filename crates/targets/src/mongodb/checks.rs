@@ -6,7 +6,8 @@ use super::cluster::integer;
 use super::session::{read_options, write_concern};
 use super::transaction::Transactor;
 use super::transfer::{ACCOUNTS, TRANSFERS};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tipover_core::check::payload::payload;
 use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
 use tipover_core::op::{Failure, OpKind, Outcome};
@@ -21,12 +22,24 @@ pub struct Checks {
     transactor: Transactor,
     /// Why there are no transactions, where there are none: then everything is read without.
     without: Option<String>,
+    /// An update makes the document that it does not find.
+    upserts: bool,
 }
 
 impl Checks {
     /// On `transactor`'s connection; `without` says why its transactions cannot be used, if so.
-    pub fn new(transactor: Transactor, without: Option<String>) -> Checks {
-        Checks { transactor, without }
+    pub fn new(transactor: Transactor, without: Option<String>, upserts: bool) -> Checks {
+        Checks { transactor, without, upserts }
+    }
+
+    fn insert(
+        &mut self,
+        collection: &str,
+        options: &RawDocument,
+        documents: &[RawDocumentBuf],
+    ) -> Result<RawDocumentBuf, Refusal> {
+        let database = self.transactor.cluster.options.database.clone();
+        self.transactor.admin.insert(&database, collection, options, documents)
     }
 
     fn command(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, Refusal> {
@@ -37,44 +50,33 @@ impl Checks {
     /// Drops a collection and makes it anew, empty: a transaction that has to make one conflicts on older
     /// servers.
     fn make(&mut self, collection: &str) -> Result<(), Refusal> {
-        const NAMESPACE_NOT_FOUND: i32 = 26;
         let majority = || rawdoc! { "w": "majority" };
-        match self.command(&rawdoc! { "drop": collection, "writeConcern": majority() }) {
-            Err(refusal) if refusal.code() != NAMESPACE_NOT_FOUND => return Err(refusal),
-            _ => {}
+        let away = rawdoc! { "drop": collection, "writeConcern": majority() };
+        // There may be nothing to drop, and there are servers without the command: what it left is deleted.
+        if let Err(refusal @ (Refusal::NotSent(_) | Refusal::Lost(_))) = self.command(&away) {
+            return Err(refusal);
         }
-        self.command(&rawdoc! { "insert": collection, "documents": [{ "_id": -1_i64 }] })?;
-        let empty = rawdoc! { "delete": collection, "deletes": [{ "q": { "_id": -1_i64 }, "limit": 1 }],
+        self.insert(collection, &rawdoc! {}, &[rawdoc! { "_id": -1_i64 }])?;
+        let all = rawdoc! { "delete": collection, "deletes": [{ "q": {}, "limit": 0 }],
         "writeConcern": majority() };
-        self.command(&empty).map(drop)
+        self.command(&all).map(drop)
     }
 
     fn deposit(&mut self, accounts: &[(u64, i64)]) -> Result<(), Refusal> {
-        let database = self.transactor.cluster.options.database.clone();
+        let majority = rawdoc! { "writeConcern": { "w": "majority" } };
         for part in accounts.chunks(BATCH) {
-            let writer = &mut self.transactor.admin.courier.request;
-            writer.begin(0, 0);
-            writer.string("insert", ACCOUNTS.as_bytes());
-            writer.string("$db", database.as_bytes());
-            writer.begin_document("writeConcern");
-            writer.string("w", b"majority");
-            writer.end();
-            writer.begin_sequence("documents");
-            for (account, balance) in part {
-                writer.begin_item();
-                writer.int64("_id", *account as i64);
-                writer.int64("balance", *balance);
-                writer.end();
-            }
-            writer.finish();
-            if let Some(fault) = Reply::read(self.transactor.admin.exchange()?).fault {
-                return Err(Refusal::Server(fault));
-            }
+            let row =
+                |(account, balance): &(u64, i64)| rawdoc! { "_id": *account as i64, "balance": *balance };
+            let rows: Vec<RawDocumentBuf> = part.iter().map(row).collect();
+            self.insert(ACCOUNTS, &majority, &rows)?;
         }
         Ok(())
     }
 
     fn write(&mut self, key: u64, key_sequence: u64) -> Outcome {
+        if !self.upserts && key_sequence == 1 {
+            return self.write_first(key);
+        }
         let options = self.transactor.cluster.options.clone();
         let writer = &mut self.transactor.admin.courier.request;
         writer.begin(0, 0);
@@ -84,8 +86,8 @@ impl Checks {
         if !options.write_concern.is_unacknowledged() {
             write_concern(writer, &options.write_concern);
         }
-        writer.begin_sequence("updates");
-        writer.begin_item();
+        writer.begin_array("updates");
+        writer.begin_document("0");
         writer.begin_document("q");
         writer.int64("_id", key as i64);
         writer.end();
@@ -96,11 +98,33 @@ impl Checks {
         writer.end();
         writer.boolean("upsert", true);
         writer.end();
+        writer.end();
         writer.finish();
         let outcome = match self.transactor.admin.exchange() {
-            Ok(body) => Reply::read(body).outcome(OpKind::Update, 1),
-            Err(Refusal::NotSent(_)) => Outcome::Refused(Failure::Unavailable),
-            Err(_) => Outcome::Unknown(Failure::Unavailable),
+            Ok(body) => {
+                let outcome = Reply::read(body).outcome(OpKind::Update, 1);
+                // PoloDB counts what it changed, and never what it found.
+                let changed = integer(body, "nModified").unwrap_or(0) > 0;
+                if changed && outcome == Outcome::Refused(Failure::NotFound) {
+                    Outcome::Done
+                } else {
+                    outcome
+                }
+            }
+            Err(refusal) => not_answered(&refusal),
+        };
+        self.follow(outcome);
+        outcome
+    }
+
+    /// The first write of a key, where an update makes no document.
+    fn write_first(&mut self, key: u64) -> Outcome {
+        let value = Binary { subtype: BinarySubtype::Generic, bytes: payload(key, 1).to_vec() };
+        let row = rawdoc! { "_id": key as i64, "value": value };
+        let outcome = match self.insert(LEDGER, &rawdoc! {}, &[row]) {
+            Ok(_) => Outcome::Done,
+            Err(Refusal::Server(fault)) => fault.outcome(true),
+            Err(refusal) => not_answered(&refusal),
         };
         self.follow(outcome);
         outcome
@@ -141,6 +165,9 @@ impl Checks {
     }
 
     fn lists(&mut self, steps: &[Step]) -> (Outcome, Answer) {
+        if !self.upserts {
+            return (Outcome::Refused(Failure::Unsupported), Answer::Nothing);
+        }
         let (outcome, answers) = self.transactor.once(|transaction| {
             let mut answers = Vec::new();
             for step in steps {
@@ -189,6 +216,14 @@ impl Checks {
                 |collection: &&str| rawdoc! { "find": *collection, "filter": {}, "sort": { "_id": 1 } };
             collections.iter().map(|collection| transaction.find(&find(collection))).collect()
         })
+    }
+}
+
+/// What became of a write that has no answer.
+fn not_answered(refusal: &Refusal) -> Outcome {
+    match refusal {
+        Refusal::NotSent(_) => Outcome::Refused(Failure::Unavailable),
+        _ => Outcome::Unknown(Failure::Unavailable),
     }
 }
 

@@ -280,7 +280,8 @@ impl Courier {
                 }
             }
             match link.incoming() {
-                Ok(incoming) if incoming.response_to == self.id => {
+                // 0 names no request of ours: PoloDB answers a find so. One request at a time is under way.
+                Ok(incoming) if incoming.response_to == self.id || incoming.response_to == 0 => {
                     self.answered = true;
                     self.state = State::Idle;
                     return Step::Answered;

@@ -273,7 +273,9 @@ impl Target for MongoDb {
     }
 
     fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        Ok(Box::new(Checks::new(Transactor::new(&self.cluster)?, self.without_transactions())))
+        // What could not be tried is as MongoDB has it.
+        let upserts = self.capabilities.upserts != Some(false);
+        Ok(Box::new(Checks::new(Transactor::new(&self.cluster)?, self.without_transactions(), upserts)))
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -6,7 +6,7 @@ use super::cluster::{Cluster, integer};
 use super::message::MORE_TO_COME;
 use super::statistics::at;
 use crate::connection::Wait;
-use bson::{Binary, RawDocumentBuf, rawdoc};
+use bson::{Binary, RawDocument, RawDocumentBuf, rawdoc};
 use std::sync::atomic::Ordering;
 use tipover_core::target::Facts;
 
@@ -19,6 +19,8 @@ pub struct Capabilities {
     pub deduplicates: Option<bool>,
     /// An aborted transaction leaves nothing behind.
     pub aborts: Option<bool>,
+    /// An update with `upsert` makes the document that it does not find; `None` if that could not be tried.
+    pub upserts: Option<bool>,
     /// The server wants to know who asks.
     pub unauthorized: Option<String>,
     /// In words, by what was tried.
@@ -52,8 +54,7 @@ pub fn probe(admin: &mut Admin, cluster: &Cluster) -> Capabilities {
     let name = bson::Uuid::new().to_string();
     let collection = format!("tipover_probe_{}", &name[..8]);
     let mut probe = Probe { admin, cluster, collection, found: Capabilities::default() };
-    let begun =
-        probe.run(rawdoc! { "insert": probe.collection.as_str(), "documents": [{ "_id": 0, "n": 0 }] });
+    let begun = probe.insert(&rawdoc! {}, rawdoc! { "_id": 0, "n": 0 });
     if let Err(refusal) = begun {
         if refusal.code() == UNAUTHORIZED {
             probe.found.unauthorized = Some(refusal.to_string());
@@ -62,6 +63,7 @@ pub fn probe(admin: &mut Admin, cluster: &Cluster) -> Capabilities {
         probe.found.findings.push(("nothing", text));
         return probe.found;
     }
+    probe.upsert();
     probe.write_concern();
     probe.read_concern();
     probe.repeated_write();
@@ -86,14 +88,43 @@ impl Probe<'_> {
         self.admin.command(&database, &command)
     }
 
+    fn insert(&mut self, options: &RawDocument, document: RawDocumentBuf) -> Result<RawDocumentBuf, Refusal> {
+        let (database, collection) = (self.cluster.options.database.clone(), self.collection.clone());
+        self.admin.insert(&database, &collection, options, &[document])
+    }
+
+    /// Documents under this `_id`.
+    fn found(&mut self, id: &str) -> Result<bool, Refusal> {
+        let find = rawdoc! { "find": self.collection.as_str(), "filter": { "_id": id } };
+        let body = self.run(find)?;
+        let batch = body.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+        Ok(batch.is_ok_and(|batch| !batch.is_empty()))
+    }
+
+    fn upsert(&mut self) {
+        let update = rawdoc! { "update": self.collection.as_str(),
+        "updates": [{ "q": { "_id": "upsert" }, "u": { "$set": { "n": 1 } }, "upsert": true }] };
+        let made = self.run(update).and_then(|_| self.found("upsert"));
+        self.found.upserts = made.as_ref().ok().copied();
+        let text = match made {
+            Ok(true) => "an update makes the document that it does not find".to_string(),
+            Ok(false) => {
+                "ignored: an update that should make its document was accepted and made none, so documents \
+                          are inserted first"
+                    .to_string()
+            }
+            Err(refusal) => format!("could not be tried: {refusal}"),
+        };
+        self.note("upsert", text);
+    }
+
     fn note(&mut self, name: &'static str, text: impl Into<String>) {
         self.found.findings.push((name, text.into()));
     }
 
     fn write_concern(&mut self) {
-        let insert = rawdoc! { "insert": self.collection.as_str(), "documents": [{ "_id": 99 }],
-        "writeConcern": { "w": 99, "wtimeout": 1000 } };
-        match self.run(insert) {
+        let concern = rawdoc! { "writeConcern": { "w": 99, "wtimeout": 1000 } };
+        match self.insert(&concern, rawdoc! { "_id": 99 }) {
             Ok(_) => {
                 self.found.honours_write_concern = Some(false);
                 self.note(
@@ -161,20 +192,16 @@ impl Probe<'_> {
 
     fn transaction(&mut self) {
         let lsid = session();
-        let insert = rawdoc! { "insert": self.collection.as_str(), "documents": [{ "_id": "in a transaction" }],
-        "lsid": { "id": lsid.clone() }, "txnNumber": 1_i64, "startTransaction": true, "autocommit": false };
-        if let Err(refusal) = self.run(insert) {
+        let begins = rawdoc! { "lsid": { "id": lsid.clone() }, "txnNumber": 1_i64, "startTransaction": true,
+        "autocommit": false };
+        if let Err(refusal) = self.insert(&begins, rawdoc! { "_id": "in a transaction" }) {
             self.found.aborts = Some(false);
             return self.note("transactions", format!("refused: {refusal}"));
         }
-        let abort = rawdoc! { "abortTransaction": 1, "lsid": { "id": lsid }, "txnNumber": 1_i64,
+        let abort = rawdoc! { "abortTransaction": 1_i64, "lsid": { "id": lsid }, "txnNumber": 1_i64,
         "autocommit": false };
         let aborted = self.admin.command("admin", &abort);
-        let find = rawdoc! { "find": self.collection.as_str(), "filter": { "_id": "in a transaction" } };
-        let left = self.run(find).map(|body| {
-            let batch = body.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
-            batch.is_ok_and(|batch| !batch.is_empty())
-        });
+        let left = self.found("in a transaction");
         self.found.aborts = left.as_ref().ok().map(|left| !left);
         self.note(
             "transactions",
@@ -200,9 +227,8 @@ impl Probe<'_> {
             let before = self.journal_flushes();
             for number in 0..JOURNALLED_WRITES {
                 let id = format!("journal {journal} {number}");
-                let insert = rawdoc! { "insert": self.collection.as_str(), "documents": [{ "_id": id }],
-                "writeConcern": { "w": 1, "j": journal } };
-                if let Err(refusal) = self.run(insert) {
+                let concern = rawdoc! { "writeConcern": { "w": 1, "j": journal } };
+                if let Err(refusal) = self.insert(&concern, rawdoc! { "_id": id }) {
                     return self.note("journal", format!("a write with j:{journal} was refused: {refusal}"));
                 }
             }

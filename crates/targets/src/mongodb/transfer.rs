@@ -105,7 +105,8 @@ pub fn end_transaction(
         },
     };
     writer.begin(0, 0);
-    writer.int32(name, 1);
+    // The value means nothing to MongoDB; PoloDB knows an abort only by this type.
+    writer.int64(name, 1);
     writer.string("$db", b"admin");
     logical_session(writer, numbered.logical);
     writer.int64("txnNumber", numbered.number);
@@ -158,9 +159,10 @@ impl Transfer {
                 writer.begin(0, 0);
                 writer.string("update", ACCOUNTS.as_bytes());
                 transaction_options(writer, options, numbered, false);
-                writer.begin_sequence("updates");
-                for (account, balance) in [(self.from, payer), (self.to, paid)] {
-                    writer.begin_item();
+                // In the command, as drivers send few: PoloDB looks nowhere else.
+                writer.begin_array("updates");
+                for (name, account, balance) in [("0", self.from, payer), ("1", self.to, paid)] {
+                    writer.begin_document(name);
                     writer.begin_document("q");
                     writer.int64("_id", account);
                     writer.end();
@@ -171,6 +173,7 @@ impl Transfer {
                     writer.end();
                     writer.end();
                 }
+                writer.end();
                 writer.finish();
             }
             Stage::Commit => {
