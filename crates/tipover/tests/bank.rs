@@ -54,7 +54,7 @@ fn a_bank_has_a_throughput_only_if_its_books_are_right() {
     let ended = place.run(&arguments("run", &culprit)).with_code(&[1]);
     assert!(ended.stdout.contains("cannot be believed"), "{}", ended.stdout);
     let judged = place.run(&["audit", "--checks", "r"]).with_code(&[1]);
-    for words in ["INVALID", "LOST: transfer", "acknowledged at"] {
+    for words in ["CONVICTED", "LOST: transfer", "acknowledged at"] {
         assert!(judged.stdout.contains(words), "{words}: {}", judged.stdout);
     }
     let ended = place.run(&["audit", "--checks", "r/transfers/plan.toml"]).with_code(&[2]);

@@ -3,7 +3,7 @@
 use super::history::{Entry, Operation};
 use super::ledger::Balance;
 use super::loss::{Exposure, FaultFigures, LossChance};
-use super::{Bank, Finding, Ledger, Observation, Verdict, bank::Books as BankBooks, judge};
+use super::{Bank, Checker, Finding, Ledger, Observation, Verdict, bank::Books as BankBooks, judge};
 use crate::measure::{Books, BooksText};
 use crate::op::{OpKind, Timing};
 use crate::schedule::Injection;
@@ -25,6 +25,17 @@ pub struct Carried {
     pub evidence: Vec<String>,
 }
 
+/// Who judges a run under faults.
+#[derive(Default)]
+pub struct Judges<'a> {
+    /// Of writes, if the ledger was kept.
+    pub ledger: Option<&'a Ledger>,
+    /// Of transfers, if the bank was.
+    pub bank: Option<&'a Bank>,
+    /// Of what nothing is lost by: order and isolation.
+    pub others: Vec<&'a dyn Checker>,
+}
+
 /// What one run under faults showed: a pure function of what was observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Broken {
@@ -36,6 +47,9 @@ pub struct Broken {
     pub ledger: Option<Balance>,
     /// The bank's books, if they were kept.
     pub bank: Option<BankBooks>,
+    /// What the other checkers found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Finding>,
     /// What was broken.
     pub faults: Vec<Carried>,
     /// Operations that ended before the first fault: what the setting costs in peace. Writes of the ledger
@@ -61,15 +75,16 @@ impl Broken {
     pub fn judge(
         seen: &Observation,
         faults: Vec<Carried>,
-        ledger: Option<&Ledger>,
-        bank: Option<&Bank>,
+        judges: &Judges<'_>,
         retries: &HashMap<(u32, u64), u32>,
         data: Option<Bytes>,
     ) -> Broken {
-        let before = judge(&[], seen);
-        let ledger = ledger.map(|ledger| ledger.settle(seen));
-        let bank = bank.map(|bank| bank.settle(seen));
-        let verdicts = before.findings.iter().map(|finding| finding.verdict);
+        let mut problems = judge(&judges.others, seen).findings;
+        // What is wrong with the history or the faults stands first, if anything is.
+        let others = problems.split_off(problems.len() - judges.others.len());
+        let ledger = judges.ledger.map(|ledger| ledger.settle(seen));
+        let bank = judges.bank.map(|bank| bank.settle(seen));
+        let verdicts = problems.iter().chain(&others).map(|finding| finding.verdict);
         let verdicts = verdicts.chain(ledger.iter().map(|balance| balance.finding.verdict));
         let verdicts = verdicts.chain(bank.iter().map(|books| books.finding.verdict));
         let verdict = verdicts.max().unwrap_or(Verdict::NoEvidence);
@@ -79,9 +94,10 @@ impl Broken {
         let first_fault = seen.injections.iter().map(|injection| injection.at).min().unwrap_or(end);
         Broken {
             verdict,
-            problems: before.findings,
+            problems,
             ledger,
             bank,
+            others,
             faults,
             calm: books(entries, retries, first_fault).to_text(),
             calm_for: first_fault.since(begin),
@@ -121,16 +137,27 @@ impl Broken {
         self.problems.push(finding);
     }
 
+    /// Notes that a node followed again only when the load was over, and what kept it; nothing is wrong with
+    /// what was acknowledged.
+    pub fn node_came_late(&mut self, reason: &str) {
+        let mut finding = Finding::new("return");
+        finding.count("followed late");
+        finding.show("followed late", || reason.to_string());
+        finding.summary = "a node followed again only when the load was over".into();
+        self.problems.push(finding);
+    }
+
     /// Figures of the faults, of writes and of transfers.
     pub fn fault_figures(&self) -> impl Iterator<Item = &FaultFigures> {
         let ledger = self.ledger.iter().flat_map(|balance| &balance.losses.faults);
         ledger.chain(self.bank.iter().flat_map(|books| &books.losses.faults))
     }
 
-    /// All findings: of the history and the faults, of the ledger, of the bank.
+    /// All findings: of the history and the faults, of the ledger, of the bank, of the others.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         let ledger = self.ledger.iter().map(|balance| &balance.finding);
-        self.problems.iter().chain(ledger).chain(self.bank.iter().map(|books| &books.finding))
+        let bank = self.bank.iter().map(|books| &books.finding);
+        self.problems.iter().chain(ledger).chain(bank).chain(&self.others)
     }
 }
 
@@ -197,7 +224,7 @@ pub fn all_losses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Answer, History, KeyScan, Source, Version};
+    use crate::check::{Answer, History, KeyScan, Register, Source, Version};
     use crate::op::{Failure, Outcome};
     use crate::schedule::Effect;
 
@@ -240,7 +267,9 @@ mod tests {
         let carried = seen.injections.iter().cloned();
         let carried = carried.map(|injection| Carried { injection, evidence: vec!["a: 3 killed".into()] });
         let retries = HashMap::from([((0, 7), 2)]);
-        Broken::judge(&seen, carried.collect(), Some(&Ledger::default()), None, &retries, None)
+        let ledger = Ledger::default();
+        let judges = Judges { ledger: Some(&ledger), ..Judges::default() };
+        Broken::judge(&seen, carried.collect(), &judges, &retries, None)
     }
 
     #[test]
@@ -268,6 +297,20 @@ mod tests {
         assert_eq!((losses.chance.with_loss, losses.lost), (1, 20));
         assert!(said.contains("per fault in 1 of 2 faults"), "{said}");
         assert!(all_losses(&[&one], Things::Transfers, &Exposure::default()).is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_faults_is_told_apart_from_what_other_checkers_find() {
+        let mut seen = cut(0);
+        seen.injections[0].effect = Effect::Nothing { reason: "nobody was there".into() };
+        let judges = Judges { others: vec![&Register], ..Judges::default() };
+        let broken = Broken::judge(&seen, vec![], &judges, &HashMap::new(), None);
+        let names = |findings: &[Finding]| findings.iter().map(|f| f.checker.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (names(&broken.problems), names(&broken.others)),
+            (vec!["faults".into()], vec!["register".into()])
+        );
+        assert_eq!(broken.others[0].verdict, Verdict::NoEvidence, "nobody read anything");
     }
 
     #[test]

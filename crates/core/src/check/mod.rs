@@ -18,7 +18,7 @@ pub mod recovery;
 pub mod register;
 
 pub use bank::Bank;
-pub use broken::{Broken, Carried};
+pub use broken::{Broken, Carried, Judges};
 pub use evidence::Evidence;
 pub use history::{Answer, Completion, Entry, Event, History, Intent, Operation, Step, Version};
 pub use isolation::{Isolation, Model};
@@ -122,7 +122,7 @@ impl Verdict {
             Verdict::NoEvidence => "no evidence",
             Verdict::NotTested => "not tested",
             Verdict::Unknown => "unknown",
-            Verdict::Invalid => "INVALID",
+            Verdict::Invalid => "CONVICTED",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Guilty;
 use std::collections::{BTreeMap, BTreeSet};
-use tipover_core::check::{Answer, Operation, TransferRow, Version};
+use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
 use tipover_core::op::{Failure, Outcome};
 use tipover_core::target::{BankRows, CheckSession, TargetError};
 use tipover_core::workload::Random;
@@ -15,6 +15,7 @@ pub struct Vault {
     accounts: BTreeMap<u64, i64>,
     transfers: Vec<TransferRow>,
     ids: BTreeSet<u64>,
+    lists: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Vault {
@@ -27,6 +28,7 @@ impl Vault {
             ("=empty", _) => *self = Vault::default(),
             ("=account", [account, balance]) => drop(self.accounts.insert(*account as u64, *balance)),
             ("=write", [key, sequence]) => self.write(*key as u64, *sequence as u64),
+            ("=append", [key, value]) => self.append(*key as u64, *value as u64),
             ("=transfer", &[id, from, to, amount]) => {
                 self.transfer(TransferRow { id: id as u64, from: from as u64, to: to as u64, amount });
             }
@@ -39,6 +41,10 @@ impl Vault {
     fn write(&mut self, key: u64, sequence: u64) {
         let kept = self.ledger.entry(key).or_default();
         *kept = (sequence, kept.0);
+    }
+
+    fn append(&mut self, key: u64, value: u64) {
+        self.lists.entry(key).or_default().push(value);
     }
 
     fn transfer(&mut self, row: TransferRow) {
@@ -101,6 +107,40 @@ impl Checks<'_> {
         guilty.written(text, random)
     }
 
+    /// A transaction over lists; it holds the only lock, so that an honest one is as strict as can be.
+    fn lists(&self, steps: &[Step], random: &mut Random) -> (Outcome, Answer) {
+        let guilty = self.0;
+        let (mut answers, mut text) = (Vec::new(), String::new());
+        let mut vault = guilty.vault.lock();
+        for step in steps {
+            answers.push(match *step {
+                Step::Read { key } => {
+                    let mut list = vault.lists.get(&key).cloned().unwrap_or_default();
+                    if guilty.sins(guilty.guilt.stale_reads, random) {
+                        list.pop();
+                    }
+                    Some(list)
+                }
+                Step::Append { key, value } => {
+                    let times = match guilty.sins(guilty.guilt.lost_updates, random) {
+                        true => 0,
+                        false => 1 + usize::from(guilty.sins(guilty.guilt.retried_twice, random)),
+                    };
+                    for _ in 0..times {
+                        vault.append(key, value);
+                        text += &format!("=append {key} {value}\n");
+                    }
+                    None
+                }
+            });
+        }
+        drop(vault);
+        if text.is_empty() {
+            return (Outcome::Done, Answer::Lists(answers));
+        }
+        (guilty.written(text, random), Answer::Lists(answers))
+    }
+
     /// All balances; on a dirty day, with half of the last transfer.
     fn balances(&self, random: &mut Random) -> Vec<(u64, Option<i64>)> {
         let vault = self.0.vault.lock();
@@ -151,7 +191,7 @@ impl CheckSession for Checks<'_> {
                 (self.transfer(TransferRow { id, from, to, amount }, &mut random), Answer::Nothing)
             }
             Operation::ReadBalances => (Outcome::Done, Answer::Balances(self.balances(&mut random))),
-            Operation::Transaction { .. } => (Outcome::Refused(Failure::Unsupported), Answer::Nothing),
+            Operation::Transaction { ref steps } => self.lists(steps, &mut random),
         }
     }
 

@@ -5,18 +5,19 @@
 
 use super::places::Places;
 use crate::clock::Clock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tipover_core::check::{Answer, Completion, Event, Intent, Operation, Version};
+use tipover_core::check::{Answer, Completion, Event, Intent, Operation, Step, Version};
 use tipover_core::experiment::{Check, LoadSpec};
 use tipover_core::op::{Failure, Outcome};
 use tipover_core::target::CheckSession;
+use tipover_core::workload::Random;
 use tipover_core::workload::bank::Bank;
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Writes keys of its own, or transfers.
+    /// Does what this check wants to see.
     Load(Check),
     /// Reads all balances from time to time.
     Watch(Duration),
@@ -36,6 +37,12 @@ pub struct Shared<'a> {
     pub bank: &'a Bank,
     /// Clients that transfer: client i of them sends transfers i, i + n, i + 2n, ...
     pub transferring: u64,
+    /// The key that each client of the register's check writes now, for the others to read.
+    pub registers: Vec<AtomicU64>,
+    /// Transactions over lists that were begun.
+    pub lists: AtomicU64,
+    /// Of chance.
+    pub seed: u64,
 }
 
 /// What a client saw.
@@ -50,6 +57,10 @@ pub struct Log {
 /// Every so many writes a client replaces a value of its own instead of making a new key, so that a rolled
 /// back value is seen too; new keys show how far a loss reaches.
 const REPLACES_EVERY: u64 = 8;
+/// So many transactions share their lists; then come new ones, so that lists stay short.
+const SHARING: u64 = 64;
+/// Lists that they share: few enough to meet, and more than one, because isolation is between them.
+const LISTS: u64 = 3;
 /// A target that is not there answers at once; asking it without a pause would take its processor.
 const LEAST_PAUSE: Duration = Duration::from_millis(5);
 
@@ -69,6 +80,12 @@ pub struct Client<'a> {
     at_hand: Option<(Operation, u32)>,
     /// How often it had to look for another place.
     moved: usize,
+    random: Random,
+}
+
+/// How many lists so many transactions may have appended to.
+pub fn lists_after(begun: u64) -> u64 {
+    begun.div_ceil(SHARING) * LISTS
 }
 
 impl<'a> Client<'a> {
@@ -85,6 +102,8 @@ impl<'a> Client<'a> {
             settled: None,
             at_hand: None,
             moved: 0,
+            // Numbers below a thousand are drawn from by others.
+            random: Random::new(shared.seed, 1_000 + u64::from(number)),
         }
     }
 
@@ -137,18 +156,44 @@ impl<'a> Client<'a> {
         operation
     }
 
+    /// Writes the key that was settled last once more, or a new one if there is none.
+    fn write(&mut self, again: Option<(u64, u64)>) -> Operation {
+        let (key, key_sequence) = match again {
+            Some((key, last)) => (key, last + 1),
+            None => {
+                self.made += 1;
+                (u64::from(self.number) << 32 | self.made, 1)
+            }
+        };
+        Operation::Write { key, key_sequence, payload: Version::of(key, key_sequence).payload }
+    }
+
     fn invent(&mut self) -> Operation {
         match self.role {
             Role::Load(Check::Ledger) => {
-                let replaced = self.settled.filter(|_| self.sequence % REPLACES_EVERY == REPLACES_EVERY - 1);
-                let (key, key_sequence) = match replaced {
-                    Some((key, last)) => (key, last + 1),
-                    None => {
-                        self.made += 1;
-                        (u64::from(self.number) << 32 | self.made, 1)
-                    }
-                };
-                Operation::Write { key, key_sequence, payload: Version::of(key, key_sequence).payload }
+                let replaces = self.sequence % REPLACES_EVERY == REPLACES_EVERY - 1;
+                self.write(self.settled.filter(|_| replaces))
+            }
+            // One writer a key, so that the ledger can judge it too; whoever reads it may be anybody.
+            Role::Load(Check::Register) if self.sequence.is_multiple_of(2) => {
+                let write = self.write(self.settled);
+                if let Operation::Write { key, .. } = write {
+                    self.shared.registers[self.place as usize].store(key, Ordering::Relaxed);
+                }
+                write
+            }
+            Role::Load(Check::Register) => {
+                let whose = self.random.below(self.shared.registers.len() as u64);
+                Operation::Read { key: self.shared.registers[whose as usize].load(Ordering::Relaxed) }
+            }
+            // It decides by two lists what to do to one of them.
+            Role::Load(Check::Isolation) => {
+                let first = self.shared.lists.fetch_add(1, Ordering::Relaxed) / SHARING * LISTS;
+                let (a, b) = (first + self.random.below(LISTS), first + self.random.below(LISTS));
+                let value = u64::from(self.number) << 32 | (self.sequence + 1);
+                let steps =
+                    vec![Step::Read { key: a }, Step::Read { key: b }, Step::Append { key: a, value }];
+                Operation::Transaction { steps }
             }
             Role::Load(Check::Bank) => {
                 let n = self.made * self.shared.transferring + self.place;
@@ -176,9 +221,7 @@ impl<'a> Client<'a> {
             std::thread::sleep(if away { pause.max(LEAST_PAUSE) } else { pause });
             return;
         }
-        if let (Operation::Write { key, key_sequence, .. }, Role::Load(Check::Ledger)) =
-            (&operation, self.role)
-        {
+        if let Operation::Write { key, key_sequence, .. } = &operation {
             self.settled = (outcome == Outcome::Done).then_some((*key, *key_sequence));
         }
         if tries > 0 {

@@ -59,6 +59,7 @@ fn start(spec: &Spec) -> Result<Cluster> {
         binaries: Binaries {
             mongod: lab.mongod.clone().map(Into::into),
             mongos: lab.mongos.clone().map(Into::into),
+            polodb: lab.polodb.clone().map(Into::into),
         },
         seed: 1,
         recipe,
@@ -164,6 +165,11 @@ impl Running {
         let others = names.filter(|name| *name != self.cluster.primary());
         let place = |name: &String| Some(Place::new(spec, &self.cluster.url(name).ok()?));
         others.filter_map(|name| Some((Source::Replica(name.clone()), place(name)?))).collect()
+    }
+
+    /// Whether every node's server runs.
+    pub(super) fn all_run(&mut self) -> bool {
+        self.names().iter().all(|name| self.cluster.node_mut(name).is_ok_and(Node::is_running))
     }
 
     /// Waits until every node follows.

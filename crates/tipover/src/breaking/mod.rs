@@ -17,16 +17,18 @@ use crate::in_words;
 use crate::machine;
 use crate::trial::{Interrupt, Surroundings, provenance};
 use anyhow::{Context, Result};
-use clients::{Client, Log, Role, Shared};
+use clients::{Client, Log, Role, Shared, lists_after};
 use cluster::Running;
 use places::{Place, Places};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{
-    Bank, BankScan, Broken, Carried, Event, History, KeyScan, Ledger, Observation, Source,
+    Bank, BankScan, Broken, Carried, Completion, Event, History, Intent, Isolation, Judges, KeyScan, Ledger,
+    Model, Observation, Operation, Register, Source, Step,
 };
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial, redact};
+use tipover_core::op::Outcome;
 use tipover_core::record::{self, FORMAT, Phase, Record};
 use tipover_core::schedule::Undo;
 use tipover_core::target::{BankRows, TargetError};
@@ -37,6 +39,8 @@ use tipover_lab::{Conductor, Policy};
 
 /// A server that answers may still recover; what it cannot give after so long it does not have.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A replica that fell behind under load catches up without: one transaction and its flush after the other.
+const FOLLOWS: Duration = Duration::from_secs(90);
 /// What an open session still fails to give after so long, it does not have: recovery is over by then.
 const RECOVERED: Duration = Duration::from_secs(5);
 /// How long after the length of the plan undoing may take before the clients stop without it.
@@ -119,6 +123,18 @@ struct Run<'a> {
     context: &'a Surroundings<'a>,
 }
 
+/// What the load with its faults brought.
+struct Loaded {
+    /// What every client saw.
+    logs: Vec<Log>,
+    /// What was broken.
+    carried: Vec<Carried>,
+    /// Whether all could be undone.
+    undone: Result<()>,
+    /// So many lists were appended to, from 0 on.
+    lists: u64,
+}
+
 /// Everything that was read after recovery, or why it could not be.
 #[derive(Default)]
 struct Read {
@@ -165,7 +181,7 @@ impl Run<'_> {
 
         report.doing("breaking under load");
         let begin = self.clock.now();
-        let (logs, carried, undone) = self.load(running, breaking, &bank, interrupt)?;
+        let Loaded { logs, carried, undone, lists } = self.load(running, breaking, &bank, interrupt)?;
         phase(
             "break",
             begin,
@@ -181,9 +197,19 @@ impl Run<'_> {
         report.doing("reading everything back");
         let begin = self.clock.now();
         // A database that does not come back has lost everything; that is a finding and no failure of ours.
-        let whole = undone.and_then(|()| running.settle(PATIENCE));
-        let read = self.read(running, breaking, whole.is_ok());
-        let scans = read.keys.len() + read.bank.len();
+        // A node that did not catch up under load is waited for once more without.
+        let (whole, late) = match undone {
+            Ok(()) => (running.settle(FOLLOWS), None),
+            Err(error) if running.all_run() && running.settle(FOLLOWS).is_ok() => {
+                (Ok(()), Some(in_words(&error)))
+            }
+            Err(error) => (Err(error), None),
+        };
+        let mut read = self.read(running, breaking, whole.is_ok());
+        if read.failed.is_none() {
+            read.failed = self.read_lists(running, lists, history).err().map(|error| error.to_string());
+        }
+        let scans = read.keys.len() + read.bank.len() + usize::from(lists > 0);
         phase("read", begin, format!("{scans} readings of everything"));
         record.target = facts;
         record.target.insert("nodes".into(), running.describe().into());
@@ -195,19 +221,10 @@ impl Run<'_> {
             keys: read.keys,
             bank: read.bank,
         };
-        let exposure = breaking.exposure();
-        let ledger = Ledger { exposure: exposure.clone(), ..Ledger::default() };
-        let mut accounts = Bank::new(accounts);
-        accounts.exposure = exposure;
-        let wanted = |check| breaking.checks.contains(&check);
-        let mut broken = Broken::judge(
-            &seen,
-            carried,
-            wanted(Check::Ledger).then_some(&ledger),
-            wanted(Check::Bank).then_some(&accounts),
-            &retries,
-            data,
-        );
+        let mut broken = judge(breaking, &seen, carried, Bank::new(accounts), &retries, data);
+        if let Some(reason) = late {
+            broken.node_came_late(&reason);
+        }
         match (read.failed, whole) {
             (None, Ok(())) => return Ok(broken),
             (Some(reason), Ok(())) => broken.did_not_come_back(&reason),
@@ -220,15 +237,14 @@ impl Run<'_> {
         Ok(broken)
     }
 
-    /// The load with its faults; what every client saw, what was broken, and whether all could be undone.
-    #[allow(clippy::type_complexity)]
+    /// The load with its faults.
     fn load(
         &self,
         running: &mut Running,
         breaking: &BreakSpec,
         bank: &BankData,
         interrupt: &Interrupt,
-    ) -> Result<(Vec<Log>, Vec<Carried>, Result<()>)> {
+    ) -> Result<Loaded> {
         let names: Vec<String> = running.names();
         let timed = breaking.faults.expand(&names, breaking.length, self.seed)?;
         let last = timed.iter().map(|line| line.at).max().unwrap_or(breaking.length);
@@ -242,14 +258,17 @@ impl Run<'_> {
         let places = Places::default();
         places.set(running.writers(self.spec));
         let roles = roles(breaking, self.spec.load.sessions);
-        let transferring = roles.iter().filter(|role| **role == Role::Load(Check::Bank)).count() as u64;
+        let number = |check| roles.iter().filter(|role| **role == Role::Load(check)).count();
         let shared = Shared {
             clock: self.clock,
             places: &places,
             stop: AtomicBool::new(false),
             load: &self.spec.load,
             bank,
-            transferring,
+            transferring: number(Check::Bank) as u64,
+            registers: (0..number(Check::Register)).map(|_| AtomicU64::new(0)).collect(),
+            lists: AtomicU64::new(0),
+            seed: self.seed,
         };
         let spec = self.spec;
         std::thread::scope(|scope| {
@@ -292,8 +311,33 @@ impl Run<'_> {
                 .collect();
             let (carried, finished) = conductor.finish(&clock);
             interrupt.check()?;
-            Ok((logs, carried, undone.and(finished).map_err(Into::into)))
+            let lists = lists_after(shared.lists.load(Ordering::Relaxed));
+            Ok(Loaded { logs, carried, undone: undone.and(finished).map_err(Into::into), lists })
         })
+    }
+
+    /// Reads all lists once more, as one more client: what nobody read after it was appended is not judged.
+    fn read_lists(&self, running: &Running, lists: u64, history: &mut Vec<Event>) -> Result<(), TargetError> {
+        const AT_ONCE: usize = 100;
+        let client = history.iter().map(|event| client_of(event) + 1).max().unwrap_or(0);
+        let survivor =
+            running.sources(self.spec).into_iter().find(|(source, _)| *source == Source::Survivors);
+        let Some((_, place)) = survivor else { return Ok(()) };
+        let keys: Vec<u64> = (0..lists).collect();
+        for (part, keys) in keys.chunks(AT_ONCE).enumerate() {
+            let operation =
+                Operation::Transaction { steps: keys.iter().map(|&key| Step::Read { key }).collect() };
+            let (sequence, began) = (part as u64 + 1, self.clock.now());
+            let answer = patiently(&place, PATIENCE, |session| match session.execute(&operation) {
+                (Outcome::Done, answer) => Ok(answer),
+                (outcome, _) => Err(TargetError::new("reading the lists", format!("{outcome:?}"))),
+            })?;
+            history.push(Event::Intent(Intent { client, sequence, at: began, operation }));
+            let at = self.clock.now();
+            let outcome = Outcome::Done;
+            history.push(Event::Result(Completion { client, sequence, at, outcome, answer }));
+        }
+        Ok(())
     }
 
     /// Reads everything twice from the survivors and, if all follow, from each replica.
@@ -339,6 +383,33 @@ impl Run<'_> {
     }
 }
 
+/// What all the checkers that were asked for say together.
+fn judge(
+    breaking: &BreakSpec,
+    seen: &Observation,
+    carried: Vec<Carried>,
+    mut bank: Bank,
+    retries: &HashMap<(u32, u64), u32>,
+    data: Option<Bytes>,
+) -> Broken {
+    let wanted = |check| breaking.checks.contains(&check);
+    let ledger = Ledger { exposure: breaking.exposure(), ..Ledger::default() };
+    bank.exposure = breaking.exposure();
+    let isolation = Isolation { claimed: breaking.isolation.unwrap_or(Model::ReadCommitted) };
+    let mut judges = Judges {
+        ledger: wanted(Check::Ledger).then_some(&ledger),
+        bank: wanted(Check::Bank).then_some(&bank),
+        others: vec![],
+    };
+    if wanted(Check::Register) {
+        judges.others.push(&Register);
+    }
+    if wanted(Check::Isolation) {
+        judges.others.push(&isolation);
+    }
+    Broken::judge(seen, carried, &judges, retries, data)
+}
+
 /// The sessions' roles: shared out in turn among the checks, and one that watches the bank.
 fn roles(breaking: &BreakSpec, sessions: u32) -> Vec<Role> {
     let mut roles: Vec<Role> =
@@ -347,6 +418,13 @@ fn roles(breaking: &BreakSpec, sessions: u32) -> Vec<Role> {
         roles.push(Role::Watch(breaking.snapshots));
     }
     roles
+}
+
+fn client_of(event: &Event) -> u32 {
+    match event {
+        Event::Intent(intent) => intent.client,
+        Event::Result(result) => result.client,
+    }
 }
 
 fn when(event: &Event) -> Tick {

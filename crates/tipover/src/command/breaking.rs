@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use tipover_core::check::Verdict;
+use tipover_core::check::{Model, Verdict};
 use tipover_core::device;
 use tipover_core::experiment::{Check, Durability, Experiment, unknown};
 use tipover_core::schedule::{Schedule, Undo, When};
@@ -40,7 +40,11 @@ pub struct Break {
     #[arg(long, value_name = "RULES")]
     faults: Option<String>,
 
-    /// What is checked: ledger, bank, or both
+    /// What is checked: ledger, bank, register, isolation; several are told apart by commas
+    ///
+    /// ledger: is every acknowledged write there? bank: every transfer, once, and do snapshots add up?
+    /// register: does every key take effect at one moment (stale reads)? isolation: do transactions over
+    /// lists show the model that they claim (lost updates, dirty reads, write skew)?
     #[arg(long, value_delimiter = ',', default_value = "ledger", value_name = "CHECKS")]
     checks: Vec<String>,
 
@@ -94,6 +98,12 @@ pub struct Break {
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     window: Option<Duration>,
 
+    /// What transactions claim, for the check of isolation; what the recipe's driver asks for, if not said
+    ///
+    /// read_committed, snapshot_isolation, serializable, strong_session_serializable, strict_serializable.
+    #[arg(long, value_name = "MODEL")]
+    isolation: Option<String>,
+
     /// Accounts of the bank
     #[arg(long, default_value_t = 1_000)]
     accounts: u64,
@@ -129,6 +139,10 @@ pub struct Break {
     /// Your own mongos, for the sharded cluster; the one in PATH if not said
     #[arg(long, value_name = "PATH")]
     mongos: Option<String>,
+
+    /// Your own PoloDB; a built one, or the one in PATH, if not said
+    #[arg(long, value_name = "PATH")]
+    polodb: Option<String>,
 
     /// Seed of the faults' moments and of chance
     #[arg(long, default_value_t = 1)]
@@ -269,16 +283,17 @@ impl Break {
         let schedule = self.schedule()?;
         let mut checks = Vec::new();
         for check in &self.checks {
-            checks.push(match check.as_str() {
-                "ledger" => Check::Ledger,
-                "bank" => Check::Bank,
-                other => return Err(BadInput(unknown("check", other, &["ledger", "bank"])).into()),
-            });
+            let known = Check::ALL.into_iter().find(|known| known.name() == check);
+            let known =
+                known.ok_or_else(|| BadInput(unknown("check", check, &Check::ALL.map(Check::name))))?;
+            if !checks.contains(&known) {
+                checks.push(known);
+            }
         }
         let kind = match recipe.server {
             System::Postgres => "postgres",
             System::Mariadb => "mysql",
-            System::Ferretdb | System::Mongod => "mongodb",
+            System::Ferretdb | System::Mongod | System::Polodb => "mongodb",
             System::Wiredtiger => "wiredtiger",
             System::Guilty => "guilty",
         };
@@ -303,7 +318,7 @@ impl Break {
             "title": format!("{}: {}", self.target, describe(&schedule)),
             "question": "Does it lose what it acknowledged, how long is it away, and what does safety cost?",
             "why": "An acknowledgement is a promise; what it is worth shows only when something breaks.",
-            "how_to_read": "Verdicts: valid, no evidence, not tested, unknown, INVALID. Zero lost is an upper bound on the \
+            "how_to_read": "Verdicts: valid, no evidence, not tested, unknown, CONVICTED. Zero lost is an upper bound on the \
                             chance of a loss, for this fault on this machine, and nothing more.",
             "repeats": self.times,
             "seed": self.seed,
@@ -331,6 +346,9 @@ impl Break {
                 "latency_limit": spans(self.latency_limit),
             },
         });
+        if checks.contains(&Check::Isolation) {
+            plan["break"]["isolation"] = json!(self.claimed(recipe.server)?);
+        }
         self.add_what_was_said(&mut plan)?;
         plan["sweep"] =
             json!([sweep((&settings, &durability), (&other, &other_durability), !self.against.is_empty())?]);
@@ -363,12 +381,41 @@ impl Break {
         if let Some(version) = self.version {
             plan["lab"]["version"] = json!(version);
         }
-        for (name, path) in [("mongod", &self.mongod), ("mongos", &self.mongos)] {
+        let own = [("mongod", &self.mongod), ("mongos", &self.mongos), ("polodb", &self.polodb)];
+        for (name, path) in own {
             if let Some(path) = path {
                 plan["lab"][name] = json!(path);
             }
         }
         Ok(())
+    }
+
+    /// What transactions claim.
+    fn claimed(&self, server: System) -> Result<Model> {
+        let Some(word) = &self.isolation else {
+            return Ok(match server {
+                // Our driver begins them at repeatable read, which is PostgreSQL's name for snapshots.
+                System::Postgres
+                | System::Wiredtiger
+                | System::Mongod
+                | System::Ferretdb
+                | System::Polodb => Model::SnapshotIsolation,
+                // InnoDB's repeatable read writes on top of what is newer than its snapshot.
+                System::Mariadb => Model::ReadCommitted,
+                // It has one lock: whatever is weaker was planted.
+                System::Guilty => Model::StrictSerializable,
+            });
+        };
+        let known: Result<Model, _> = serde_json::from_value(json!(word));
+        let words = [
+            "read_uncommitted",
+            "read_committed",
+            "snapshot_isolation",
+            "serializable",
+            "strong_session_serializable",
+            "strict_serializable",
+        ];
+        Ok(known.map_err(|_| BadInput(unknown("model of isolation", word, &words)))?)
     }
 
     /// Settings of the servers, and the durability among them.

@@ -102,6 +102,10 @@ struct Up {
     /// Your own mongos, for the sharded cluster; the one in PATH if not said
     #[arg(long, value_name = "PATH")]
     mongos: Option<PathBuf>,
+
+    /// Your own PoloDB; a built one, or the one in PATH, if not said
+    #[arg(long, value_name = "PATH")]
+    polodb: Option<PathBuf>,
 }
 
 /// Run a command in a node's network
@@ -238,7 +242,11 @@ impl Up {
             limits: Limits { memory: self.memory.map(|memory| memory.0), cpus: self.cpus, cpu_set: None },
             settings: self.settings.iter().map(|text| setting(text)).collect::<Result<_>>()?,
             network: !self.loopback && rustix::process::geteuid().is_root(),
-            binaries: Binaries { mongod: self.mongod.clone(), mongos: self.mongos.clone() },
+            binaries: Binaries {
+                mongod: self.mongod.clone(),
+                mongos: self.mongos.clone(),
+                polodb: self.polodb.clone(),
+            },
             disk,
         };
         let mut command = Command::new("/proc/self/exe");

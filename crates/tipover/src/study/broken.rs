@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::check::broken::{Things, all_losses};
 use tipover_core::check::loss::{FaultFigures, Losses};
-use tipover_core::check::{Broken, Verdict};
+use tipover_core::check::{Broken, Finding, Verdict};
 use tipover_core::measure::{
     Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile, percentile_of_trials,
 };
@@ -73,8 +73,8 @@ impl<'a> BrokenCell<'a> {
     /// The worst of all verdicts; no evidence without a run.
     pub fn verdict(&self) -> Verdict {
         let found = self.runs.iter().map(|run| match run.verdict {
-            // One run alone may see too little; all together are judged by the losses below.
-            Verdict::NoEvidence => Verdict::Valid,
+            // One run alone may see too few losses; all together are judged by them below.
+            Verdict::NoEvidence => run.others.iter().map(|f| f.verdict).max().unwrap_or(Verdict::Valid),
             verdict => verdict,
         });
         let worst = found.max().unwrap_or(Verdict::NoEvidence);
@@ -90,6 +90,30 @@ impl<'a> BrokenCell<'a> {
     pub fn losses(&self, things: Things) -> Option<(Losses, String)> {
         let exposure = self.of.cell.spec.breaking.as_ref()?.exposure();
         all_losses(&self.runs, things, &exposure)
+    }
+
+    /// What each checker of order and isolation found, in the run where it was worst.
+    pub fn others(&self) -> Vec<&'a Finding> {
+        let mut worst: BTreeMap<&str, &Finding> = BTreeMap::new();
+        for finding in self.runs.iter().flat_map(|run| &run.others) {
+            let known = worst.entry(&finding.checker).or_insert(finding);
+            if finding.verdict > known.verdict {
+                *known = finding;
+            }
+        }
+        worst.into_values().collect()
+    }
+
+    /// What else a run is convicted of, though it lost nothing: wrong totals, doubled transfers, phantoms.
+    pub fn besides_losses(&self) -> Option<&'a str> {
+        let of_run = |run: &&'a Broken| {
+            let ledger = run.ledger.iter().map(|balance| (&balance.finding, balance.losses.lost));
+            let bank = run.bank.iter().map(|books| (&books.finding, books.losses.lost));
+            let convicted =
+                |(finding, lost): &(&Finding, u64)| finding.verdict == Verdict::Invalid && *lost == 0;
+            ledger.chain(bank).find(convicted).map(|(finding, _)| finding.summary.as_str())
+        };
+        self.runs.iter().copied().find_map(|run| of_run(&run))
     }
 
     /// "power cut all × 30".

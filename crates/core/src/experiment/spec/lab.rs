@@ -1,7 +1,7 @@
 //! A cluster of our own for a cell, and what is broken on it.
 
-use crate::check::Exposure;
 use crate::check::recovery::Objective;
+use crate::check::{Exposure, Model};
 use crate::device::PowerCut;
 use crate::schedule::Schedule;
 use crate::units::span;
@@ -25,6 +25,9 @@ pub struct LabSpec {
     /// The user's own mongos, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mongos: Option<String>,
+    /// The user's own PoloDB. Absent: a built one, or the one in PATH.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polodb: Option<String>,
     /// Processors of each node. Absent: unlimited.
     pub cpus: Option<f64>,
     /// Settings of every server, in its own words; they win over the recipe's.
@@ -90,6 +93,10 @@ pub struct BreakSpec {
     pub window: Duration,
     /// So many acknowledgements in the window make a fault a test.
     pub least_acknowledged: u64,
+    /// The isolation that transactions claim, for the check of it. Absent: read committed, the least that is
+    /// ever claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Model>,
     /// The loss that the setting documents, to print beside what was found. 0: none is documented.
     #[serde(with = "span")]
     pub documented: Duration,
@@ -116,6 +123,7 @@ impl Default for BreakSpec {
             read_again: Duration::from_millis(500),
             window,
             least_acknowledged,
+            isolation: None,
             documented: Duration::ZERO,
             latency_limit: objective.service,
             hold: Duration::from_secs(1),
@@ -132,6 +140,25 @@ pub enum Check {
     Ledger,
     /// Transfers between accounts.
     Bank,
+    /// Keys that one client writes and others read: each must take effect at one moment.
+    Register,
+    /// Transactions over lists: their isolation must be what is claimed.
+    Isolation,
+}
+
+impl Check {
+    /// All of them.
+    pub const ALL: [Check; 4] = [Check::Ledger, Check::Bank, Check::Register, Check::Isolation];
+
+    /// As plans and people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Check::Ledger => "ledger",
+            Check::Bank => "bank",
+            Check::Register => "register",
+            Check::Isolation => "isolation",
+        }
+    }
 }
 
 impl BreakSpec {
@@ -148,7 +175,8 @@ impl BreakSpec {
     /// What no type can say.
     pub(super) fn check(&self, sessions: u32) -> Result<(), String> {
         if self.checks.is_empty() {
-            return Err("break.checks names no check; there are \"ledger\" and \"bank\"".into());
+            let all = Check::ALL.map(Check::name).join(", ");
+            return Err(format!("break.checks names no check; there are {all}"));
         }
         if (sessions as usize) < self.checks.len() {
             return Err(format!(

@@ -46,12 +46,18 @@ fn sentence(cell: &BrokenCell<'_>) -> String {
     format!("{}, {}: {}", cell.name(), cell.faults(), findings(cell))
 }
 
-/// "INVALID: lost 12 to 640 acknowledged writes per fault in 30 of 30 faults, ...".
+/// "CONVICTED: lost 12 to 640 acknowledged writes per fault in 30 of 30 faults, ...".
 fn findings(cell: &BrokenCell<'_>) -> String {
     let mut said: Vec<String> = Vec::new();
     for things in [Things::Writes, Things::Transfers] {
         said.extend(cell.losses(things).map(|(_, summary)| summary));
     }
+    if let Some(besides) = cell.besides_losses() {
+        // It begins with what it says of losses.
+        said.retain(|losses| !besides.starts_with(losses.as_str()));
+        said.push(besides.into());
+    }
+    said.extend(cell.others().iter().map(|finding| finding.summary.clone()));
     // A lost acknowledgement is said above; what else is wrong is said too.
     let others = cell.runs.iter().flat_map(|run| &run.problems).map(|finding| finding.summary.clone());
     let mut others: Vec<String> = others.collect();
@@ -155,6 +161,7 @@ fn verdicts(cells: &[BrokenCell<'_>]) -> Table {
         for things in [Things::Writes, Things::Transfers] {
             let Some((losses, _)) = cell.losses(things) else { continue };
             let window = match losses.widest() {
+                Some((_, Duration::ZERO)) => Cell::missing("all acknowledged after it began"),
                 Some((FaultFigures { uncertainty: error, .. }, window)) => Number::new(ms(window), "ms")
                     .between(ms(window.saturating_sub(*error)), ms(window + *error))
                     .into(),
@@ -171,6 +178,17 @@ fn verdicts(cells: &[BrokenCell<'_>]) -> Table {
                 chance(cell, things),
                 Number::exact(losses.chance.least_acknowledged as f64, "").into(),
             ]));
+        }
+        for finding in cell.others() {
+            let verdict = Cell::verdict(sign(finding.verdict), finding.verdict.words());
+            let mut row: Vec<Cell> = vec![
+                cell.name().into(),
+                finding.checker.as_str().into(),
+                verdict,
+                format!("{fired} of {all}").into(),
+            ];
+            row.extend([0; 5].map(|_| Cell::missing("it is not about losses")));
+            rows.push(Row::new(row));
         }
     }
     Table {
