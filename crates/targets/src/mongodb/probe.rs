@@ -198,11 +198,24 @@ impl Probe<'_> {
             self.found.aborts = Some(false);
             return self.note("transactions", format!("refused: {refusal}"));
         }
+        let before = self.read_number();
+        let update = rawdoc! { "update": self.collection.as_str(),
+        "updates": [{ "q": { "_id": 0 }, "u": { "$inc": { "n": 1000 } } }],
+        "lsid": { "id": lsid.clone() }, "txnNumber": 1_i64, "autocommit": false };
+        // What it says is of no consequence: what stays of it counts.
+        let _ = self.run(update);
         let abort = rawdoc! { "abortTransaction": 1_i64, "lsid": { "id": lsid }, "txnNumber": 1_i64,
         "autocommit": false };
         let aborted = self.admin.command("admin", &abort);
         let left = self.found("in a transaction");
         self.found.aborts = left.as_ref().ok().map(|left| !left);
+        if self.read_number() != before {
+            // Transfers are tried all the same: that they go wrong is for the bank's checker to show.
+            self.note(
+                "updates_in_transactions",
+                "carried out outside of it: an aborted transaction's update stayed",
+            );
+        }
         self.note(
             "transactions",
             match (left, aborted) {

@@ -28,7 +28,7 @@ use tipover_core::check::{
     Model, Observation, Operation, Register, Source, Step,
 };
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial, redact};
-use tipover_core::op::Outcome;
+use tipover_core::op::{Failure, Outcome};
 use tipover_core::record::{self, FORMAT, Phase, Record};
 use tipover_core::schedule::Undo;
 use tipover_core::target::{BankRows, TargetError};
@@ -329,9 +329,12 @@ impl Run<'_> {
                 Operation::Transaction { steps: keys.iter().map(|&key| Step::Read { key }).collect() };
             let (sequence, began) = (part as u64 + 1, self.clock.now());
             let answer = patiently(&place, PATIENCE, |session| match session.execute(&operation) {
-                (Outcome::Done, answer) => Ok(answer),
+                (Outcome::Done, answer) => Ok(Some(answer)),
+                // Nobody appended anything either.
+                (Outcome::Refused(Failure::Unsupported), _) => Ok(None),
                 (outcome, _) => Err(TargetError::new("reading the lists", format!("{outcome:?}"))),
             })?;
+            let Some(answer) = answer else { return Ok(()) };
             history.push(Event::Intent(Intent { client, sequence, at: began, operation }));
             let at = self.clock.now();
             let outcome = Outcome::Done;
