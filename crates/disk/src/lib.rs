@@ -48,7 +48,7 @@ pub use extents::{Extent, FileMap};
 pub use kept::{FindError, Mounted, mounted};
 pub use leftovers::{Leftover, clean, leftovers};
 pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, MountOptions};
-pub use privilege::Privileges;
+pub use privilege::{Privileges, run_on_time, run_ordinarily};
 pub use protocol::BackingChoice;
 pub use trace::{Ending, Record, Trace, TraceError, TraceSummary};
 pub use transport::{Transport, ring_state};

@@ -39,12 +39,22 @@ pub(crate) fn claim() -> Privileges {
     Privileges { io_flusher, locked, spared, realtime: false }
 }
 
-/// For the calling thread and those it starts. Returns whether it was granted.
-pub(crate) fn run_on_time(priority: i32) -> bool {
+/// Real-time priority and no timer slack, for the calling thread and those it starts. Returns whether it was
+/// granted: it takes root or CAP_SYS_NICE.
+pub fn run_on_time(priority: i32) -> bool {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    schedule(libc::SCHED_RR, priority)
+}
+
+/// Ordinary priority again, for the calling thread.
+pub fn run_ordinarily() {
+    schedule(libc::SCHED_OTHER, 0);
+}
+
+fn schedule(policy: libc::c_int, priority: i32) -> bool {
     let parameter = libc::sched_param { sched_priority: priority };
     // SAFETY: the struct lives through the call; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) == 0 }
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) == 0 }
 }
 
 /// Puts the calling thread before all others of ordinary priority, if that is allowed.

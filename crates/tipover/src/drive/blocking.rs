@@ -1,7 +1,7 @@
 //! A session on a thread of its own.
 
 use super::offer::{Due, Role};
-use super::wait::Waiter;
+use super::wait::{Urgency, Waiter};
 use super::{Phase, Seat, Sessions, Shelf};
 use crate::history::Pen;
 use std::sync::atomic::Ordering;
@@ -21,6 +21,7 @@ pub fn run(work: &Sessions<'_>, index: u32, session: &mut dyn Session) {
         index,
         number: work.plan.first_closed() + u64::from(index),
         waiter: Waiter::new(work.plan.clock, work.plan.spin),
+        urgency: Urgency::default(),
         pen: Pen::of(work.plan.history, index),
     };
     loop {
@@ -31,7 +32,9 @@ pub fn run(work: &Sessions<'_>, index: u32, session: &mut dyn Session) {
                 }
             }
             Phase::Open => {
-                if !hand.open_loop() {
+                let goes_on = hand.open_loop();
+                hand.urgency.set(false);
+                if !goes_on {
                     return;
                 }
             }
@@ -52,6 +55,8 @@ struct Hand<'a> {
     /// Of its next operation in a closed loop.
     number: u64,
     waiter: Waiter,
+    /// Held in an open loop except while an operation is carried out.
+    urgency: Urgency,
     pen: Pen<'a>,
 }
 
@@ -79,6 +84,7 @@ impl Hand<'_> {
         let (offer, clock) = (&work.offer, &work.plan.clock);
         let over = || work.phase() != Phase::Open;
         offer.release(clock.now());
+        self.urgency.set(offer.is_sparse());
         while offer.lead(index, clock, &over) == Role::Leader {
             loop {
                 if over() {
@@ -102,6 +108,7 @@ impl Hand<'_> {
                 let begin = clock.now();
                 let ended = self.carry_out(due.number, Some(due));
                 offer.release(ended);
+                self.urgency.set(offer.is_sparse());
                 offer.served(ended.0.saturating_sub(begin.0));
                 if handed_over || !offer.leads(index) {
                     break;
@@ -132,6 +139,7 @@ impl Hand<'_> {
         self.seat.take(began);
         if let Some(due) = &due {
             self.shelf.late(began, due);
+            self.urgency.set(false);
         }
         let due = due.map_or(began, |due| due.due);
         if let Some((read, update)) = op.parts() {

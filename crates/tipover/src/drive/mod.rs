@@ -12,7 +12,7 @@ mod offer;
 mod wait;
 
 pub use cost::{generator_cost_ns, thread_cpu_ns};
-pub use wait::Waiter;
+pub use wait::{Urgency, Waiter};
 
 use crate::clock::Clock;
 use crate::history::HistoryWriter;

@@ -26,6 +26,8 @@ pub struct Offer {
     next_due: AtomicU64,
     /// Estimate of how long an operation keeps its thread, in nanoseconds.
     service_ns: AtomicU64,
+    /// Estimate of the time between two due operations, in nanoseconds.
+    gap_ns: AtomicU64,
     /// Whether the thread that watches the schedule goes on watching it while its operation is short.
     keeps: AtomicBool,
 }
@@ -75,6 +77,9 @@ pub enum Role {
 
 /// An operation shorter than this is not worth waking another thread for.
 const SHORT_NS: u64 = 5_000;
+/// Operations further apart than this are worth a thread that is woken on time: sleeping and spinning for one
+/// takes at most a tenth of a processor from everybody else.
+const SPARSE_NS: u64 = 500_000;
 /// A leader that is in an operation for longer than this past the next due time is relieved.
 const RELIEF_NS: u64 = 200_000;
 /// The reserve looks after the leader at most so often, and at least so often.
@@ -101,6 +106,7 @@ impl Offer {
             }),
             next_due: AtomicU64::new(u64::MAX),
             service_ns: AtomicU64::new(1_000_000),
+            gap_ns: AtomicU64::new(0),
             keeps: AtomicBool::new(false),
         }
     }
@@ -149,8 +155,18 @@ impl Offer {
         state.begun += 1;
         state.free = state.free.saturating_sub(1);
         state.advance();
+        if let Some(next) = state.next {
+            let (before, gap) = (self.gap_ns.load(Ordering::Relaxed), next.since(due).as_nanos() as u64);
+            self.gap_ns.store((before * 7 + gap) / 8, Ordering::Relaxed);
+        }
         self.publish(&state);
         Some(Due { number, due, sendable: due.max(state.free_since) })
+    }
+
+    /// Whether so little is due that the processor is hardly taken by watching for it.
+    #[inline]
+    pub fn is_sparse(&self) -> bool {
+        self.gap_ns.load(Ordering::Relaxed) > SPARSE_NS
     }
 
     /// A session has become free.

@@ -2,16 +2,45 @@
 //!
 //! The kernel wakes a sleeper late, by the timer's slack, the way out of idle and whoever has the processor.
 //! So a waiter sleeps until a little before, and spins for the rest: twice what it was woken late on average,
-//! up to a bound.
+//! up to a bound. On a machine where others want the processors too, that takes real-time priority.
 
 use crate::clock::Clock;
 use rustix::thread::{ClockId, Timespec};
 use std::time::Duration;
 use tipover_core::units::Tick;
+use tipover_disk::{run_on_time, run_ordinarily};
 
 /// The bound on spinning that [`super::Plan`] has unless told otherwise.
 pub const SPIN: Duration = Duration::from_micros(50);
 const LEAST_SPIN_NS: u64 = 3_000;
+
+/// The least real-time priority: the shaped disk's timer and workers go first.
+const PRIORITY: i32 = 1;
+
+/// A thread's claim to be woken on time: real-time priority while it waits for something to become due, its
+/// own while it carries that out, so that the target competes for the processor as it would without us.
+#[derive(Debug, Default)]
+pub struct Urgency {
+    urgent: bool,
+    refused: bool,
+}
+
+impl Urgency {
+    /// From now on the calling thread is woken on time, or not. Nothing changes without the privilege.
+    #[inline]
+    pub fn set(&mut self, urgent: bool) {
+        if urgent == self.urgent || self.refused {
+            return;
+        }
+        if !urgent {
+            run_ordinarily();
+        } else if !run_on_time(PRIORITY) {
+            self.refused = true;
+            return;
+        }
+        self.urgent = urgent;
+    }
+}
 
 /// One thread's waiting, and what it learnt of how late it is woken.
 pub struct Waiter {
@@ -67,5 +96,37 @@ impl Waiter {
             }
             std::hint::spin_loop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The 41st field of `/proc/PID/stat`; 0 is ordinary, 2 is real time in turns.
+    fn policy() -> u32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let after_name = stat.rsplit(')').next().unwrap();
+        after_name.split_whitespace().nth(38).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn urgency_comes_and_goes() {
+        std::thread::spawn(|| {
+            let mut urgency = Urgency::default();
+            urgency.set(true);
+            if urgency.refused {
+                println!("SKIPPED: this user may not have real-time priority");
+                assert_eq!(policy(), 0);
+                return;
+            }
+            assert_eq!(policy(), 2);
+            urgency.set(false);
+            assert_eq!(policy(), 0);
+            urgency.set(true);
+            assert_eq!(policy(), 2, "a second time, too");
+        })
+        .join()
+        .unwrap();
     }
 }

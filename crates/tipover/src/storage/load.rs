@@ -4,7 +4,7 @@
 //! so the loop is another one. What it records is the same: books by class, with due, began and ended.
 
 use crate::clock::Clock;
-use crate::drive::{Waiter, thread_cpu_ns};
+use crate::drive::{Urgency, Waiter, thread_cpu_ns};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
@@ -301,7 +301,11 @@ struct Worker<'a> {
     ticket: Option<Ticket>,
     sent: u64,
     waiter: Waiter,
+    urgency: Urgency,
 }
+
+/// Waiting for longer than this is worth being woken on time.
+const LONG_WAIT: Duration = Duration::from_micros(500);
 
 fn work(threads: &Threads<'_>, number: u32, gate: &Barrier) -> io::Result<()> {
     let load = threads.load;
@@ -319,6 +323,7 @@ fn work(threads: &Threads<'_>, number: u32, gate: &Barrier) -> io::Result<()> {
         ticket: None,
         sent: 0,
         waiter: Waiter::new(threads.clock, Duration::from_micros(50)),
+        urgency: Urgency::default(),
     };
     threads.ids.lock().push(rustix::thread::gettid().as_raw_nonzero().get());
     worker.run(&threads.shelves[number as usize])
@@ -341,6 +346,7 @@ impl Worker<'_> {
                 let over = || self.threads.over();
                 match self.ticket {
                     Some(ticket) => {
+                        self.urgency.set(ticket.due.since(self.threads.clock.now()) > LONG_WAIT);
                         self.waiter.until(ticket.due, &over);
                     }
                     None => std::thread::sleep(Duration::from_millis(1)),
@@ -384,6 +390,7 @@ impl Worker<'_> {
                 due = ticket.due;
                 let sendable = ticket.due.max(ticket.taken);
                 shelf.0.lock().lateness.saturating_record(now.0.saturating_sub(sendable.0));
+                self.urgency.set(false);
                 self.threads.begun.fetch_add(1, Ordering::Relaxed);
             }
             self.free.pop();
