@@ -255,6 +255,10 @@ impl Series<'_> {
             }
             let shape = spec.shape()?;
             self.site.shape(spec)?;
+            if spec.trial.drop_caches_every.is_some() {
+                // What loading and warming up left there would answer until the first drop.
+                self.drop_caches()?;
+            }
             let first = self.settle(spec, &mut watch, &mut log)?;
             let recording = self.begin_recording(spec)?;
             let measured = self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?;
@@ -708,6 +712,11 @@ impl Series<'_> {
         }
     }
 
+    /// Empties the kernel's cache of the disk, if the target has one of ours.
+    fn drop_caches(&self) -> Result<()> {
+        Ok(self.site.mounted().map_or(Ok(()), |disk| disk.drop_caches())?)
+    }
+
     fn measure(
         &self,
         spec: &Spec,
@@ -726,9 +735,7 @@ impl Series<'_> {
         let last = loop {
             if spec.trial.drop_caches_every.is_some_and(|every| dropped.elapsed() >= every) {
                 dropped = Instant::now();
-                if let Some(disk) = self.site.mounted() {
-                    disk.drop_caches()?;
-                }
+                self.drop_caches()?;
             }
             let mark = self.interval(spec, "measure", watch, log)?;
             let interval = Books::from_text(&mark.cut.books).map_err(anyhow::Error::msg)?;

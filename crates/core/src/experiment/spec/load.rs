@@ -65,7 +65,8 @@ pub struct TrialSpec {
     /// Measure from the start of the target on its unread data, without a warm-up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cold: bool,
-    /// How often the kernel's cache of the disk is dropped while measuring, written out first.
+    /// How often the kernel's cache of the disk is dropped, written out first: once before the measured phase
+    /// settles, then in it.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     pub drop_caches_every: Option<Duration>,
 }
