@@ -52,38 +52,72 @@ pub struct Course<'a> {
 pub fn backlogs(courses: &[Course<'_>]) -> Option<Section> {
     /// More points than a screen has columns for say nothing more.
     const POINTS: usize = 400;
-    let series: Vec<Series> = courses
+    /// More lines than this cannot be told apart.
+    const LINES: usize = 6;
+    let most = |course: &Course<'_>| course.backlog.iter().map(|(_, backlog)| *backlog).max();
+    let mut open: Vec<(u64, &Course<'_>)> =
+        courses.iter().filter_map(|course| Some((most(course)?, course))).collect();
+    if open.is_empty() {
+        return None;
+    }
+    // A stable order: of equal ones the first is drawn.
+    open.sort_by_key(|(most, _)| std::cmp::Reverse(*most));
+    let waited = open.iter().filter(|(most, _)| *most > 0).count();
+    let (drawn, others) = open.split_at(waited.min(LINES));
+    let series: Vec<Series> = drawn
         .iter()
-        .filter(|course| !course.backlog.is_empty())
-        .map(|course| {
+        .map(|(_, course)| {
             let name = format!("{} #{}", name_of(course.trial.cell), course.trial.repeat + 1);
-            let (count, step) = (course.backlog.len(), course.backlog.len().div_ceil(POINTS));
-            let shown =
-                course.backlog.iter().enumerate().filter(|(at, _)| (count - 1 - at).is_multiple_of(step));
-            let points = shown.map(|(_, (second, backlog))| Point::new(*second, *backlog as f64)).collect();
+            let seconds = each_second(&course.backlog);
+            let (count, step) = (seconds.len(), seconds.len().div_ceil(POINTS));
+            let shown = seconds.iter().enumerate().filter(|(at, _)| (count - 1 - at).is_multiple_of(step));
+            let points = shown.map(|(_, (second, most))| Point::new(*second, *most as f64)).collect();
             Series::ours(SeriesKind::Line, &name, &name, points)
         })
         .collect();
-    if series.is_empty() {
-        return None;
+    let mut blocks = Vec::new();
+    if !series.is_empty() {
+        blocks.push(Block::Chart(Chart {
+            id: "backlog-over-time".into(),
+            title: "Backlog over time".into(),
+            x: Axis::linear("since the measured phase began", "s"),
+            y: Axis::linear("due and not sent", "operations"),
+            series,
+            lines: vec![],
+            how_to_read:
+                "What was due and found no free session: the most at the ends of the intervals of each second. A line that comes back to \
+                 nothing is a target that catches up; one that climbs to the end is a load beyond what the target \
+                 can do, and the second from which it climbs is the one named in words."
+                    .into(),
+            cannot_say:
+                "How long any single operation waited: that is in the residence. A backlog between the ends of two \
+                 intervals is not seen."
+                    .into(),
+        }));
     }
-    let chart = Chart {
-        id: "backlog-over-time".into(),
-        title: "Backlog over time".into(),
-        x: Axis::linear("since the measured phase began", "s"),
-        y: Axis::linear("due and not sent", "operations"),
-        series,
-        lines: vec![],
-        how_to_read: "What was due and found no free session, at the end of each interval. A line that comes back to \
-                      nothing is a target that catches up; one that climbs to the end is a load beyond what the target \
-                      can do, and the second from which it climbs is the one named in words."
-            .into(),
-        cannot_say: "How long any single operation waited: that is in the residence. A backlog between the ends of two \
-                     intervals is not seen."
-            .into(),
-    };
-    let blocks = vec![Block::Chart(chart)];
+    if let Some((most, _)) = others.first() {
+        let (which, count) = if drawn.is_empty() { ("", open.len()) } else { ("other ", others.len()) };
+        let waited = match most {
+            0 => "nothing that was due waited for a session at the end of any interval".into(),
+            1 => "at most one operation waited for a session at the end of an interval".into(),
+            most => format!("at most {most} operations waited for a session at the end of an interval"),
+        };
+        blocks.push(Block::Prose(format!("In the {count} {which}trials {waited}.")));
+    }
     Some(Section { id: "backlog".into(), title: "Backlog".into(), blocks })
+}
+
+/// The most that waited in each second: the intervals of different trials end at different moments, and would
+/// share no row of the picture's table.
+fn each_second(backlog: &[(f64, u64)]) -> Vec<(f64, u64)> {
+    let mut seconds: Vec<(f64, u64)> = Vec::new();
+    for (at, waiting) in backlog {
+        match seconds.last_mut() {
+            Some((second, most)) if *second == at.ceil() => *most = (*most).max(*waiting),
+            _ => seconds.push((at.ceil(), *waiting)),
+        }
+    }
+    seconds
 }
 
 /// The sections of every experiment that no study knows.
@@ -395,5 +429,23 @@ mod tests {
         };
         assert!(text(&page, Terminal::PLAIN).contains("Backlog over time"));
         assert!(html(&page).contains("Backlog over time"));
+    }
+
+    #[test]
+    fn of_many_backlogs_the_longest_are_drawn_and_the_others_told() {
+        let experiment = Experiment::parse(super::super::tests::PLAN, "quick", &[]).unwrap();
+        let trial = experiment.trials().remove(0);
+        let course = |most: u64| Course {
+            trial: trial.clone(),
+            backlog: vec![(0.502, most / 2), (0.97, 0), (1.04, most)],
+        };
+        let section = backlogs(&(0..9).map(course).collect::<Vec<_>>()).unwrap();
+        let [Block::Chart(chart), Block::Prose(others)] = &section.blocks[..] else { panic!("{section:?}") };
+        assert_eq!(chart.series.len(), 6);
+        assert_eq!(chart.series[0].points, [Point::new(1.0, 4.0), Point::new(2.0, 8.0)]);
+        assert!(others.starts_with("In the 3 other trials at most 2 operations waited"), "{others}");
+        let section = backlogs(&[course(0), course(0)]).unwrap();
+        let [Block::Prose(none)] = &section.blocks[..] else { panic!("{section:?}") };
+        assert!(none.starts_with("In the 2 trials nothing that was due waited"), "{none}");
     }
 }
