@@ -232,11 +232,13 @@ impl Shape {
 
     /// A request has arrived; what shall become of it is for the caller to do, but for its delay.
     pub fn begin(&self, kind: Kind, place: Place, size: u64) -> (Ticket, Verdict) {
-        let mut ticket = self.admit(kind, place, size);
         if !self.faulty.load(Relaxed) {
-            return (ticket, Verdict::default());
+            return (self.admit(kind, place, size), Verdict::default());
         }
-        let verdict = self.judge(monotonic(), kind, place, ticket.size);
+        let verdict = self.judge(monotonic(), kind, place, Bytes(size));
+        // A cache that lies answers at once; that is why it does.
+        let admitted = if verdict.lying { Kind::Discard } else { kind };
+        let mut ticket = Ticket { kind, ..self.admit(admitted, place, size) };
         ticket.due = ticket.due + verdict.delay;
         if verdict.stall {
             ticket.due = NEVER;

@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tipover_core::device::PowerCut;
+use tipover_core::device::{PowerCut, Spec};
 use tipover_disk::{Disk, Mode};
 
 const TESTS: [load::Test; 14] = [
@@ -423,6 +423,19 @@ fn faults() {
     let begin = Instant::now();
     write("g").0.unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(120));
+    disk.clear_faults(None).unwrap();
+
+    let slow = Duration::from_millis(500);
+    disk.set_spec(&Spec { flush_latency: slow, ..Spec::default() }).unwrap();
+    let flush = |name: &str| {
+        let begin = Instant::now();
+        write(name).0.unwrap();
+        begin.elapsed()
+    };
+    assert!(flush("h") >= slow);
+    arm("lying-sync");
+    // Once is enough: others may hold the processors for a while.
+    assert!((0..10).any(|_| flush("h") < slow / 2), "a cache that lies does not wait for the medium");
 }
 
 fn stall() {
