@@ -138,15 +138,39 @@ pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     })
 }
 
-/// Carries out the missing trials of `experiment`.
-pub fn run(
-    experiment: &Experiment,
-    store: &Store,
-    work: &Path,
-    command: &str,
-    retry: bool,
-    interrupt: &Interrupt,
-) -> Result<Tally> {
+/// What a run and a search are given.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    /// What is to be done.
+    pub experiment: &'a Experiment,
+    /// Where results are kept.
+    pub store: &'a Store,
+    /// The folder for mount points and images.
+    pub work: &'a Path,
+    /// The command line.
+    pub command: &'a str,
+    /// Stops it.
+    pub interrupt: &'a Interrupt,
+}
+
+impl<'a> Order<'a> {
+    fn surroundings(&self, missed: &'a [String], report: &'a dyn Report) -> Surroundings<'a> {
+        Surroundings {
+            experiment: &self.experiment.name,
+            seed: self.experiment.seed,
+            command: self.command,
+            work: self.work,
+            missed,
+            report,
+            interrupt: self.interrupt,
+            results: self.store.folder(),
+        }
+    }
+}
+
+/// Carries out the missing trials of the experiment; `retry` also those that failed.
+pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
+    let Order { experiment, store, work, interrupt, .. } = order;
     let all = experiment.trials();
     let planned = all.len();
     let missing = store.missing(all, retry)?;
@@ -163,16 +187,7 @@ pub fn run(
     for requirement in &unmet {
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
-    let surroundings = Surroundings {
-        experiment: &experiment.name,
-        seed: experiment.seed,
-        command,
-        work,
-        missed: &missed,
-        report: &progress,
-        interrupt,
-        results: store.folder(),
-    };
+    let surroundings = order.surroundings(&missed, &progress);
     let mut site = Site::new(work);
     let mut laboratory = Laboratory::default();
     let (broken, mut missing): (Vec<_>, Vec<_>) =
@@ -224,28 +239,13 @@ fn together_by_cell(mut trials: Vec<Trial<'_>>) -> Vec<Trial<'_>> {
 
 /// Searches the tipping points of all cells, and in each what limits it. Goes on where an earlier search
 /// stopped.
-pub fn find(
-    experiment: &Experiment,
-    search: &SearchSpec,
-    store: &Store,
-    work: &Path,
-    command: &str,
-    interrupt: &Interrupt,
-) -> Result<()> {
+pub fn find(order: Order<'_>, search: &SearchSpec) -> Result<()> {
+    let Order { experiment, store, work, .. } = order;
     let missed = missed_requirements(experiment, work);
     let cells: Vec<&Cell> = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).collect();
     let progress = Progress::new(cells.len(), 0);
     missed.iter().for_each(|requirement| progress.say(requirement));
-    let context = Surroundings {
-        experiment: &experiment.name,
-        seed: experiment.seed,
-        command,
-        work,
-        missed: &missed,
-        report: &progress,
-        interrupt,
-        results: store.folder(),
-    };
+    let context = order.surroundings(&missed, &progress);
     let goals = search.goals(experiment.seed)?;
     let mut site = Site::new(work);
     for cell in cells {

@@ -5,7 +5,7 @@
 
 use super::run::{Prepared, command_line, prepare};
 use super::{BadInput, Ending, report};
-use crate::runner;
+use crate::runner::{self, Order};
 use crate::study::{BrokenCell, Cells};
 use crate::trial::Interrupt;
 use anyhow::Result;
@@ -198,7 +198,9 @@ impl Break {
         // The name says what the plan is but for how often, so more repetitions go on in the same place.
         let Prepared { store, work, reserved: _reserved } = prepare(&experiment, results, &text, true)?;
         let command = command_line();
-        let tally = runner::run(&experiment, &store, &work, &command, false, interrupt);
+        let order =
+            Order { experiment: &experiment, store: &store, work: &work, command: &command, interrupt };
+        let tally = runner::run(order, false);
         let _ = std::fs::remove_dir(&work);
         let tally = tally?;
         report::publish(&store, &experiment, &command, json)?;

@@ -4,7 +4,7 @@ use super::plan::PlanArguments;
 use super::run::{command_line, prepare};
 use super::{BadInput, Ending};
 use crate::report::{self, Terminal};
-use crate::runner;
+use crate::runner::{self, Order};
 use crate::store::Store;
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
@@ -69,8 +69,16 @@ impl Find {
         let command = command_line();
         if !self.show {
             let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
-            let found =
-                runner::find(&experiment, &search, &prepared.store, &prepared.work, &command, interrupt);
+            let found = runner::find(
+                Order {
+                    experiment: &experiment,
+                    store: &prepared.store,
+                    work: &prepared.work,
+                    command: &command,
+                    interrupt,
+                },
+                &search,
+            );
             let _ = std::fs::remove_dir(&prepared.work);
             found?;
         }

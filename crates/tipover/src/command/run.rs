@@ -3,7 +3,7 @@
 use super::plan::PlanArguments;
 use super::{BadInput, Ending, report};
 use crate::machine;
-use crate::runner;
+use crate::runner::{self, Order};
 use crate::store::Store;
 use crate::trial::Interrupt;
 use anyhow::Result;
@@ -45,7 +45,9 @@ impl Run {
         let Prepared { store, work, reserved: _reserved } =
             prepare(&experiment, results, &text, self.replace_plan)?;
         let command = command_line();
-        let tally = runner::run(&experiment, &store, &work, &command, self.retry, interrupt);
+        let order =
+            Order { experiment: &experiment, store: &store, work: &work, command: &command, interrupt };
+        let tally = runner::run(order, self.retry);
         // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
         let _ = std::fs::remove_dir(&work);
         let tally = tally?;

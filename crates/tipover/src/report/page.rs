@@ -415,6 +415,11 @@ impl Series {
     pub fn published(kind: SeriesKind, subject: &str, name: &str, source: &str, points: Vec<Point>) -> Self {
         Series { role: Role::Published, source: source.into(), ..Series::ours(kind, subject, name, points) }
     }
+    /// Published points beside our own of the same subject; `None` where nothing was published.
+    pub fn published_points(subject: &str, source: &str, points: Vec<Point>) -> Option<Self> {
+        let name = format!("{subject}, published");
+        (!points.is_empty()).then(|| Series::published(SeriesKind::Points, subject, &name, source, points))
+    }
 }
 
 /// How a series is drawn.

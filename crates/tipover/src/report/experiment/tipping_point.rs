@@ -301,16 +301,7 @@ impl<'a> Study<'a> {
             let points: Vec<Point> = theirs
                 .map(|row| Point::new(row.queue, row.await_ms).label(&format!("{} threads", row.threads)))
                 .collect();
-            if !points.is_empty() {
-                let name = format!("{disk}, published");
-                series.push(Series::published(
-                    SeriesKind::Points,
-                    disk,
-                    &name,
-                    &self.published.source,
-                    points,
-                ));
-            }
+            series.extend(Series::published_points(disk, &self.published.source, points));
         }
         let line = |limit: &f64| ReferenceLine {
             on: On::Y,

@@ -295,16 +295,7 @@ impl<'a> Study<'a> {
             let of_disk = self.points.iter().filter(|p| p.disk_label == disk);
             let points: Vec<Point> =
                 of_disk.filter_map(|p| Some(Point::new(percent(p.working_set), theirs(p)?))).collect();
-            if !points.is_empty() {
-                let name = format!("{disk}, published");
-                series.push(Series::published(
-                    SeriesKind::Points,
-                    disk,
-                    &name,
-                    &self.published.source,
-                    points,
-                ));
-            }
+            series.extend(Series::published_points(disk, &self.published.source, points));
         }
         Block::Chart(Chart {
             id: format!("chart-{id}"),
