@@ -233,6 +233,15 @@ impl fmt::Display for Spec {
 }
 
 impl Spec {
+    /// The spec for people: a measured spread, which can have a hundred steps, by its ends only.
+    pub fn brief(&self) -> String {
+        let Spread::Measured(histogram) = &self.spread else { return self.to_string() };
+        let most = histogram.steps.last().map_or(histogram.low, |(edge, _)| *edge);
+        let (low, most) = (span::rounded(histogram.low), span::rounded(most));
+        let plain = Spec { spread: Spread::Constant, ..self.clone() };
+        format!("{plain}, spread as measured in {} steps from {low} to {most}", histogram.steps.len())
+    }
+
     /// This disk with what the text says differently: keys that are not in it stay as they are.
     ///
     /// # Errors
@@ -422,6 +431,27 @@ mod tests {
                 spindle,
             },
         )
+    }
+
+    #[test]
+    fn slow_motion_stretches_every_time_and_nothing_else() {
+        let disk = "iops=600,burst_iops=3000,burst_credits=900,bandwidth=40MB/s,latency=7ms,write_latency=2ms,\
+                    flush_latency=9ms,parallel=8,spread=exponential,cache=64MiB,cache_drain=20MB/s,rpm=7200,\
+                    seek_track=1ms,seek_full=15ms,track=1MiB";
+        let slowed = "iops=150,burst_iops=750,burst_credits=900,bandwidth=10MB/s,latency=28ms,write_latency=8ms,\
+                      flush_latency=36ms,parallel=8,spread=exponential,cache=64MiB,cache_drain=5MB/s,rpm=1800,\
+                      seek_track=4ms,seek_full=60ms,track=1MiB";
+        let (disk, slowed): (Spec, Spec) = (disk.parse().unwrap(), slowed.parse().unwrap());
+        assert_eq!(disk.slowed(4), slowed);
+        assert_eq!(disk.slowed(1), disk);
+    }
+
+    #[test]
+    fn a_measured_spread_is_brief_for_people() {
+        let disk: Spec = "iops=600,latency=1ms,spread=50us/100us:90/2ms:10".parse().unwrap();
+        assert_eq!(disk.brief(), "iops=600,latency=1ms, spread as measured in 2 steps from 50 us to 2 ms");
+        let plain: Spec = "iops=600".parse().unwrap();
+        assert_eq!(plain.brief(), "iops=600");
     }
 
     #[test]

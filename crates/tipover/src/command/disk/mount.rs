@@ -202,6 +202,7 @@ fn describe(disk: &Disk) -> Result<Value> {
         "size_bytes": (options.mode == Mode::Block).then_some(options.size),
         "backing": options.backing,
         "spec": disk.spec().to_string(),
+        "brief": disk.spec().brief(),
         "calibration": disk.calibration(),
         "transport": disk.transport(),
         "transport_latency_ns": floor.as_nanos() as u64,
@@ -219,7 +220,7 @@ fn print_facts(facts: &Value) {
         Some(device) => format!("{} on {device}", text("filesystem")),
         None => "folder through FUSE".into(),
     };
-    println!("{}: {} ({place}, daemon {})", text("mountpoint"), text("spec"), facts["daemon"]);
+    println!("{}: {} ({place}, daemon {})", text("mountpoint"), text("brief"), facts["daemon"]);
     let calibration = &facts["calibration"];
     if calibration["configured_ns"].as_u64().is_some_and(|ns| ns > 0) {
         println!(
