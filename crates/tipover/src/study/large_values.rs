@@ -1,7 +1,7 @@
 //! Hit ratios of a cache of large values: measured from the engine's counters, and what theory expects.
 
 use std::collections::{BTreeMap, HashMap};
-use tipover_core::experiment::Spec;
+use tipover_core::experiment::{Experiment, Spec};
 use tipover_core::metric::{Sample, name as metric, probe};
 use tipover_core::op::Op;
 use tipover_core::record::{Interval, Measured};
@@ -12,8 +12,10 @@ use tipover_core::workload::Records;
 /// so that much less fits.
 pub const ALLOWANCE: f64 = 1.08;
 
+const PLAN: &str = include_str!("../../../../experiments/large-values.toml");
+
 /// How many values the cache keeps.
-fn capacity(spec: &Spec) -> usize {
+pub fn capacity(spec: &Spec) -> usize {
     (spec.effective_cache_bytes().0 as f64 / ALLOWANCE / value_bytes(spec)) as usize
 }
 
@@ -47,8 +49,47 @@ pub struct CurvePoint {
     pub operations: f64,
     /// Seconds before it.
     pub seconds: f64,
+    /// Operations in the piece.
+    pub of: u64,
     /// In the piece.
     pub hit_ratio: f64,
+}
+
+/// Hit ratio of all operations up to that many: what one computes from counters read at the begin and there.
+pub fn up_to(curve: &[CurvePoint], operations: f64) -> Option<f64> {
+    let before = || curve.iter().filter(|point| point.operations <= operations);
+    let all: u64 = before().map(|point| point.of).sum();
+    let hits: f64 = before().map(|point| point.hit_ratio * point.of as f64).sum();
+    (all > 0).then(|| hits / all as f64)
+}
+
+/// What a cache of the study's size that forgets the least recently used would do with zipfian requests, from
+/// empty.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StudysCache {
+    /// Values that fit.
+    pub places: usize,
+    /// Hit ratio of all operations of the study together.
+    pub whole: f64,
+    /// Of the last tenth of them.
+    pub end: f64,
+    /// Of the last tenth of ten operations per place.
+    pub later: f64,
+}
+
+/// Computes it for the plan at the scale of the study; `operations` are the study's. Takes about a second.
+pub fn studys_cache(operations: u64) -> Option<StudysCache> {
+    let plan = Experiment::parse(PLAN, "full", &[]).ok()?;
+    let cells = plan.sweeps.iter().flat_map(|sweep| &sweep.cells);
+    let spec = &cells.into_iter().find(|cell| cell.label("requests") == Some("zipfian"))?.spec;
+    let places = capacity(spec);
+    let piece = (operations / 10).max(1);
+    let curve = expected_curve(spec, plan.seed, 10 * places as u64, piece);
+    let first = curve.get(..10)?;
+    let whole = first.iter().map(|point| point.hit_ratio).sum::<f64>() / 10.0;
+    let late = &curve[curve.len() - curve.len().div_ceil(10)..];
+    let later = late.iter().map(|point| point.hit_ratio).sum::<f64>() / late.len() as f64;
+    Some(StudysCache { places, whole, end: first[9].hit_ratio, later })
 }
 
 /// How the hit ratio of a trial developed while it was measured, in at most `pieces` pieces.
@@ -71,6 +112,7 @@ pub fn measured_curve(spec: &Spec, series: &[Interval], pieces: usize) -> Vec<Cu
             let middle = before.1.since(begin) + last.end.since(before.1) / 2;
             curve.push(CurvePoint {
                 operations: done + operations as f64 / 2.0,
+                of: operations,
                 seconds: middle.as_secs_f64(),
                 hit_ratio: 1.0 - read / value_bytes(spec) / operations as f64,
             });
@@ -126,7 +168,7 @@ pub fn expected_curve(spec: &Spec, seed: u64, operations: u64, piece: u64) -> Ve
             let numbers = number * piece..(number + 1) * piece;
             let hits = numbers.filter(|n| cache.ask(key(&workload.op(*n, &records)))).count();
             let operations = (number as f64 + 0.5) * piece as f64;
-            CurvePoint { operations, seconds: f64::NAN, hit_ratio: hits as f64 / piece as f64 }
+            CurvePoint { operations, seconds: f64::NAN, of: piece, hit_ratio: hits as f64 / piece as f64 }
         })
         .collect()
 }
@@ -148,27 +190,9 @@ fn key(op: &Op) -> u64 {
     }
 }
 
-/// Slope of the last half of a curve, per thousand operations: least squares. `None` with fewer than four
-/// points.
-pub fn late_slope(curve: &[CurvePoint]) -> Option<f64> {
-    let late = &curve[curve.len() / 2..];
-    if late.len() < 4 {
-        return None;
-    }
-    let n = late.len() as f64;
-    let mean_x = late.iter().map(|p| p.operations).sum::<f64>() / n;
-    let mean_y = late.iter().map(|p| p.hit_ratio).sum::<f64>() / n;
-    let covariance: f64 = late.iter().map(|p| (p.operations - mean_x) * (p.hit_ratio - mean_y)).sum();
-    let variance: f64 = late.iter().map(|p| (p.operations - mean_x).powi(2)).sum();
-    (variance > 0.0).then(|| covariance / variance * 1e3)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tipover_core::experiment::Experiment;
-
-    const PLAN: &str = include_str!("../../../../experiments/large-values.toml");
 
     fn spec(requests: &str) -> Spec {
         let set = [("workload.requests".to_string(), format!("\"{requests}\""))];
@@ -198,23 +222,31 @@ mod tests {
         let capacity = capacity(&spec) as u64;
         let curve = expected_curve(&spec, 1, 8 * capacity, capacity / 4);
         assert!(curve[0].hit_ratio < expected_at_rest(&spec, 1) - 0.05, "{curve:?}");
-        let early = late_slope(&curve[..curve.len() / 2]).unwrap();
-        let late = late_slope(&expected_curve(&spec, 1, 40 * capacity, capacity)).unwrap();
-        assert!(early.abs() > late.abs(), "{early} {late}");
+        let [early, late] = [&curve[..8], &curve[24..]].map(|piece| up_to(piece, f64::INFINITY).unwrap());
+        assert!(early < late, "{early} {late}");
         let mut cache = LeastRecent::new(2);
         let asked = [1, 2, 1, 3, 2, 1].map(|key| cache.ask(key));
         assert_eq!(asked, [false, false, true, false, false, false], "3 pushed out 2, 2 pushed out 1");
     }
 
     #[test]
-    fn a_slope_is_that_of_the_line() {
-        let point = |n: u32| CurvePoint {
-            operations: f64::from(n) * 100.0,
+    fn the_studys_zipfian_figure_is_of_a_cache_that_still_fills() {
+        let study = studys_cache(120_000).unwrap();
+        assert!((study.places as f64 / 217_000.0 - 1.0).abs() < 0.02, "{study:?}");
+        assert!(study.whole < study.end && study.end < study.later, "{study:?}");
+    }
+
+    #[test]
+    fn counters_read_twice_see_the_mean_of_what_lies_between() {
+        let point = |n: u32, hit_ratio| CurvePoint {
+            operations: f64::from(n) * 100.0 + 50.0,
             seconds: 0.0,
-            hit_ratio: 0.1 + 0.01 * f64::from(n),
+            of: 100,
+            hit_ratio,
         };
-        let line: Vec<CurvePoint> = (0..10).map(point).collect();
-        assert!((late_slope(&line).unwrap() - 0.1).abs() < 1e-9);
-        assert_eq!(late_slope(&line[..6]), None);
+        let curve = [point(0, 0.0), point(1, 0.3), point(2, 0.6)];
+        assert_eq!(up_to(&curve, 200.0), Some(0.15));
+        assert!((up_to(&curve, 1e9).unwrap() - 0.3).abs() < 1e-12);
+        assert_eq!(up_to(&curve, 10.0), None);
     }
 }

@@ -73,28 +73,53 @@ impl<'a> Study<'a> {
                 ),
             });
         }
-        if let Some((measured, _)) = self.curves.get("zipfian")
-            && let (Some(slope), Some(last)) = (large_values::late_slope(measured), measured.last())
-            && let Some(zipfian) =
-                self.cells.sweep("cold").find(|c| c.cell.label("requests") == Some("zipfian"))
+        sentences.extend(self.slope());
+        sentences
+    }
+
+    /// The climb of the zipfian hit ratio, and what it means for the published figure.
+    fn slope(&self) -> Vec<String> {
+        let operations = self.number("/config/operationcount");
+        let Some(study) = large_values::studys_cache(operations as u64) else { return vec![] };
+        let per_place = operations / study.places as f64;
+        let percent = |share: f64| significant(share * 100.0, 3);
+        let mut said = Vec::new();
+        if let Some((measured, expected)) = self.curves.get("zipfian")
+            && let Some(cell) = self.cells.sweep("cold").find(|c| c.cell.label("requests") == Some("zipfian"))
+            && let Some(last) = measured.last()
+            && let Some(early) =
+                large_values::up_to(measured, per_place * large_values::capacity(&cell.cell.spec) as f64)
         {
-            let places = zipfian.cell.spec.records() as f64 * large_values::theory(&zipfian.cell.spec);
-            let study =
-                self.number("/config/recordcount") * self.number("/results/uniform_hit_measured_pct") / 100.0;
-            sentences.push(format!(
-                "From an empty cache the zipfian hit ratio is {} % after {} operations per place in the cache, and in the \
-                 second half of that it climbed {} points per 1,000 operations. The study's {} % is of {} operations for \
-                 {} places, {} for each: a point on the way, not a steady state.",
-                significant(last.hit_ratio * 100.0, 3),
+            let places = large_values::capacity(&cell.cell.spec) as f64;
+            let late = measured.len() / 2;
+            let of_late = |curve: &[CurvePoint]| {
+                let late = curve.get(late..).unwrap_or_default();
+                late.iter().map(|point| point.hit_ratio).sum::<f64>() / late.len().max(1) as f64
+            };
+            said.push(format!(
+                "From an empty cache zipfian requests hit in {} % of the first {} operations per place in the cache and in \
+                 {} % of the second half of {} per place (least recently used: {} % and {} %).",
+                percent(early),
+                significant(per_place, 2),
+                percent(of_late(measured)),
                 significant(last.operations / places, 2),
-                significant(slope * 100.0, 2),
-                self.print("/results/zipfian_hit_pct"),
-                Number::exact(self.number("/config/operationcount"), "").bare(),
-                Number::new(study, "").bare(),
-                significant(self.number("/config/operationcount") / study, 2),
+                percent(large_values::up_to(expected, per_place * places).unwrap_or(f64::NAN)),
+                percent(of_late(expected)),
             ));
         }
-        sentences
+        said.push(format!(
+            "The study's {} % is of {} operations for {} places, {} for each, so its cache was still filling if it began \
+             empty: the least recently used values of such requests would hit in {} % of all of them, {} % of the last \
+             tenth, and {} % after ten operations per place. It is no steady state, and depends on what ran before.",
+            self.print("/results/zipfian_hit_pct"),
+            Number::exact(operations, "").bare(),
+            Number::new(study.places as f64, "").bare(),
+            significant(per_place, 2),
+            percent(study.whole),
+            percent(study.end),
+            percent(study.later),
+        ));
+        said
     }
 
     fn number(&self, path: &str) -> f64 {
@@ -252,18 +277,19 @@ impl<'a> Study<'a> {
                 let e = cell.class_ms(OpKind::Read, quantile).ok()?;
                 let point = Point::new(sectors, e.value);
                 Some(if e.low.is_finite() && e.high.is_finite() {
-                    point.between(e.low, e.high)
+                    // On a log axis an interval that reaches zero has no lower end to draw.
+                    point.between(e.low.max(e.value / 100.0), e.high)
                 } else {
                     point
                 })
             });
-            Series::ours(SeriesKind::Bars, name, name, points.collect())
+            Series::ours(SeriesKind::Points, name, name, points.collect())
         };
         Block::Chart(Chart {
             id: "chart-readahead".into(),
             title: "Latency of reads against readahead".into(),
             x: Axis::category("readahead, sectors of 512 B"),
-            y: Axis::linear("residence of reads", "ms"),
+            y: Axis::log("residence of reads", "ms"),
             series: vec![line("median", 0.5), line("p99", 0.99)],
             lines: vec![],
             how_to_read: "A read that misses fetches 100 KB. The further the kernel reads ahead, the fewer requests that takes, \
