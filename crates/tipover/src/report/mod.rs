@@ -16,6 +16,7 @@ mod storage;
 mod table;
 mod text;
 mod tipping;
+mod watch;
 
 pub use accesses::{AccessPicture, of_trace};
 pub use audit::of_audit;
@@ -26,9 +27,10 @@ pub use html::html;
 pub use number::Number;
 pub use page::*;
 pub use sample::sample;
-pub use storage::of_bench;
+pub use storage::{made_by, of_bench};
 pub use text::{Terminal, text};
 pub use tipping::of_searches;
+pub use watch::of_watch;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tipover_core::measure::median;
 use tipover_core::op::{Op, Outcome};
 use tipover_core::storage::EngineKind;
-use tipover_core::storage::canary::{Look, read_log};
+use tipover_core::storage::canary::{Look, MOST_BUSY, pause, read_log};
 use tipover_core::units::Bytes;
 use tipover_core::workload::Random;
 use tipover_targets::file::{Engine, Request, engine};
@@ -29,8 +29,6 @@ pub struct Watch {
     pub writes: bool,
 }
 
-/// Share of the time that looks may take.
-const MOST_BUSY: f64 = 0.008;
 /// Reads of a look, if they are fast enough.
 const READS: u32 = 16;
 const BLOCK: u32 = 4096;
@@ -67,8 +65,7 @@ pub fn watch(
         file.write_all(line.as_bytes()).with_context(|| format!("writing {}", log.display()))?;
         looks.push(look);
         said(&look);
-        // A slow disk is looked at less often, so that looks keep to their share of its time.
-        let due = begun + how.every.max(look.busy.div_f64(MOST_BUSY));
+        let due = begun + pause(how.every, look.busy);
         while Instant::now() < due && !stop() {
             std::thread::sleep(due.saturating_duration_since(Instant::now()).min(Duration::from_millis(200)));
         }

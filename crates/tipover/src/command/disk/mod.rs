@@ -8,6 +8,7 @@ mod stats;
 mod trace;
 mod watch;
 
+use super::run::command_line;
 use super::{BadInput, Ending};
 use crate::storage::{Stopped, Unusable};
 use crate::trial::{Interrupt, Interrupted};
@@ -15,6 +16,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use tipover_core::device;
+use tipover_core::record::Provenance;
 use tipover_disk::{Disk, DiskError, FindError};
 
 /// Measure a disk, or mount one as slow, and as faulty, as you ask for
@@ -151,4 +153,15 @@ fn profiles(json: bool) -> Result<Ending> {
         println!("{}: {}\n    {}\n    source: {}", p.name, p.about, p.spec, p.source);
     }
     Ok(Ending::Held)
+}
+
+/// Of a measurement that begins now.
+fn provenance() -> Provenance {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Provenance {
+        command: command_line(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("TIPOVER_COMMIT").into(),
+        started_unix_s: since.map_or(0, |since| since.as_secs()),
+    }
 }

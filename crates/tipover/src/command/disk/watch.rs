@@ -2,6 +2,7 @@
 
 use super::absolute;
 use crate::command::{BadInput, Ending};
+use crate::report;
 use crate::storage::{self, Place};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
@@ -15,7 +16,8 @@ use tipover_core::units::{Bytes, span};
 ///
 /// Every now and then a few small direct reads and one write with its flush, appended to a log. Says when the
 /// disk's level changed and, after two days, whether the hour of the day matters: a disk can be fast by night
-/// only. Ends by itself; started again it goes on with the same log, counting from its first look.
+/// only. A page with both stands beside the log. Ends by itself; started again it goes on with the same log,
+/// counting from its first look.
 #[derive(Debug, Args)]
 pub struct DiskWatch {
     /// A folder on the disk, a file, or a block device
@@ -75,7 +77,13 @@ impl DiskWatch {
         } else {
             summary.sentences().iter().for_each(|sentence| println!("{sentence}"));
         }
+        let page = log.with_extension("html");
+        let made_by = report::made_by(&super::provenance());
+        let path = place.path.display().to_string();
+        std::fs::write(&page, report::html(&report::of_watch(&path, &looks, &summary, made_by)))
+            .with_context(|| format!("writing {}", page.display()))?;
         eprintln!("log: {}", absolute(&log).display());
+        eprintln!("report: {}", absolute(&page).display());
         let failed = looks.iter().any(|look| look.failed > 0);
         Ok(if failed { Ending::NotHeld } else { Ending::Held })
     }
