@@ -159,6 +159,36 @@ impl Spec {
             && self.spindle.is_none()
     }
 
+    /// The same disk in slow motion: everything that it does takes `times` as long. What waits where stays
+    /// the same, and all latencies are `times` as long.
+    pub fn slowed(&self, times: u32) -> Spec {
+        let factor = f64::from(times.max(1));
+        let rate = |rate: Option<Rate>| rate.map(|rate| Rate(rate.0 / factor));
+        let slower = |pipe: Bytes| Bytes(((pipe.0 as f64 / factor) as u64).max(1));
+        let pipe = |pipe: Option<Bytes>| pipe.map(slower);
+        let longer = |time: Duration| time * times.max(1);
+        Spec {
+            iops: rate(self.iops),
+            read_iops: rate(self.read_iops),
+            write_iops: rate(self.write_iops),
+            burst: self.burst.map(|burst| Burst { iops: Rate(burst.iops.0 / factor), ..burst }),
+            bandwidth: pipe(self.bandwidth),
+            read_bandwidth: pipe(self.read_bandwidth),
+            write_bandwidth: pipe(self.write_bandwidth),
+            latency: longer(self.latency),
+            write_latency: self.write_latency.map(longer),
+            flush_latency: longer(self.flush_latency),
+            cache: self.cache.map(|cache| Cache { drain: slower(cache.drain), ..cache }),
+            spindle: self.spindle.map(|spindle| Spindle {
+                rpm: (spindle.rpm / times.max(1)).max(1),
+                seek_track: longer(spindle.seek_track),
+                seek_full: longer(spindle.seek_full),
+                ..spindle
+            }),
+            ..self.clone()
+        }
+    }
+
     /// Mean service time of a request of this kind, without what a spindle adds.
     pub fn service(&self, kind: Kind) -> Duration {
         match kind {

@@ -1,7 +1,6 @@
 //! What a search found, in figures and in words.
 
 use super::Scale;
-use crate::units::significant;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -92,8 +91,12 @@ pub struct Answer {
 impl Capacity {
     /// One sentence, then its reservations.
     pub fn sentence(&self) -> String {
-        let unit = self.scale.unit();
-        let load = |load: Option<f64>| significant(load.unwrap_or(f64::NAN), 4);
+        self.sentence_in(self.scale.unit())
+    }
+
+    /// The same where loads have another name, as "requests in flight".
+    pub fn sentence_in(&self, unit: &str) -> String {
+        let load = |load: Option<f64>| self.scale.print(load.unwrap_or(f64::NAN));
         let (low, high, slo) = (load(self.low), load(self.high), &self.slo);
         let counts = format!(
             "confirmed {}/{} below and {}/{} above",
@@ -146,13 +149,13 @@ impl Capacity {
             text += &match hysteresis.recovered_at {
                 0.0 => format!(
                     "; metastable: it held up to {} {unit} on the way up and did not recover on the way down",
-                    significant(hysteresis.held_up_to, 4)
+                    self.scale.print(hysteresis.held_up_to)
                 ),
                 at => format!(
                     "; metastable: it held up to {} {unit} on the way up and recovered only at {} {unit} on the way \
                      down",
-                    significant(hysteresis.held_up_to, 4),
-                    significant(at, 4)
+                    self.scale.print(hysteresis.held_up_to),
+                    self.scale.print(at)
                 ),
             };
         }

@@ -52,6 +52,14 @@ impl Scale {
         }
     }
 
+    /// A load as people write it: sessions are whole.
+    pub fn print(self, load: f64) -> String {
+        match self {
+            Scale::Sessions if load.is_finite() => format!("{load:.0}"),
+            _ => crate::units::significant(load, 4),
+        }
+    }
+
     fn unit(self) -> &'static str {
         match self {
             Scale::Sessions => "sessions",

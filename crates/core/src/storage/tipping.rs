@@ -1,13 +1,13 @@
 //! The tipping point of a disk: how latency grows with load, up to where a promise breaks, why, and what to
 //! buy.
 
-use super::array::{Curve, Demand, Raid, Sizing};
+use super::array::{Curve, Demand, Raid, Sizing, size};
 use super::limit::{Evidence, Finding, find};
 use super::{DiskPromise, Measured};
 use crate::measure::median;
 use crate::search::knee::Asymptotes;
 use crate::search::{Answer, Capacity, FinishedTrial, Goals, Scale, Step, Verdict, next};
-use crate::units::{Bytes, Rate, significant, span};
+use crate::units::{Bytes, Rate, Ratio, significant, span};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -75,9 +75,17 @@ pub struct Checked {
     /// The same at the disks, by their own counters: what the client waited beyond that is this machine's.
     #[serde(rename = "at_the_disks_ns")]
     pub at_the_disks: Option<u64>,
+    /// The disks were built so many times as slow and all times divided by it, so that a small machine
+    /// carries them.
+    #[serde(default = "as_fast")]
+    pub slowed: u32,
     /// What every client was to see at most.
     #[serde(with = "span", rename = "limit_ns")]
     pub limit: Duration,
+}
+
+fn as_fast() -> u32 {
+    1
 }
 
 impl Checked {
@@ -88,7 +96,8 @@ impl Checked {
 
     fn sentence(&self) -> String {
         let built = format!(
-            "built and measured: {} disks in {} under {} clients answer in {} ({} predicted, {:+.0} %)",
+            "built{} and measured: {} disks in {} under {} clients answer in {} ({} predicted, {:+.0} %)",
+            if self.slowed > 1 { format!(", all {} times as slow,", self.slowed) } else { String::new() },
             self.disks,
             self.raid.name(),
             self.clients,
@@ -147,9 +156,10 @@ impl Tipping {
         self.answer()?.capacities.into_iter().next()
     }
 
-    /// Whether there is an interval.
-    pub fn found(&self) -> bool {
-        self.capacity().is_some_and(|capacity| capacity.verdict == Verdict::Found)
+    /// Whether some load keeps the promise for sure: up to a tipping point, or every load that was tried.
+    pub fn holds(&self) -> bool {
+        let holds = |verdict| matches!(verdict, Verdict::Found | Verdict::AlwaysPassed);
+        self.capacity().is_some_and(|capacity| holds(capacity.verdict))
     }
 
     /// Throughput of the disk by requests in flight; only of a closed loop.
@@ -180,15 +190,40 @@ impl Tipping {
         self.evidence.as_ref().map(find)
     }
 
+    fn unit(&self) -> &'static str {
+        match self.goals.scale {
+            Scale::Sessions => "requests in flight",
+            Scale::OpsPerSecond => "requests per second",
+        }
+    }
+
+    /// What it takes to keep the promise for twice, four and ten times as many clients as one disk does;
+    /// `reads` is the share of requests that read. Empty where one disk was not brought to its tipping point,
+    /// and for promises about percentiles, of which the computation knows nothing.
+    pub fn purchases(&self, reads: Ratio) -> Vec<(u32, [Sizing; 2])> {
+        /// The computation grows with the square of the clients.
+        const MOST_CLIENTS: f64 = 2000.0;
+        let one = self.capacity().filter(|c| c.verdict == Verdict::Found).and_then(|c| c.low);
+        let mean = matches!(self.promise.watched, super::Watched::Await | super::Watched::Residence);
+        let (Some(curve), Some(one), true) = (self.curve(), one, mean) else { return vec![] };
+        let clients = [2.0, 4.0, 10.0].map(|times| times * one);
+        let limit = self.promise.limit;
+        clients
+            .into_iter()
+            .filter(|clients| *clients <= MOST_CLIENTS)
+            .map(|clients| {
+                let demand = Demand { clients: clients as u32, limit, reads };
+                (clients as u32, [Raid::Zero, Raid::Ten].map(|raid| size(&curve, raid, &demand)))
+            })
+            .collect()
+    }
+
     /// In sentences, the most important one first.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
-        let unit = match self.goals.scale {
-            Scale::Sessions => "requests in flight",
-            Scale::OpsPerSecond => "requests per second",
-        };
+        let unit = self.unit();
         if let Some(capacity) = self.capacity() {
-            let load = |load: Option<f64>| load.map_or("?".into(), |load| significant(load, 4));
+            let load = |load: Option<f64>| load.map_or("?".into(), |load| self.goals.scale.print(load));
             said.push(match capacity.verdict {
                 Verdict::Found => format!(
                     "{} holds up to {} {unit} and breaks at {} (confirmed {}/{} below, {}/{} above)",
@@ -200,7 +235,23 @@ impl Tipping {
                     capacity.above.agreed,
                     capacity.above.of
                 ),
-                _ => capacity.sentence(),
+                Verdict::AlwaysPassed => format!(
+                    "{} held at every load up to {} {unit}, the highest that was tried (confirmed {}/{}): this disk is \
+                     enough for them, and --to goes higher",
+                    self.promise,
+                    load(Some(capacity.tried.1)),
+                    capacity.below.agreed,
+                    capacity.below.of
+                ),
+                Verdict::NeverPassed => format!(
+                    "{} never held: {} {unit}, the least that was tried, already break it ({}/{}). More such disks do \
+                     not make a single request faster: it takes a faster disk, or another promise",
+                    self.promise,
+                    load(Some(capacity.tried.0)),
+                    capacity.above.agreed,
+                    capacity.above.of
+                ),
+                _ => capacity.sentence_in(unit),
             });
         }
         if let Some(knee) = self.knee() {
@@ -397,6 +448,22 @@ mod tests {
         let said = tipping.sentences().join("\n");
         assert!(said.contains("holds up to 6") && said.contains("200 dependent requests"), "{said}");
         assert!((tipping.knee().unwrap() - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_to_buy_follows_from_the_tipping_point() {
+        let tipping = tipping();
+        let bought = tipping.purchases(Ratio(1.0));
+        let clients: Vec<u32> = bought.iter().map(|(clients, _)| *clients).collect();
+        assert_eq!(clients, [12, 24, 60]);
+        for (clients, [striped, mirrored]) in &bought {
+            assert!(striped.predicted <= tipping.promise.limit && mirrored.disks >= striped.disks);
+            // One disk holds 6 clients; requests that meet on a disk while another idles take more than a
+            // share.
+            assert!(striped.disks.unwrap() >= clients / 6, "{clients}: {striped:?}");
+        }
+        let percentile = Tipping { promise: "p99 < 50 ms".parse().unwrap(), ..tipping };
+        assert!(percentile.purchases(Ratio(1.0)).is_empty(), "a mean says nothing about it");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tipover_core::search::Scale;
 use tipover_core::storage::limit::judgements;
 use tipover_core::storage::tipping::{Surface, Tipping};
 use tipover_core::storage::{BenchRecord, Measured, array};
-use tipover_core::units::{Bytes, Rate, span};
+use tipover_core::units::{Bytes, Rate, Ratio, span};
 
 /// From a record to its page.
 pub fn of_bench(record: &BenchRecord) -> Page {
@@ -27,6 +27,7 @@ pub fn of_bench(record: &BenchRecord) -> Page {
     section("doubts", "Doubts", record.suspicions.iter().map(callout).collect());
     if let Some(tipping) = &record.tipping {
         section("tipping", "Tipping point", of_tipping(tipping));
+        section("purchase", "What to buy", what_to_buy(tipping, read_share(record)));
     }
     if let Some(measured) = &record.measured {
         let blocks = vec![requests(&[("", measured)]), device(measured), Block::Facts(asked(measured))];
@@ -47,21 +48,40 @@ pub fn of_bench(record: &BenchRecord) -> Page {
         question: "What does this disk do, where does it tip, and what limits it?".into(),
         headline: headline(record),
         sections,
-        made_by: Provenance {
-            command: record.provenance.command.clone(),
-            commit: record.provenance.commit.clone(),
-            version: record.provenance.version.clone(),
-            when: time::OffsetDateTime::from_unix_timestamp(record.provenance.started_unix_s as i64)
-                .ok()
-                .and_then(|t| t.format(&time::format_description::well_known::Rfc3339).ok())
-                .unwrap_or_default(),
-            facts: vec![],
-        },
+        made_by: made_by(&record.provenance),
     }
+}
+
+/// Who made a page of a measurement that is no experiment, and when.
+pub fn made_by(provenance: &tipover_core::record::Provenance) -> Provenance {
+    Provenance {
+        command: provenance.command.clone(),
+        commit: provenance.commit.clone(),
+        version: provenance.version.clone(),
+        when: when(provenance.started_unix_s),
+        facts: vec![],
+    }
+}
+
+/// "2026-11-22T07:18:00Z".
+pub(super) fn when(unix_s: u64) -> String {
+    time::OffsetDateTime::from_unix_timestamp(unix_s as i64)
+        .ok()
+        .and_then(|t| t.format(&time::format_description::well_known::Rfc3339).ok())
+        .unwrap_or_default()
 }
 
 fn headline(record: &BenchRecord) -> Vec<String> {
     let mut said: Vec<String> = record.tipping.iter().flat_map(Tipping::sentences).collect();
+    if let Some(tipping) = record.tipping.as_ref().filter(|tipping| tipping.demand.is_none())
+        && let Some((clients, [striped, mirrored])) = tipping.purchases(read_share(record)).first()
+        && let (Some(striped), Some(mirrored)) = (striped.disks, mirrored.disks)
+    {
+        said.push(format!(
+            "twice as many, {clients} in flight, take {striped} such disks in RAID 0 or {mirrored} in RAID 10 \
+             (computed; --clients N computes it for N, and tries it where the disk is a shaped one)"
+        ));
+    }
     if let (Some(measured), None) = (&record.measured, &record.tipping) {
         let latency = measured.mean_residence().map_or("no answer".into(), span::rounded);
         said.push(format!(
@@ -70,6 +90,18 @@ fn headline(record: &BenchRecord) -> Vec<String> {
             measured.load.in_flight(),
             Bytes(measured.bandwidth().0 as u64).rounded() + "/s"
         ));
+        if let Some(offered) = &measured.offered {
+            let due = offered.due as f64 / measured.window.as_secs_f64();
+            said.push(match offered.backlog > u64::from(measured.load.in_flight()) {
+                true => format!(
+                    "{} were offered, more than this disk does: {} requests waited to be sent at the end, and latencies \
+                     grow with the time",
+                    Rate(due).rounded(),
+                    offered.backlog
+                ),
+                false => format!("{} were offered, and the disk kept up", Rate(due).rounded()),
+            });
+        }
         let failures = measured.books.failures();
         if !failures.is_empty() {
             let each: Vec<String> = failures.iter().map(|(why, n)| format!("{n} {}", why.name())).collect();
@@ -249,7 +281,7 @@ fn over_time(measured: &Measured) -> Option<Block> {
 
 fn of_tipping(tipping: &Tipping) -> Vec<Block> {
     let closed = tipping.goals.scale == Scale::Sessions;
-    let (unit, title) = if closed { ("in flight", "requests in flight") } else { ("/s", "offered requests") };
+    let (unit, title) = if closed { ("", "requests in flight") } else { ("/s", "offered requests") };
     let optional = |value: Option<f64>, why: &str| match value {
         Some(value) => Number::new(value, "").into(),
         None => Cell::missing(why),
@@ -307,10 +339,51 @@ fn of_tipping(tipping: &Tipping) -> Vec<Block> {
                 .into(),
         }));
     }
-    if !tipping.sizings.is_empty() {
-        blocks.push(Block::Prose(format!("How many disks: {}.", array::ASSUMPTIONS)));
-    }
     blocks
+}
+
+/// Share of requests that read, as far as a load was measured.
+fn read_share(record: &BenchRecord) -> Ratio {
+    Ratio(record.measured.as_ref().map_or(1.0, |measured| measured.load.io.turns.read_share()))
+}
+
+/// How many such disks hold more clients than one does, and those that were asked for.
+fn what_to_buy(tipping: &Tipping, reads: Ratio) -> Vec<Block> {
+    let asked = tipping.demand.as_ref().map(|demand| (demand.clients, demand.limit, &tipping.sizings[..]));
+    let purchases = tipping.purchases(reads);
+    let more = purchases.iter().map(|(clients, sizings)| (*clients, tipping.promise.limit, &sizings[..]));
+    let mut all: Vec<_> = asked.into_iter().chain(more).collect();
+    all.sort_by_key(|(clients, ..)| *clients);
+    let rows = all.into_iter().map(|(clients, limit, sizings)| {
+        let mut cells = vec![Number::exact(f64::from(clients), "").into(), span::print(limit).into()];
+        for sizing in sizings {
+            let many = |disks| Cell::from(Number::exact(f64::from(disks), ""));
+            cells.push(sizing.disks.map_or_else(|| Cell::missing("no number of them is enough"), many));
+            let ms = sizing.predicted.as_secs_f64() * 1e3;
+            cells.push(match sizing.disks {
+                Some(_) => Number::new(ms, "").into(),
+                None => Cell::missing("no number of them is enough"),
+            });
+        }
+        Row::new(cells)
+    });
+    let rows: Vec<Row> = rows.collect();
+    if rows.is_empty() {
+        return vec![];
+    }
+    vec![Block::Table(Table {
+        caption: "How many such disks it takes".into(),
+        columns: vec![
+            Column::numbers("clients with a request in flight", ""),
+            Column::words("promised mean"),
+            Column::numbers("disks", "").group("RAID 0"),
+            Column::numbers("mean", "ms").group("RAID 0"),
+            Column::numbers("disks", "").group("RAID 10"),
+            Column::numbers("mean", "ms").group("RAID 10"),
+        ],
+        rows,
+        how_to_read: format!("Computed from the climb of this one disk: {}.", array::ASSUMPTIONS),
+    })]
 }
 
 fn latency_chart(tipping: &Tipping, title: &str, unit: &str) -> Chart {
@@ -328,7 +401,8 @@ fn latency_chart(tipping: &Tipping, title: &str, unit: &str) -> Chart {
         lines.extend(capacity.low.map(|low| line(On::X, low, "holds".into())));
         lines.extend(capacity.high.map(|high| line(On::X, high, "breaks".into())));
     }
-    lines.extend(tipping.knee().map(|knee| line(On::X, knee, "knee".into())));
+    let knee = tipping.knee().map(|knee| (knee * 10.0).round() / 10.0);
+    lines.extend(knee.map(|knee| line(On::X, knee, "knee".into())));
     Chart {
         id: "latency-against-load".into(),
         title: "Latency against load".into(),
@@ -401,7 +475,7 @@ fn of_surface(surface: &Surface) -> Vec<Block> {
     });
     vec![
         Block::Chart(Chart {
-            id: "surface".into(),
+            id: "surface-by-writes".into(),
             title: "p95 of reads against read load, by write load".into(),
             x: Axis::linear("offered reads, of the most", "%"),
             y: Axis::log("p95 of reads", "ms"),
@@ -451,3 +525,6 @@ fn facts(record: &BenchRecord) -> Vec<Fact> {
     facts.extend(record.missing.iter().map(|reason| Fact::new("not known", reason.as_str())));
     facts
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,9 @@
 //! Whether so many disks hold what was computed: an array of shaped disks like this one is built, in this
 //! program, and measured.
+//!
+//! A dozen fast disks under a hundred clients take more wake-ups than a small machine has, and what was
+//! measured would be the machine. So the disks are built in slow motion, and the clock is read accordingly:
+//! a disk that takes ten times as long for everything has the same queues, and latencies ten times as long.
 
 use super::climb::in_flight;
 use super::load::Disks;
@@ -22,6 +26,19 @@ use tipover_disk::{BackingChoice, DaemonCommand, Disk, Filesystem, Mode, MountOp
 const MOST_BUILT: u32 = 12;
 /// What one disk of the array holds.
 const SIZE: Bytes = Bytes::mib(32);
+/// Requests per second that all disks together carry well on two busy processors.
+const CARRIED: f64 = 800.0;
+/// A wake-up that is late by a few milliseconds shall be a small share of a latency.
+const LONG_ENOUGH: Duration = Duration::from_millis(50);
+/// Nobody waits longer for an answer than this many times as long.
+const SLOWEST: u32 = 40;
+
+/// How many times as slow the disks are built.
+fn slow_motion(sizing: &Sizing) -> u32 {
+    let carried = sizing.requests_per_s / CARRIED;
+    let long = LONG_ENOUGH.as_secs_f64() / sizing.predicted.as_secs_f64().max(1e-6);
+    (carried.max(long).ceil() as u32).clamp(1, SLOWEST)
+}
 
 /// What is to be tried, on which disks.
 #[derive(Debug, Clone)]
@@ -60,13 +77,15 @@ pub fn check(
     let Blocks::One(block) = load.io.blocks else {
         bail!("an array is only tried with requests of one size");
     };
+    let slowed = slow_motion(sizing);
+    let spec = how.spec.slowed(slowed);
     let folder = tempfile::Builder::new().prefix("tipover-array-").tempdir()?;
     let mut built = Vec::new();
     let mut files = Vec::new();
     for number in 0..disks {
         stopped(stop)?;
         progress("building the array", f64::from(number) / f64::from(disks));
-        let (disk, file) = one(&folder.path().join(number.to_string()), how, block, stop)?;
+        let (disk, file) = one(&folder.path().join(number.to_string()), how, &spec, block, stop)?;
         built.push(disk);
         files.push(file);
     }
@@ -85,12 +104,12 @@ pub fn check(
     let after = completed(&built)?;
     drop(array);
     let requests = after.0 - before.0;
-    let at_the_disks =
-        (requests > 0).then(|| ((after.1 - before.1).as_nanos() / u128::from(requests)) as u64);
+    let at_the_disks = (requests > 0)
+        .then(|| ((after.1 - before.1).as_nanos() / u128::from(requests) / u128::from(slowed)) as u64);
     for disk in built {
         disk.unmount()?;
     }
-    let measured = measured.mean_await().context("the array answered nothing")?;
+    let measured = measured.mean_await().context("the array answered nothing")? / slowed;
     Ok(Checked {
         raid: sizing.raid,
         disks,
@@ -98,6 +117,7 @@ pub fn check(
         predicted: sizing.predicted,
         measured,
         at_the_disks,
+        slowed,
         limit,
     })
 }
@@ -114,7 +134,13 @@ fn completed(disks: &[Disk]) -> Result<(u64, Duration)> {
 }
 
 /// A disk with its data, shaped at the end, so that filling it does not take as long as it would.
-fn one(at: &Path, how: &ArrayCheck, block: Bytes, stop: Stop<'_>) -> Result<(Disk, std::fs::File)> {
+fn one(
+    at: &Path,
+    how: &ArrayCheck,
+    spec: &Spec,
+    block: Bytes,
+    stop: Stop<'_>,
+) -> Result<(Disk, std::fs::File)> {
     let disk = Disk::mount(MountOptions {
         mode: how.mode,
         filesystem: Filesystem::Ext4,
@@ -134,6 +160,6 @@ fn one(at: &Path, how: &ArrayCheck, block: Bytes, stop: Stop<'_>) -> Result<(Dis
     place.prepare(Some(size), true, false, stop, &mut |_| ())?;
     let file = place.open(Access { writes: true, direct: true, dsync: false })?;
     disk.drop_caches()?;
-    disk.set_spec(&how.spec)?;
+    disk.set_spec(spec)?;
     Ok((disk, file))
 }

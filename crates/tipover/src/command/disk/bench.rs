@@ -16,7 +16,6 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tipover_core::record::Provenance;
 use tipover_core::search::Scale;
 use tipover_core::storage::array::{Demand, Raid, size};
 use tipover_core::storage::capture::Likeness;
@@ -34,8 +33,8 @@ use tipover_disk::{DaemonCommand, Mode};
 /// that is used again the next time. Nothing that tipover did not make is overwritten without --overwrite.
 ///
 /// With --until it looks for the highest load that keeps a promise, names what limits, and with --clients
-/// computes how many such disks it takes. Exit codes: 0 measured and found, 1 requests failed or no tipping
-/// point was found, 2 the input cannot be used.
+/// computes how many such disks it takes. Exit codes: 0 measured, and some load keeps the promise; 1 requests
+/// failed, or no load was found to keep it; 2 the input cannot be used.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   tipover disk bench /var/lib/postgresql
@@ -245,7 +244,7 @@ impl DiskBench {
             tipping: None,
             surface: None,
             missing,
-            provenance: provenance(),
+            provenance: super::provenance(),
         };
         let mut say = |what: &str, share: f64| shown.say(what, share);
         let mut bench =
@@ -486,7 +485,7 @@ impl DiskBench {
             });
             println!("{}", serde_json::to_string_pretty(&facts)?);
         } else {
-            println!("{}: {}\n    {}", profile.name, profile.about, profile.spec);
+            println!("{}: {}\n    {}", profile.name, profile.about, profile.spec.brief());
             println!("mount one like it with: tipover disk mount DIR --profile {}", path.display());
             print!("{}", likeness.as_deref().map(alike).unwrap_or_default());
         }
@@ -507,16 +506,6 @@ fn alike(rows: &[Likeness]) -> String {
     text
 }
 
-fn provenance() -> Provenance {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Provenance {
-        command: command_line(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        commit: env!("TIPOVER_COMMIT").into(),
-        started_unix_s: since.map_or(0, |since| since.as_secs()),
-    }
-}
-
 /// Keeps the record and its page, and prints.
 fn publish(record: &BenchRecord, results: &Path, json: bool) -> Result<Ending> {
     let page = report::of_bench(record);
@@ -534,7 +523,7 @@ fn publish(record: &BenchRecord, results: &Path, json: bool) -> Result<Ending> {
     }
     eprintln!("report: {}", absolute(&folder.join("report.html")).display());
     let failed = record.measured.iter().any(|measured| measured.books.failed() > 0);
-    let found = record.tipping.as_ref().is_none_or(Tipping::found);
+    let found = record.tipping.as_ref().is_none_or(Tipping::holds);
     Ok(if failed || !found { Ending::NotHeld } else { Ending::Held })
 }
 
