@@ -69,6 +69,11 @@ impl Number {
         match (self.value, self.low, self.high) {
             (Some(value), Some(low), Some(high)) => {
                 let (below, above) = (value - low, high - value);
+                if low >= 0.0 && value > 0.0 && high > 20.0 * value {
+                    // An interval of factors, and a wide one: its upper end must not round the others away.
+                    let own = |x: f64| grouped(x, if x > 0.0 { place.min(place_of(x) - 1) } else { place });
+                    return (own(value), format!("[{}, {}]", own(low), own(high)));
+                }
                 let interval = if below >= 0.0 && above >= 0.0 && (above - below).abs() <= 0.1 * (high - low)
                 {
                     format!("± {}", print((high - low) / 2.0))
@@ -177,6 +182,13 @@ mod tests {
     fn a_narrow_interval_never_prints_as_zero() {
         assert_eq!(Number::new(149.93, "/s").between(149.91, 149.95).to_string(), "149.93 ± 0.02 /s");
         assert_eq!(Number::new(5000.0, "/s").between(5000.0, 5000.0).to_string(), "5,000 ± 0 /s");
+    }
+
+    #[test]
+    fn a_wide_interval_does_not_round_the_value_away() {
+        let wide = Number::new(36.52, "ms").between(0.00123, 1_120_345.0);
+        assert_eq!(wide.to_string(), "37 [0.0012, 1,120,000] ms");
+        assert_eq!(Number::new(1.04, "ms").between(0.0, 161.2).to_string(), "1.0 [0, 161] ms");
     }
 
     #[test]
