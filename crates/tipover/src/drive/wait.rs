@@ -14,8 +14,9 @@ use tipover_disk::{run_on_time, run_ordinarily};
 pub const SPIN: Duration = Duration::from_micros(50);
 const LEAST_SPIN_NS: u64 = 3_000;
 
-/// The least real-time priority: the shaped disk's timer and workers go first.
-const PRIORITY: i32 = 1;
+/// That of the shaped disk's timer, and above its workers: those may copy for milliseconds, this takes
+/// microseconds.
+const PRIORITY: i32 = 10;
 
 /// A thread's claim to be woken on time: real-time priority while it waits for something to become due, its
 /// own while it carries that out, so that the target competes for the processor as it would without us.
