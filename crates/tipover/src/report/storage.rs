@@ -108,6 +108,16 @@ fn headline(record: &BenchRecord) -> Vec<String> {
             said.push(format!("{} requests failed: {}", measured.books.failed(), each.join(", ")));
         }
     }
+    if let Some(surface) = &record.surface
+        && let (Some(alone), Some(beside)) = (surface.typical(0.0), surface.typical(1.0))
+    {
+        let time = |ns: f64| span::rounded(std::time::Duration::from_nanos(ns as u64));
+        said.push(format!(
+            "over all read loads the middle p95 of reads is {} without writes and {} beside as many as the disk can do",
+            time(alone),
+            time(beside)
+        ));
+    }
     said.extend(record.suspicions.iter().filter(|suspicion| suspicion.serious).map(|s| s.text.clone()));
     if said.is_empty() {
         said.push("nothing was measured but what is below".into());
@@ -454,8 +464,11 @@ fn of_surface(surface: &Surface) -> Vec<Block> {
             continue;
         }
         let cells = surface.cells.iter().skip((row * steps) as usize).take(steps as usize);
-        let points: Vec<Point> =
-            cells.filter_map(|cell| Some(Point::new(cell.reads * 100.0, ms(cell.p95_ns? as f64)))).collect();
+        let points: Vec<Point> = cells
+            .filter_map(|cell| {
+                Some(Point::new((cell.reads * 1000.0).round() / 10.0, ms(cell.p95_ns? as f64)))
+            })
+            .collect();
         if !points.is_empty() {
             let name = format!("{:.0} % of the writes", 100.0 * f64::from(row) / f64::from(steps - 1));
             series.push(Series::ours(SeriesKind::Line, &name, &name, points));

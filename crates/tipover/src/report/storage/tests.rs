@@ -66,8 +66,8 @@ fn a_page_with_everything_on_it_is_whole_and_says_what_to_buy() {
     let cell = |n: u32| SurfaceCell {
         reads: f64::from(n % 3) / 2.0,
         writes: f64::from(n / 3) / 2.0,
-        p50_ns: (n % 3 > 0).then_some(1_000_000),
-        p95_ns: (n % 3 > 0).then_some(2_000_000),
+        p50_ns: (!n.is_multiple_of(3)).then_some(1_000_000),
+        p95_ns: (!n.is_multiple_of(3)).then_some(2_000_000),
         achieved: 1.0,
     };
     let record = BenchRecord {
