@@ -102,7 +102,12 @@ impl Hand<'_> {
                     return over();
                 };
                 let now = self.waiter.until(due, &over);
-                let Some(due) = offer.take(now) else { continue };
+                // Seated before it is taken, and until it is booked: who pauses waits for all that was taken.
+                self.seat.take(now);
+                let Some(due) = offer.take(now) else {
+                    self.seat.leave();
+                    continue;
+                };
                 let handed_over = offer.hand_over(index);
                 // Waking the next one takes longer than a short operation, which would never be found short.
                 let begin = clock.now();
@@ -149,8 +154,8 @@ impl Hand<'_> {
         let (outcome, retries) = self.attempt(&op);
         let ended = self.work.plan.clock.now();
         self.pen.complete(&op, ended, outcome, self.session);
-        self.seat.leave();
         self.shelf.books().record(op.kind(), outcome, &Timing { due, began, ended }, retries);
+        self.seat.leave();
         self.work.plan.settle(&op, outcome);
         if self.verifies && outcome == Outcome::Done {
             return self.verify(&op, ended);
@@ -185,20 +190,21 @@ impl Hand<'_> {
         self.shelf.books().record_part(OpKind::Read, outcome, &timing, read_retries);
         if let Outcome::Refused(failure) | Outcome::Unknown(failure) = outcome {
             // Nothing was written.
-            self.seat.leave();
             let outcome = Outcome::Refused(failure);
             self.shelf.books().record(OpKind::ReadModifyWrite, outcome, &timing, read_retries);
+            self.seat.leave();
             return ended;
         }
         let update_began = if self.verifies { self.verify(read, ended) } else { ended };
         let (outcome, retries) = self.attempt(update);
         let ended = clock.now();
-        self.seat.leave();
         let timing = Timing { due: update_began, began: update_began, ended };
         let mut books = self.shelf.books();
         books.record_part(OpKind::Update, outcome, &timing, retries);
         let timing = Timing { due, began, ended };
         books.record(OpKind::ReadModifyWrite, outcome, &timing, read_retries + retries);
+        drop(books);
+        self.seat.leave();
         ended
     }
 

@@ -14,7 +14,6 @@ use tipover_core::units::span;
 pub fn of_watch(path: &str, looks: &[Look], summary: &Summary, made_by: Provenance) -> Page {
     let mut blocks = vec![Block::Chart(over_time(looks, summary))];
     blocks.extend(changes(summary));
-    let hours = vec![Block::Chart(by_hour(summary))];
     let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
     let facts = vec![
         Fact::new("path", path),
@@ -23,15 +22,17 @@ pub fn of_watch(path: &str, looks: &[Look], summary: &Summary, made_by: Provenan
         Fact::new("pauses in which nobody looked", summary.gaps.to_string()),
         Fact::new("of the disk's time", format!("{:.2} %", 100.0 * summary.busy_share)),
     ];
+    let mut sections = vec![section("time", "Over time", blocks)];
+    // A single hour is no picture.
+    if summary.hours.medians.len() > 1 {
+        sections.push(section("hours", "Hours of the day", vec![Block::Chart(by_hour(summary))]));
+    }
+    sections.push(section("facts", "Where", vec![Block::Facts(facts)]));
     Page {
         title: format!("Disk at {path}, watched"),
         question: "Is this disk as fast at all times?".into(),
         headline: summary.sentences(),
-        sections: vec![
-            section("time", "Over time", blocks),
-            section("hours", "Hours of the day", hours),
-            section("facts", "Where", vec![Block::Facts(facts)]),
-        ],
+        sections,
         made_by,
     }
 }
