@@ -616,13 +616,11 @@ impl Series<'_> {
                 engine_misses: grown(metric::ENGINE_PAGE_READS),
                 engine_read_bytes: grown(metric::ENGINE_FILE_READ_BYTES),
                 // Where the kernel's cache is dropped before it is measured, how full it was is of no matter.
-                device_read_bytes: match spec.trial.drop_caches_every {
-                    Some(_) => 0.0,
-                    None => mark
-                        .disk
-                        .zip(origin.disk)
-                        .map_or(0.0, |(now, then)| (now.read.bytes.0 - then.read.bytes.0) as f64),
-                },
+                device_read_bytes: mark
+                    .disk
+                    .zip(origin.disk)
+                    .filter(|_| spec.trial.drop_caches_every.is_none())
+                    .map_or(0.0, |(now, then)| (now.read.bytes.0 - then.read.bytes.0) as f64),
             });
             let verdict = rule.judge(&points);
             match &verdict {
