@@ -33,7 +33,7 @@ fn start(recipe: &str) -> Cluster {
         settings: vec![],
         network: None,
         own: None,
-        binaries: Binaries { mongod: program.clone(), mongos: program },
+        binaries: Binaries { mongod: program.clone(), mongos: program, ..Binaries::default() },
         seed: 1,
     };
     Cluster::start(&options).unwrap()
