@@ -1,8 +1,8 @@
 //! FUSE over io_uring: a queue for each processor, answered where the request came from.
 //!
 //! On the classic way a read wakes a thread that waits in /dev/fuse, often on another processor, and its
-//! answer is a system call more. Here a thread for each processor answers and waits in one call. Data requests
-//! are answered from the ring; everything else goes on to `fuser` through a [`relay`].
+//! answer is a system call more. Here a thread for each processor answers and waits in one call. Data
+//! requests are answered from the ring; everything else goes on to `fuser` through a [`relay`].
 //!
 //! The protocol is in the kernel's `include/uapi/linux/fuse.h` and `Documentation/filesystems/fuse/
 //! fuse-io-uring.rst`; Linux has it since 6.14, switched off.
@@ -65,7 +65,8 @@ pub(crate) fn is_allowed() -> io::Result<()> {
     uring::Uring::new(1).map(drop)
 }
 
-/// Keeps the switch on while it lives, and puts it back as it was. Others who do the same wait for their turn.
+/// Keeps the switch on while it lives, and puts it back as it was. Others who do the same wait for their
+/// turn.
 pub(crate) struct SwitchedOn {
     switch: File,
     was_on: bool,

@@ -52,8 +52,9 @@ pub struct Mount {
     #[arg(long, default_value = "128 KiB")]
     readahead: Bytes,
 
-    /// What carries requests to the disk's daemon: reads and writes of /dev/fuse, or FUSE over io_uring (Linux
-    /// 6.14, root, disks in memory), which is two to four times as fast. "ring" turns on the machine's switch
+    /// What carries requests to the disk's daemon: reads and writes of /dev/fuse, or FUSE over io_uring
+    /// (Linux 6.14, root, disks in memory), which is two to four times as fast. "ring" turns on the machine's
+    /// switch
     /// /sys/module/fuse/parameters/enable_uring while mounting, and puts it back
     #[arg(long, value_enum, default_value_t = TransportChoice::Auto)]
     transport: TransportChoice,
