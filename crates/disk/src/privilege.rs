@@ -59,10 +59,7 @@ fn schedule(policy: libc::c_int, priority: i32) -> bool {
 
 /// Puts the calling thread before all others of ordinary priority, if that is allowed.
 pub(crate) fn run_first() {
-    let parameter = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the struct lives through the call; 0 is the calling thread. Leaving real time is always
-    // allowed.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameter) };
+    run_ordinarily();
     let _ = rustix::process::setpriority_process(None, -20);
 }
 

@@ -449,7 +449,10 @@ mod tests {
     #[test]
     fn a_measured_spread_is_brief_for_people() {
         let disk: Spec = "iops=600,latency=1ms,spread=50us/100us:90/2ms:10".parse().unwrap();
-        assert_eq!(disk.brief(), "iops=600,latency=1ms, spread as measured in 2 steps from 50.0 us to 2.00 ms");
+        assert_eq!(
+            disk.brief(),
+            "iops=600,latency=1ms, spread as measured in 2 steps from 50.0 us to 2.00 ms"
+        );
         let plain: Spec = "iops=600".parse().unwrap();
         assert_eq!(plain.brief(), "iops=600");
     }
