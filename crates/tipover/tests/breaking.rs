@@ -97,7 +97,7 @@ fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
 const CULPRITS: [(&str, &str, &str, &str); 9] = [
     ("lost_updates=20%", "none", "ledger", "LOST"),
     ("lost_updates=20%", "none", "bank", "LOST"),
-    ("lost_updates=20%", "none", "isolation", "lost update"),
+    ("lost_updates=20%", "none", "isolation", "broken by"),
     ("dirty_reads=100%", "none", "bank", "wrong total"),
     ("stale_reads=20%", "none", "register", "not linearizable"),
     ("flush_later=1 s", "at 1 s: kill all, restart after 100 ms", "ledger", "LOST"),
