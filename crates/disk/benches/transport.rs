@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let time = Duration::from_millis(if tiny { 100 } else { 2000 });
     let (share, rounds) = (time / 4, if tiny { 2 } else { 10 });
     // Small differences are told by many short turns, not by few long ones.
-    let (turn, turns) = (time / 20, if tiny { 2 } else { 40 });
+    let (turn, turns) = (time / 20, if tiny { 2 } else { 24 });
     for mode in [Mode::Block, Mode::File] {
         if let Some(obstacle) = obstacle(mode) {
             println!("SKIPPED: {mode:?} mode: {obstacle}");

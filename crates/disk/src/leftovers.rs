@@ -91,6 +91,9 @@ pub(crate) fn is_known(pid: u32) -> bool {
 }
 
 fn forget(state: &State) {
+    if state.switched_on {
+        let _ = crate::ring::switch_off();
+    }
     remove_made(state);
     state.end();
 }

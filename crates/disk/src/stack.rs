@@ -277,12 +277,14 @@ impl Stack {
         config.acl = acl;
         config.n_threads = Some(threads);
         let (connection, session) = if self.transport == Transport::Ring {
-            let switched = ring::SwitchedOn::new().map_err(failed("switching FUSE over io_uring on"))?;
+            let note = || self.state.note(|state| state.switched_on = true);
+            let switched = ring::SwitchedOn::new(note).map_err(failed("switching FUSE over io_uring on"))?;
             let device = ring::mount(at, &source, acl).map_err(failed(mounting))?;
             let device = Arc::new(device);
             let block_mode = self.request.mode == Mode::Block;
             let session = ring::serve(device.clone(), filesystem, &hot, config, block_mode);
             drop(switched);
+            self.note(|state| state.switched_on = false)?;
             (device, session)
         } else {
             // As a plain option, because fuser gives `Subtype` only to the setuid helper.

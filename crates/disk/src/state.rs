@@ -26,6 +26,9 @@ pub(crate) struct State {
     /// Where the daemon listens, if it outlives its client on purpose.
     #[serde(default)]
     pub socket: Option<PathBuf>,
+    /// The machine's switch for FUSE over io_uring was turned on, and not yet off again.
+    #[serde(default)]
+    pub switched_on: bool,
 }
 
 /// A process, even after its number is used again.

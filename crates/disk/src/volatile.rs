@@ -167,10 +167,11 @@ impl<B: Backing> Volatile<B> {
                 continue;
             }
             let mut bytes = shard.spare.pop().unwrap_or_default();
-            bytes.clear();
             let size = durable.saturating_sub(block * BLOCK).min(BLOCK);
-            if size > 0 {
-                self.inner.read(block * BLOCK, size as usize, &mut bytes)?;
+            match size {
+                0 => bytes.clear(),
+                // Replaces what a spare one still has: clearing it first would only fill it with zeros.
+                _ => self.inner.read(block * BLOCK, size as usize, &mut bytes)?,
             }
             self.bytes.fetch_add(size, SeqCst);
             shard.blocks.insert(block, Before { bytes, changed: now });

@@ -157,12 +157,15 @@ fn assert_nothing_left(pid: Pid, mountpoint: &Path, when: &str) {
 }
 
 fn for_every_moment(test: impl Fn(Mode, Duration, &str)) {
+    let switch = load::ring_switch();
     for (mode, kills) in [(Mode::Block, KILLS), (Mode::File, KILLS / 3)] {
         // The least of three: a mounting that a busy machine held up would let all kills come too late.
         let took = [mounting(mode), mounting(mode), mounting(mode)].into_iter().min().unwrap();
         for n in 0..kills {
             let delay = took.mul_f64((f64::from(n) + 0.5) / f64::from(kills));
-            test(mode, delay, &format!("{delay:?} into {took:?} of {mode:?} mode"));
+            let when = format!("{delay:?} into {took:?} of {mode:?} mode");
+            test(mode, delay, &when);
+            assert_eq!(load::ring_switch(), switch, "killed {when}");
         }
     }
 }

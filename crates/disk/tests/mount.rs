@@ -639,15 +639,9 @@ fn switch() {
     if !load::transports().contains(&Transport::Ring) {
         return;
     }
-    let state = || {
-        let switch = std::fs::File::open("/sys/module/fuse/parameters/enable_uring").unwrap();
-        // Others may be mounting just now; who does so has it locked.
-        rustix::fs::flock(&switch, rustix::fs::FlockOperation::LockShared).unwrap();
-        std::io::read_to_string(switch).unwrap()
-    };
-    let before = state();
+    let before = load::ring_switch();
     let disk = Disk::mount(load::options_over(Transport::Ring, Mode::File, "")).unwrap();
-    assert_eq!((disk.transport(), state()), (Transport::Ring, before));
+    assert_eq!((disk.transport(), load::ring_switch()), (Transport::Ring, before));
     std::fs::write(disk.path().join("file"), "content").unwrap();
     assert_eq!(std::fs::read_to_string(disk.path().join("file")).unwrap(), "content");
 }

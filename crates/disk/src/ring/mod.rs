@@ -73,15 +73,24 @@ pub(crate) struct SwitchedOn {
 }
 
 impl SwitchedOn {
-    pub fn new() -> io::Result<SwitchedOn> {
+    /// `note` is told before it is turned on, in case we do not live to turn it off.
+    pub fn new(note: impl FnOnce() -> io::Result<()>) -> io::Result<SwitchedOn> {
         let mut switch = File::options().read(true).write(true).open(SWITCH)?;
         rustix::fs::flock(&switch, FlockOperation::LockExclusive)?;
         let was_on = is_offered() == Some(true);
         if !was_on {
+            note()?;
             switch.write_all(b"Y")?;
         }
         Ok(SwitchedOn { switch, was_on })
     }
+}
+
+/// Turns it off after somebody who did not live to do so.
+pub(crate) fn switch_off() -> io::Result<()> {
+    let mut switch = File::options().write(true).open(SWITCH)?;
+    rustix::fs::flock(&switch, FlockOperation::LockExclusive)?;
+    switch.write_all(b"N")
 }
 
 impl Drop for SwitchedOn {

@@ -193,6 +193,14 @@ pub fn transport() -> Transport {
     }
 }
 
+/// The machine's switch for the ring. Others may be mounting just now; who has turned it on for that has it
+/// locked.
+pub fn ring_switch() -> Option<String> {
+    let switch = std::fs::File::open("/sys/module/fuse/parameters/enable_uring").ok()?;
+    rustix::fs::flock(&switch, rustix::fs::FlockOperation::LockShared).unwrap();
+    Some(std::io::read_to_string(switch).unwrap())
+}
+
 /// The transports that can be used here.
 pub fn transports() -> Vec<Transport> {
     match tipover_disk::ring_state() {
