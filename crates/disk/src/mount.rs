@@ -107,6 +107,9 @@ pub enum MountError {
     /// Unprivileged FUSE needs a setuid helper.
     #[error("mounting as an ordinary user needs fusermount3; install the package fuse3, or run as root")]
     NoFusermount,
+    /// The ring was asked for, and this disk cannot have it.
+    #[error("FUSE over io_uring cannot carry this disk: {0}; use the classic transport")]
+    NoRing(String),
     /// No loop devices.
     #[error(
         "/dev/loop-control cannot be opened ({0}); load the module with `modprobe loop`, or use file mode"
@@ -636,6 +639,7 @@ fn check(options: &MountOptions) -> Result<(), MountError> {
     } else if !root && !has_fusermount() {
         return Err(MountError::NoFusermount);
     }
+    options.transport.resolve(&options.backing).map_err(MountError::NoRing)?;
     check_mountpoint(&options.mountpoint)
 }
 

@@ -24,10 +24,10 @@ impl Transport {
         let obstacle = match backing {
             BackingChoice::Memory => ring_obstacle(),
             // A queue's thread does what it is asked, one request after the other: it must not wait.
-            BackingChoice::Directory(_) => Some("the ring is for disks in memory".into()),
+            BackingChoice::Directory(_) => Some("it is for disks in memory".into()),
         };
         match (self, obstacle) {
-            (Transport::Ring, Some(reason)) => Err(format!("{reason}; use the classic transport")),
+            (Transport::Ring, Some(reason)) => Err(reason),
             (Transport::Ring, None) => Ok(Transport::Ring),
             (Transport::Auto, None) if ring::is_offered() == Some(true) => Ok(Transport::Ring),
             (Transport::Auto | Transport::Classic, _) => Ok(Transport::Classic),
@@ -43,10 +43,10 @@ pub fn ring_state() -> (bool, Option<String>) {
 
 fn ring_obstacle() -> Option<String> {
     if ring::is_offered().is_none() {
-        return Some("this kernel has no FUSE over io_uring (Linux has since 6.14)".into());
+        return Some("this kernel does not have it (Linux has since 6.14)".into());
     }
     if !rustix::process::geteuid().is_root() {
-        return Some("FUSE over io_uring needs root".into());
+        return Some("it needs root".into());
     }
-    ring::is_allowed().err().map(|e| format!("io_uring cannot be used here: {e}"))
+    ring::is_allowed().err().map(|e| format!("io_uring is not allowed here: {e}"))
 }

@@ -148,6 +148,11 @@ fn refusals() {
         "{error}"
     );
     let error = refused(&|o| {
+        o.backing = BackingChoice::Directory("/tmp".into());
+        o.transport = Transport::Ring;
+    });
+    assert!(error.to_string().contains("use the classic transport"), "{error}");
+    let error = refused(&|o| {
         o.backing = BackingChoice::Directory("/nowhere".into());
         o.transport = Transport::Auto;
     });
