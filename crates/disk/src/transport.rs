@@ -13,7 +13,7 @@ pub enum Transport {
     Auto,
     /// Reads and writes of `/dev/fuse`.
     Classic,
-    /// FUSE over io_uring, a queue for each processor: two to four times as many requests. Asked for by name,
+    /// FUSE over io_uring, a queue for each processor: up to about twice as many requests. Asked for by name,
     /// the machine's switch is turned on while mounting, and put back.
     Ring,
 }

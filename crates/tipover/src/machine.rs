@@ -436,7 +436,7 @@ fn abilities(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
         let words = [
             "FUSE over io_uring switched on, where the kernel has it".into(),
             ring.map_or(UNKNOWN, |on| if on { "on" } else { "off" }).into(),
-            "It carries two to four times as many requests to a shaped disk in memory, so that faster disks can be imitated.".into(),
+            "It carries up to about twice as many requests to a shaped disk in memory, so that faster disks can be imitated.".into(),
             "As root: `echo Y > /sys/module/fuse/parameters/enable_uring`; or for one disk: `tipover disk mount --transport ring`."
                 .into(),
         ];

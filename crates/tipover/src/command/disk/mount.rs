@@ -53,7 +53,7 @@ pub struct Mount {
     readahead: Bytes,
 
     /// What carries requests to the disk's daemon: reads and writes of /dev/fuse, or FUSE over io_uring
-    /// (Linux 6.14, root, disks in memory), which is two to four times as fast. "ring" turns on the machine's
+    /// (Linux 6.14, root, disks in memory), which is up to about twice as fast. "ring" turns on the machine's
     /// switch
     /// /sys/module/fuse/parameters/enable_uring while mounting, and puts it back
     #[arg(long, value_enum, default_value_t = TransportChoice::Auto)]
