@@ -40,7 +40,9 @@ fn main() -> ExitCode {
             std::thread::sleep(Duration::from_secs(30));
             ExitCode::SUCCESS
         }
-        _ => load::run(&TESTS, &arguments),
+        // Over the ring only by name (`TIPOVER_TRANSPORT=ring`): a daemon killed while it mounted once left a
+        // request there that Linux 6.18 never ended, and with it a machine-wide `sync` that never returned.
+        _ => load::run_once(&TESTS, &arguments),
     }
 }
 
