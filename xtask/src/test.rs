@@ -16,6 +16,10 @@ const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("FerretDB is not installed", "it is compiled with Go for two minutes, which setup does only on request"),
     ("PoloDB is not installed", "it is compiled with RocksDB for a quarter of an hour, only on request"),
     ("PostgreSQL 18 is not installed", "it is fetched with Maven, which setup does not install"),
+    (
+        "the ring: it needs root",
+        "a test that runs itself again as an ordinary user says so; as root the ring is tested",
+    ),
     ("not on a block device", "a container's temporary folder may be an overlay, or memory"),
 ];
 
