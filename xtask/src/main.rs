@@ -1,10 +1,12 @@
 //! The work around the product, in the product's language: `make <verb>` is `cargo xtask <verb>`.
 
+mod bench;
 mod lint;
 mod process;
 mod setup;
 mod test;
 mod tidy;
+mod watch;
 mod workspace;
 
 use std::process::ExitCode;
@@ -24,7 +26,8 @@ Tipover: a laboratory for databases and disks
   make build   setup's sources, then the release binary
   make demo    setup, build, and run the working-set study    e.g. make demo ARGS=\"--scale tiny\"
   make test    setup --tests, format, clippy, tidy, every bench in miniature, every test; what CI runs
-  make bench   every bench in full, one after another          one alone: make bench ARGS=generator
+  make bench   every bench in full, one after another, and whether each threshold is met
+               one alone: make bench ARGS=generator
   make lint    format, clippy, tidy, and cargo deny when it is installed
   make tidy    only the house rules: directions, purity, sizes, words, links, licences
                ARGS=--wrap: first break comments that are too wide
@@ -53,7 +56,7 @@ fn perform(verb: &str, rest: &[String]) -> Result<()> {
         "build" => build(&Workspace::locate()?, setup::Purpose::Sources)?,
         "demo" => demo(&Workspace::locate()?, rest)?,
         "test" => test::test(&Workspace::locate()?, rest)?,
-        "bench" => bench(&Workspace::locate()?, rest)?,
+        "bench" => bench::bench(&Workspace::locate()?, rest)?,
         "lint" => lint::lint(&Workspace::locate()?)?,
         "tidy" if rest.iter().any(|flag| flag == "--wrap") => {
             tidy::wrap(&Workspace::locate()?)?;
@@ -82,22 +85,6 @@ fn demo(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     command.args(["run", "working-set"]).args(arguments);
     process::run(command)?;
     step.done();
-    Ok(())
-}
-
-/// Benches run one after another: two at once would measure each other. Naming some runs only those.
-fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
-    setup::set_up(workspace, setup::Purpose::Sources)?;
-    let benches = workspace.benches()?;
-    if let Some(unknown) = wanted.iter().find(|name| !benches.iter().any(|bench| bench.name == **name)) {
-        let known: Vec<&str> = benches.iter().map(|bench| bench.name.as_str()).collect();
-        bail!("there is no bench `{unknown}`; there are: {}", known.join(", "));
-    }
-    for bench in benches.iter().filter(|bench| wanted.is_empty() || wanted.contains(&bench.name)) {
-        let step = Step::begin(&format!("bench {}", bench.name));
-        cargo(workspace, &["bench", "-p", &bench.package, "--bench", &bench.name])?;
-        step.done();
-    }
     Ok(())
 }
 

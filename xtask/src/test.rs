@@ -1,13 +1,18 @@
 //! `make test`: the cheap rules, every bench in miniature, every test; then what was skipped, loudly.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use crate::process::{Step, cargo_program, shown};
-use crate::workspace::Workspace;
+use crate::process::{Step, cargo, cargo_program};
+use crate::watch::{Failures, Patience, watch};
+use crate::workspace::{Workspace, array, text};
 use crate::{lint, setup};
+
+/// The longest test takes a few minutes on a quiet machine; a harness says which one ended as it goes. What a
+/// test started may need the kernel's help to end, as an unmounting disk does.
+const PATIENCE: Patience = Patience { silence: Duration::from_secs(900), grace: Duration::from_secs(20) };
 
 /// Skips that a build machine may have. Every other one fails the run there: a test that never runs
 /// protects nothing. A reason is matched by a part of its text.
@@ -70,57 +75,58 @@ pub fn test(workspace: &Workspace, filters: &[String]) -> Result<()> {
         if let Err(error) = lint::cheap_rules(workspace) {
             failures.push(format!("{error:#}"));
         }
-        failures.extend(benches_in_miniature(workspace, &mut tally)?);
     }
 
+    let step = Step::begin("compile the tests");
+    // Apart from running them, since a compiler may be silent for as long as it needs.
+    cargo(workspace, &["test", "--workspace", "--release", "--all-targets", "--no-run"])?;
+    step.done();
+    let before = leftovers(workspace)?;
+    if filters.is_empty() {
+        failures.extend(benches_in_miniature(workspace, &mut tally)?);
+    }
     let step = Step::begin("tests");
     // `--show-output` also shows what passing tests print: a test that skips itself passes.
     let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast", "--"];
     arguments.push("--show-output");
     arguments.extend(filters.iter().map(String::as_str));
-    if let Err(error) = watched(workspace, &arguments, &mut tally) {
-        failures.push(format!("{error:#}"));
-    }
+    failures.extend(watched(workspace, &arguments, &mut tally)?);
     step.done();
+    let after = leftovers(workspace)?;
+    let left = after.into_iter().filter(|leftover| !before.contains(leftover));
+    failures.extend(left.map(|leftover| format!("the tests left behind: {leftover}")));
     conclude(&tally, failures)
 }
 
 /// A bench has no harness; `--test` makes it run tiny, so that it cannot rot between two full runs.
-fn benches_in_miniature(workspace: &Workspace, tally: &mut Tally) -> Result<Option<String>> {
+fn benches_in_miniature(workspace: &Workspace, tally: &mut Tally) -> Result<Failures> {
     let benches = workspace.benches()?;
-    if benches.is_empty() {
-        return Ok(None);
-    }
     let step = Step::begin("benches in miniature");
     let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast"];
     for bench in &benches {
         arguments.extend(["--bench", bench.name.as_str()]);
     }
     arguments.extend(["--", "--test"]);
-    let outcome = watched(workspace, &arguments, tally);
+    let failures = watched(workspace, &arguments, tally)?;
     step.done();
-    Ok(outcome.err().map(|error| format!("{error:#}")))
+    Ok(failures)
 }
 
-/// Runs cargo, passes its output on, and takes note of it.
-fn watched(workspace: &Workspace, arguments: &[&str], tally: &mut Tally) -> Result<()> {
+/// Runs cargo under watch and takes note of what it says.
+fn watched(workspace: &Workspace, arguments: &[&str], tally: &mut Tally) -> Result<Failures> {
     let mut command = workspace.command(cargo_program());
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-    let shown = shown(&command);
-    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    let output = child.stdout.take().context("the output was piped")?;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line?;
-        tally.read(&String::from_utf8_lossy(&line));
-        let mut ours = std::io::stdout().lock();
-        ours.write_all(&line)?;
-        ours.write_all(b"\n")?;
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("`{shown}` ended with {status}");
-    }
-    Ok(())
+    command.args(arguments);
+    watch(command, PATIENCE, |line| tally.read(&String::from_utf8_lossy(line)))
+}
+
+/// What `tipover doctor` finds on this machine of runs that are over: mounts, loop devices, groups, folders.
+/// What belongs to somebody who still runs is not among it.
+fn leftovers(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut command = workspace.command(workspace.target_folder()?.join("release/tipover"));
+    let output = command.args(["doctor", "--json"]).output().context("cannot start tipover doctor")?;
+    let said: Value = serde_json::from_slice(&output.stdout).context("tipover doctor said no JSON")?;
+    let found = array(&said["requirements"]).iter().filter(|requirement| requirement["id"] == "leftover");
+    Ok(found.map(|requirement| text(&requirement["found"])).collect())
 }
 
 fn conclude(tally: &Tally, mut failures: Vec<String>) -> Result<()> {

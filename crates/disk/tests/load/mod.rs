@@ -37,7 +37,7 @@ pub fn run_once(tests: &[Test], arguments: &[String]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = arguments.iter().find(|a| !a.starts_with('-'));
-    let mut failed = 0;
+    let (mut passed, mut failed) = (0, 0);
     for (name, mode, test) in
         tests.iter().filter(|(name, _, _)| filter.is_none_or(|f| name.contains(f.as_str())))
     {
@@ -49,11 +49,14 @@ pub fn run_once(tests: &[Test], arguments: &[String]) -> ExitCode {
             continue;
         }
         let begin = Instant::now();
-        let passed = std::panic::catch_unwind(test).is_ok();
-        let verdict = if passed { "ok" } else { "FAILED" };
+        let held = std::panic::catch_unwind(test).is_ok();
+        let verdict = if held { "ok" } else { "FAILED" };
         println!("test {name} ... {verdict} ({:.1} s)", begin.elapsed().as_secs_f64());
-        failed += u32::from(!passed);
+        passed += u32::from(held);
+        failed += u32::from(!held);
     }
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {verdict}. {passed} passed; {failed} failed; 0 ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

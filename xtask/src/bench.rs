@@ -1,0 +1,144 @@
+//! `make bench`: every bench in full, one after another, then each threshold with its verdict, kept as a record.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::process::{Step, cargo_program};
+use crate::setup;
+use crate::watch::{Patience, watch};
+use crate::workspace::{Workspace, text};
+
+/// What begins a line with a verdict: `THRESHOLD_LINE` of the core's `measure`.
+const THRESHOLD_LINE: &str = "THRESHOLD ";
+
+/// A round of a bench takes seconds; a peer that is compiled first takes minutes.
+const PATIENCE: Patience = Patience { silence: Duration::from_secs(1800), grace: Duration::from_secs(20) };
+
+/// Runs the benches that are named, or all. Two at once would measure each other. A threshold that is missed
+/// fails the run; one that cannot be told does not, and says how many rounds would.
+pub fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
+    setup::set_up(workspace, setup::Purpose::Sources)?;
+    let benches = workspace.benches()?;
+    if let Some(unknown) = wanted.iter().find(|name| !benches.iter().any(|bench| bench.name == **name)) {
+        let known: Vec<&str> = benches.iter().map(|bench| bench.name.as_str()).collect();
+        bail!("there is no bench `{unknown}`; there are: {}", known.join(", "));
+    }
+    let mut failures = Vec::new();
+    let mut records = Vec::new();
+    for bench in benches.iter().filter(|bench| wanted.is_empty() || wanted.contains(&bench.name)) {
+        let step = Step::begin(&format!("bench {}", bench.name));
+        let before = load_average();
+        let mut verdicts = Vec::new();
+        let mut command = workspace.command(cargo_program());
+        command.args(["bench", "-p", &bench.package, "--bench", &bench.name]);
+        failures.extend(watch(command, PATIENCE, |line| verdicts.extend(verdict(line)))?);
+        records.push(json!({
+            "bench": bench.name,
+            "load_average_before": before,
+            "load_average_after": load_average(),
+            "thresholds": verdicts,
+        }));
+        step.done();
+    }
+    let kept = keep(workspace, &records)?;
+    println!("\n==> thresholds, medians with 95 % intervals ({kept})");
+    let thresholds = || records.iter().flat_map(|record| crate::workspace::array(&record["thresholds"]));
+    for threshold in thresholds() {
+        println!("    {}", sentence(threshold));
+    }
+    let missed = thresholds().filter(|threshold| threshold["kept"] == "missed").count();
+    if missed > 0 {
+        failures.push(format!("{missed} thresholds are missed"));
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    bail!("\n  - {}", failures.join("\n  - "))
+}
+
+/// The verdict in a line of a bench's output, if there is one.
+fn verdict(line: &[u8]) -> Option<Value> {
+    serde_json::from_slice(line.strip_prefix(THRESHOLD_LINE.as_bytes())?).ok()
+}
+
+/// One verdict as people read it.
+fn sentence(threshold: &Value) -> String {
+    let kept = match &threshold["kept"] {
+        Value::String(kept) => kept.clone(),
+        other => match other["cannot_tell"].as_u64() {
+            Some(more) => format!("cannot tell, {more} more rounds"),
+            None => "cannot tell, by any number of rounds like these".into(),
+        },
+    };
+    let median = &threshold["median"];
+    let figure = |name: &str| median[name].as_f64().map_or("?".into(), |figure| format!("{figure:.3}"));
+    let bound = ["at_least", "at_most"].iter().find_map(|word| {
+        Some(format!("{} {}", word.replace('_', " "), threshold["threshold"][word].as_f64()?))
+    });
+    format!(
+        "{kept}: {}, {} [{}, {}], {}, {} rounds",
+        text(&threshold["name"]),
+        figure("value"),
+        figure("low"),
+        figure("high"),
+        bound.unwrap_or_default(),
+        crate::workspace::array(&threshold["ratios"]).len()
+    )
+}
+
+/// Writes the record of the run beside the results and says where.
+fn keep(workspace: &Workspace, records: &[Value]) -> Result<String> {
+    let folder = workspace.path("results/bench");
+    std::fs::create_dir_all(&folder)?;
+    let taken = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let head = workspace.command("git").args(["describe", "--always", "--dirty"]).output();
+    let commit = head.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = processor.lines().find_map(|line| line.strip_prefix("model name\t: "));
+    let record = json!({
+        "taken_unix_s": taken,
+        "commit": commit.unwrap_or_default(),
+        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+        "processor": processor,
+        "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
+        "benches": records,
+    });
+    let name = format!("results/bench/{taken}.json");
+    let staged = folder.join(format!(".{taken}.json"));
+    std::fs::write(&staged, serde_json::to_vec_pretty(&record)?).context("writing the record")?;
+    std::fs::rename(&staged, workspace.path(&name)).context("keeping the record")?;
+    Ok(name)
+}
+
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_read_from_its_line_and_said() {
+        let line = br#"THRESHOLD {"name":"x \u00f7 y","threshold":{"at_least":0.97},"ratios":[1,1,1,1,1,1],
+            "median":{"value":1.0,"low":0.9,"high":1.1,"basis":"b"},"kept":{"cannot_tell":12}}"#;
+        let read = verdict(line).expect("it is JSON");
+        let said = "cannot tell, 12 more rounds: x ÷ y, 1.000 [0.900, 1.100], at least 0.97, 6 rounds";
+        assert_eq!(sentence(&read), said);
+        assert_eq!(verdict(b"  round 1: THRESHOLD {}"), None);
+        assert_eq!(verdict(b"THRESHOLD damaged"), None);
+    }
+
+    #[test]
+    fn the_words_of_a_verdict_are_the_cores() {
+        let source = include_str!("../../crates/core/src/measure/threshold.rs");
+        assert!(source.contains(&format!("THRESHOLD_LINE: &str = {THRESHOLD_LINE:?}")));
+        for word in
+            ["Met", "Missed", "CannotTell(Option<usize>)", "AtLeast(f64)", "AtMost(f64)", "snake_case"]
+        {
+            assert!(source.contains(word), "{word}");
+        }
+    }
+}
