@@ -16,8 +16,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, UNIX_EPOCH};
 use tipover_core::device::{Kind, Spec};
+use tipover_core::measure::Threshold;
 use tipover_core::units::Bytes;
 use tipover_disk::{Disk, Mode, Transport};
+
+/// Rounds of a tiny run.
+const FEW: usize = 2;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,9 +32,9 @@ fn main() -> ExitCode {
     let named: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with('-')).collect();
     let wanted = |part: &str| named.is_empty() || named.contains(&part);
     let time = Duration::from_millis(if tiny { 100 } else { 2000 });
-    let (share, rounds) = (time / 4, if tiny { 2 } else { 10 });
+    let (share, rounds) = (time / 4, if tiny { FEW } else { 10 });
     // Small differences are told by many short turns, not by few long ones.
-    let (turn, turns) = (time / 20, if tiny { 2 } else { 24 });
+    let (turn, turns) = (time / 20, if tiny { FEW } else { 24 });
     for mode in [Mode::Block, Mode::File] {
         if let Some(obstacle) = obstacle(mode) {
             println!("SKIPPED: {mode:?} mode: {obstacle}");
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
             accounted(mode, turn, turns);
         }
         if wanted("shaped") {
-            shaped(mode, time);
+            shaped(mode, share, rounds);
         }
     }
     ExitCode::SUCCESS
@@ -225,6 +229,11 @@ fn unshaped(mode: Mode, time: Duration, rounds: usize) {
                     median(&mut carried.latency),
                     carried.cpu.as_secs_f64() * 1e6 / carried.reads.max(1) as f64,
                 );
+                let name =
+                    format!("{mode:?} mode, {transport:?}, depth {clients}, {who}: reads ÷ the floor's");
+                if client == Client::Ordinary {
+                    judge(Threshold::AtLeast(0.8), &name, &carried.shares);
+                }
             }
         }
     }
@@ -243,19 +252,21 @@ struct Carried {
 
 /// The rate of `one` divided by that of `other`, in rounds of one, other, other, one: a drift of the machine
 /// meets both.
-fn paired(rounds: usize, mut one: impl FnMut() -> f64, mut other: impl FnMut() -> f64) -> String {
-    let mut ratios: Vec<f64> = (0..rounds)
+fn paired(rounds: usize, mut one: impl FnMut() -> f64, mut other: impl FnMut() -> f64) -> Vec<f64> {
+    (0..rounds)
         .map(|_| {
             let first = one();
             let others = other() + other();
             (first + one()) / others
         })
-        .collect();
-    let middle = median(&mut ratios);
-    // The order statistics between which the median lies with 95 % probability, whatever the distribution.
-    let reach = (0.98 * (rounds as f64).sqrt()).ceil() as usize;
-    let (low, high) = ((rounds / 2).saturating_sub(reach), (rounds / 2 + reach).min(rounds - 1));
-    format!("{middle:.3} (95 % between {:.3} and {:.3}, {rounds} rounds)", ratios[low], ratios[high])
+        .collect()
+}
+
+/// Prints what the ratios say of a threshold; of a few rounds of a tiny run nothing is said.
+fn judge(threshold: Threshold, name: &str, ratios: &[f64]) {
+    if ratios.len() > FEW {
+        println!("{}", threshold.judge(name, ratios).lines());
+    }
 }
 
 /// Sorts, and gives the middle one.
@@ -278,7 +289,7 @@ fn requests(disk: &Disk) -> u64 {
 /// What a trace costs: the same reads with and without one, in turns.
 fn traced(mode: Mode, time: Duration, rounds: usize) {
     let folder = tempfile::tempdir().expect("making a folder for traces");
-    println!("{mode:?} mode, unshaped, reads with ÷ without a trace");
+    println!("{mode:?} mode, unshaped, traced reads");
     for transport in load::transports() {
         let disk = Disk::mount(load::options_over(transport, mode, "")).expect("mounting");
         let file = target(&disk);
@@ -302,11 +313,13 @@ fn traced(mode: Mode, time: Duration, rounds: usize) {
                 bytes += summary.bytes;
                 load.iops
             };
-            let ratio = paired(rounds, with_trace, plain);
+            let ratios = paired(rounds, with_trace, plain);
             println!(
-                "  {transport:?}, depth {clients:>2}: {ratio}, {records} records of {:.1} bytes, {dropped} dropped",
+                "  {transport:?}, depth {clients:>2}: {records} records of {:.1} bytes, {dropped} dropped",
                 bytes as f64 / records.max(1) as f64,
             );
+            let name = format!("{mode:?} mode, {transport:?}, depth {clients}: reads with a trace ÷ without");
+            judge(Threshold::AtLeast(0.97), &name, &ratios);
         }
     }
 }
@@ -314,7 +327,6 @@ fn traced(mode: Mode, time: Duration, rounds: usize) {
 /// What keeping account of unflushed blocks costs: the same random direct writes on a disk that does and one
 /// that does not, in turns, with a flush every 64 writes.
 fn accounted(mode: Mode, time: Duration, rounds: usize) {
-    println!("{mode:?} mode, unshaped, writes with ÷ without account of what is flushed");
     for transport in load::transports() {
         let disks = [false, true].map(|power_cuts| {
             let mut options = load::options_over(transport, mode, "");
@@ -325,16 +337,19 @@ fn accounted(mode: Mode, time: Duration, rounds: usize) {
         });
         for clients in [1, 16] {
             let run = |which: usize| load::random_writes(Client::Ordinary, &disks[which].1, clients, time);
-            println!("  {transport:?}, depth {clients:>2}: {}", paired(rounds, || run(1), || run(0)));
+            let name = format!(
+                "{mode:?} mode, {transport:?}, depth {clients}: writes with account of flushes ÷ without"
+            );
+            judge(Threshold::AtLeast(0.95), &name, &paired(rounds, || run(1), || run(0)));
         }
     }
 }
 
-fn shaped(mode: Mode, time: Duration) {
-    load::transports().into_iter().for_each(|transport| shaped_over(transport, mode, time));
+fn shaped(mode: Mode, time: Duration, rounds: usize) {
+    load::transports().into_iter().for_each(|transport| shaped_over(transport, mode, time, rounds));
 }
 
-fn shaped_over(transport: Transport, mode: Mode, time: Duration) {
+fn shaped_over(transport: Transport, mode: Mode, time: Duration, rounds: usize) {
     let disk = Disk::mount(load::options_over(transport, mode, "")).expect("mounting");
     let file = target(&disk);
     println!("{mode:?} mode, {transport:?}, shaped (got / theory)");
@@ -355,20 +370,28 @@ fn shaped_over(transport: Transport, mode: Mode, time: Duration) {
         };
         for clients in [1, 16] {
             let theory = spec.ceiling(Kind::Read, Bytes::kib(4), clients).expect("limited").0;
-            let before = disk.counters().expect("asking the daemon");
-            let load = random_reads(&file, u64::from(clients), time);
-            let rates =
-                disk.counters().expect("asking the daemon").rates_since(&before).expect("time passed");
-            println!(
-                "  {text:<26} clients {clients:>2}: {:>8.1}/s = {:.4}, mean {:>7.3} ms, await {:>7.3} ms, queue {:>5.2}, \
-                 compensation {:.0} us",
-                load.iops,
-                load.iops / theory,
-                load.mean.as_secs_f64() * 1e3,
-                rates.read_await.unwrap_or_default().as_secs_f64() * 1e3,
-                rates.queue,
-                calibration.compensation.as_secs_f64() * 1e6,
-            );
+            let mut ratios = Vec::new();
+            for _ in 0..rounds {
+                let before = disk.counters().expect("asking the daemon");
+                let load = random_reads(&file, u64::from(clients), time);
+                let rates =
+                    disk.counters().expect("asking the daemon").rates_since(&before).expect("time passed");
+                println!(
+                    "  {text:<26} clients {clients:>2}: {:>8.1}/s = {:.4}, mean {:>7.3} ms, await {:>7.3} ms, queue {:>5.2}, \
+                     compensation {:.0} us",
+                    load.iops,
+                    load.iops / theory,
+                    load.mean.as_secs_f64() * 1e3,
+                    rates.read_await.unwrap_or_default().as_secs_f64() * 1e3,
+                    rates.queue,
+                    calibration.compensation.as_secs_f64() * 1e6,
+                );
+                ratios.push((load.iops / theory - 1.0).abs());
+            }
+            let most = if clients == 1 { 0.03 } else { 0.01 };
+            let name =
+                format!("{mode:?} mode, {transport:?}, {text}, {clients} clients: |got ÷ configured − 1|");
+            judge(Threshold::AtMost(most), &name, &ratios);
         }
     }
 }

@@ -5,7 +5,7 @@
 mod peers;
 
 use anyhow::Result;
-use peers::{Threads, in_full, or_skip, ours};
+use peers::{Side, Threads, in_full, or_skip, ours};
 use std::path::Path;
 use std::time::Duration;
 use tipover_core::workload::distribution::Requests;
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let settings = vec![("innodb_buffer_pool_size".to_string(), "512M".to_string())];
     let server = found.start(&ServerOptions { settings, ..ServerOptions::default() })?;
     println!("{}", server.version());
-    let (rounds, time) = if full { (5, Duration::from_secs(4)) } else { (1, Duration::from_millis(100)) };
+    let (rounds, time) = if full { (8, Duration::from_secs(3)) } else { (1, Duration::from_millis(100)) };
 
     let keys = Keys { hash: KeyHash::GoYcsb, ..Keys::default() };
     let dataset = Dataset { keys, ..Dataset::ycsb(records) };
@@ -35,27 +35,26 @@ fn main() -> Result<()> {
     target.settle()?;
     let workload = Ycsb::reads(&dataset, Requests::Zipfian, 1);
     let peer = or_skip("go-ycsb", peers::go_ycsb::program(full));
-    let [mut each, mut shared, mut theirs] = [Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..rounds {
-        for (rates, threads) in [(&mut each, Threads::Each), (&mut shared, Threads::Shared)] {
-            let run = || ours(target.as_ref(), &dataset, &workload, threads, time);
-            rates.push(peers::beside(&server, run)?);
-        }
-        if let Some(program) = &peer {
-            let operations = if full { 80_000 } else { 1_000 };
-            let port = server.address().port().to_string();
-            let connection = [
-                ("mysql.host", "127.0.0.1"),
-                ("mysql.port", port.as_str()),
-                ("mysql.user", "tipover"),
-                ("mysql.password", server.password()),
-                ("mysql.db", "tipover"),
-            ];
-            let run = || peers::run_go_ycsb(program, "mysql", &connection, records, operations);
-            theirs.push(peers::beside(&server, run)?);
-        }
+    let port = server.address().port().to_string();
+    let connection = [
+        ("mysql.host", "127.0.0.1"),
+        ("mysql.port", port.as_str()),
+        ("mysql.user", "tipover"),
+        ("mysql.password", server.password()),
+        ("mysql.db", "tipover"),
+    ];
+    let side = |threads| {
+        let (target, dataset, workload) = (target.as_ref(), &dataset, &workload);
+        Box::new(move || ours(target, dataset, workload, threads, time))
+    };
+    let mut sides: Vec<Side<'_>> =
+        vec![("ours", side(Threads::Each)), ("ours on two shared threads", side(Threads::Shared))];
+    if let Some(program) = &peer {
+        let operations = if full { 80_000 } else { 1_000 };
+        let run = move || peers::run_go_ycsb(program, "mysql", &connection, records, operations);
+        sides.push(("go-ycsb", Box::new(run)));
     }
-    let beside = [("go-ycsb", theirs), ("ours on two shared threads", shared)];
-    peers::print("workload C, 8 sessions", &each, &beside);
+    let sides = peers::in_turns(&server, rounds, sides)?;
+    peers::print("MariaDB, workload C, 8 sessions", &sides, &[peers::GO_YCSB]);
     Ok(())
 }

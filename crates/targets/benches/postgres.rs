@@ -7,15 +7,24 @@ mod peers;
 
 use anyhow::{Context, Result, ensure};
 use peers::program::Ran;
-use peers::{Rate, SESSIONS, THREADS, Threads, in_full, or_skip, ours};
+use peers::{Held, Rate, SESSIONS, Side, THREADS, Threads, in_full, or_skip, ours};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tipover_core::measure::Threshold;
 use tipover_core::op::{Fields, Op};
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::ycsb::KeyHash;
 use tipover_core::workload::{Dataset, Keys, Records, Workload, Ycsb};
 use tipover_lab::recipe::{Postgres, Server, ServerOptions};
+
+const PGBENCH_EACH: &str = "pgbench with a thread for each";
+
+const HELD: [Held<'static>; 3] = [
+    Held { peer: "pgbench", throughput: Threshold::AtLeast(1.0), client_cpu: Some(Threshold::AtMost(0.85)) },
+    Held { peer: PGBENCH_EACH, throughput: Threshold::AtLeast(1.0), client_cpu: None },
+    Held { peer: "sysbench", throughput: Threshold::AtLeast(1.0), client_cpu: None },
+];
 
 fn main() -> Result<()> {
     let full = in_full();
@@ -29,7 +38,7 @@ fn main() -> Result<()> {
     let settings = vec![("shared_buffers".to_string(), "256MB".to_string())];
     let server = found.start(&ServerOptions { settings, ..ServerOptions::default() })?;
     println!("{}", server.version());
-    let (rounds, time) = if full { (5, Duration::from_secs(4)) } else { (1, Duration::from_millis(100)) };
+    let (rounds, time) = if full { (8, Duration::from_secs(3)) } else { (1, Duration::from_millis(100)) };
     point_select(&server, &found.programs, rounds, time)?;
     workload_c(&server, full, rounds, time)
 }
@@ -73,28 +82,23 @@ fn point_select(server: &Server, programs: &Path, rounds: usize, time: Duration)
         server.query(&format!("CREATE VIEW {} AS {rows}", dataset.table))?;
         let target = tipover_targets::start(&peers::spec("postgres", &server.url())?, Path::new("/"))?;
         let workload = PeersRows(Ycsb::reads(&dataset, Requests::Uniform, 1));
-        let [mut each, mut shared, mut theirs, mut threaded] = [const { Vec::new() }; 4];
-        for _ in 0..rounds {
-            for (rates, threads) in [(&mut each, Threads::Each), (&mut shared, Threads::Shared)] {
-                let run = || ours(target.as_ref(), &dataset, &workload, threads, time);
-                rates.push(peers::beside(server, run)?);
-            }
-            theirs.push(peers::beside(server, || match name {
-                "pgbench" => run_pgbench(server, programs, THREADS, time),
-                _ => run_sysbench(server, time),
-            })?);
+        let side = |threads| {
+            let (target, dataset, workload) = (target.as_ref(), &dataset, &workload);
+            Box::new(move || ours(target, dataset, workload, threads, time))
+        };
+        let mut sides: Vec<Side<'_>> =
+            vec![("ours", side(Threads::Each)), ("ours on two shared threads", side(Threads::Shared))];
+        if name == "pgbench" {
+            sides.push((name, Box::new(|| run_pgbench(server, programs, THREADS, time))));
             // Its manual advises few threads; it is asked with one for each session too, as we run and
             // sysbench.
-            if name == "pgbench" {
-                threaded.push(peers::beside(server, || run_pgbench(server, programs, SESSIONS, time))?);
-            }
+            sides.push((PGBENCH_EACH, Box::new(|| run_pgbench(server, programs, SESSIONS, time))));
+        } else {
+            sides.push((name, Box::new(|| run_sysbench(server, time))));
         }
-        let what = format!("prepared point select on {name}'s table, 8 sessions");
-        let mut others = vec![(name, theirs), ("ours on two shared threads", shared)];
-        if !threaded.is_empty() {
-            others.push(("pgbench with a thread for each", threaded));
-        }
-        peers::print(&what, &each, &others);
+        let sides = peers::in_turns(server, rounds, sides)?;
+        let what = format!("PostgreSQL, prepared point select on {name}'s table, 8 sessions");
+        peers::print(&what, &sides, &HELD);
     }
     Ok(())
 }
@@ -106,26 +110,24 @@ fn workload_c(server: &Server, full: bool, rounds: usize, time: Duration) -> Res
     let target = loaded(server, &dataset)?;
     let workload = Ycsb::reads(&dataset, Requests::Zipfian, 1);
     let peer = or_skip("go-ycsb", peers::go_ycsb::program(full));
-    let (mut mine, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let run = || ours(target.as_ref(), &dataset, &workload, Threads::Each, time);
-        mine.push(peers::beside(server, run)?);
-        if let Some(program) = &peer {
-            let operations = if full { 100_000 } else { 1_000 };
-            let port = server.address().port().to_string();
-            let connection = [
-                ("pg.host", "127.0.0.1"),
-                ("pg.port", &port),
-                ("pg.user", "tipover"),
-                ("pg.password", server.password()),
-                ("pg.db", "tipover"),
-                ("pg.sslmode", "disable"),
-            ];
-            let run = || peers::run_go_ycsb(program, "pg", &connection, records, operations);
-            theirs.push(peers::beside(server, run)?);
-        }
+    let port = server.address().port().to_string();
+    let connection = [
+        ("pg.host", "127.0.0.1"),
+        ("pg.port", port.as_str()),
+        ("pg.user", "tipover"),
+        ("pg.password", server.password()),
+        ("pg.db", "tipover"),
+        ("pg.sslmode", "disable"),
+    ];
+    let mine = || ours(target.as_ref(), &dataset, &workload, Threads::Each, time);
+    let mut sides: Vec<Side<'_>> = vec![("ours", Box::new(mine))];
+    if let Some(program) = &peer {
+        let operations = if full { 100_000 } else { 1_000 };
+        let run = move || peers::run_go_ycsb(program, "pg", &connection, records, operations);
+        sides.push(("go-ycsb", Box::new(run)));
     }
-    peers::print("workload C, 8 sessions", &mine, &[("go-ycsb", theirs)]);
+    let sides = peers::in_turns(server, rounds, sides)?;
+    peers::print("PostgreSQL, workload C, 8 sessions", &sides, &[peers::GO_YCSB]);
     Ok(())
 }
 

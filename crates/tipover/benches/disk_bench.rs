@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use tipover_core::measure::median_of_trials;
+use tipover_core::measure::Threshold;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tipover");
 
@@ -38,9 +38,7 @@ fn main() -> ExitCode {
     }
     let (rounds, seconds, size) =
         if asked("--bench") && !asked("--test") { (15, 1, "1 GiB") } else { (1, 1, "16 MiB") };
-    println!(
-        "4 KiB random direct reads of one file of {size}; ours / fio, medians of {rounds} rounds with 95 % intervals"
-    );
+    println!("4 KiB random direct reads of one file of {size}; ours ÷ fio, {rounds} rounds");
     let places = [("the machine's disk", env!("CARGO_TARGET_TMPDIR")), ("memory", "/dev/shm")];
     for (place, folder) in places.into_iter().skip(usize::from(asked("--memory"))) {
         let folder = match tempfile::tempdir_in(folder) {
@@ -61,14 +59,14 @@ fn main() -> ExitCode {
         }
         println!("{place}:");
         for case in &CASES {
-            compare(folder.path(), case, rounds, seconds);
+            compare(place, folder.path(), case, rounds, seconds);
         }
     }
     ExitCode::SUCCESS
 }
 
 /// Runs `rounds` pairs of `seconds` each and prints their ratios.
-fn compare(folder: &Path, case: &Case, rounds: u32, seconds: u32) {
+fn compare(place: &str, folder: &Path, case: &Case, rounds: u32, seconds: u32) {
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let pair = if round % 2 == 0 {
@@ -86,26 +84,16 @@ fn compare(folder: &Path, case: &Case, rounds: u32, seconds: u32) {
         costs.push(ours.cpu_us / theirs.cpu_us);
         if round + 1 == rounds {
             println!(
-                "  {:>8} {} x {:>2}: {:>7.0}/s and {:>7.0}/s (ours and fio, last round), {:.2} and {:.2} us each; \
-                 rate {}, processor time {}",
-                case.engine,
-                case.threads,
-                case.depth,
-                ours.rate,
-                theirs.rate,
-                ours.cpu_us,
-                theirs.cpu_us,
-                estimate(&rates),
-                estimate(&costs)
+                "  {:>8} {} x {:>2}: {:>7.0}/s and {:>7.0}/s (ours and fio, last round), {:.2} and {:.2} us each",
+                case.engine, case.threads, case.depth, ours.rate, theirs.rate, ours.cpu_us, theirs.cpu_us,
             );
         }
     }
-}
-
-fn estimate(ratios: &[f64]) -> String {
-    match median_of_trials(ratios) {
-        Ok(median) => format!("{:.3} [{:.3}, {:.3}]", median.value, median.low, median.high),
-        Err(_) => ratios.iter().map(|ratio| format!("{ratio:.3} ")).collect(),
+    if rounds > 1 {
+        let name = format!("{place}, {} {} × {}", case.engine, case.threads, case.depth);
+        let rate = Threshold::AtLeast(0.98).judge(&format!("{name}: requests/s ÷ fio's"), &rates);
+        let cost = Threshold::AtMost(1.0).judge(&format!("{name}: processor time ÷ fio's"), &costs);
+        println!("{}\n{}", rate.lines(), cost.lines());
     }
 }
 

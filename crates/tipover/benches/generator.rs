@@ -18,6 +18,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
+use tipover_core::measure::Threshold;
 use tipover_core::op::Op;
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::{Dataset, Records, Workload, Ycsb};
@@ -121,7 +122,7 @@ struct Column {
 }
 
 fn measure(peer: Option<&Peer>) -> Result<()> {
-    const ROUNDS: usize = 7;
+    const ROUNDS: usize = 10;
     const PEER_OPERATIONS: u64 = 5_000_000;
     let cores = std::thread::available_parallelism()?.get();
     println!("{cores} processors, load average {}", fs::read_to_string("/proc/loadavg")?.trim());
@@ -130,13 +131,25 @@ fn measure(peer: Option<&Peer>) -> Result<()> {
     for round in 1..=ROUNDS {
         key_ns.push(key_text_ns());
         for (column, threads) in THREADS.into_iter().enumerate() {
-            for (row, rate) in ours(threads, "1 s")?.into_iter().enumerate() {
-                columns[row][column].ours.push(rate);
-            }
-            for (row, requests) in REQUESTS.into_iter().enumerate() {
-                if let Some(peer) = peer {
-                    columns[row][column].theirs.push(peer.rate(threads, requests, PEER_OPERATIONS)?);
+            let mut mine = || -> Result<()> {
+                for (row, rate) in ours(threads, "1 s")?.into_iter().enumerate() {
+                    columns[row][column].ours.push(rate);
                 }
+                Ok(())
+            };
+            // Neither always goes first.
+            if round % 2 == 1 {
+                mine()?;
+            }
+            let mut theirs = Vec::new();
+            for requests in REQUESTS.into_iter().filter(|_| peer.is_some()) {
+                theirs.extend(peer.map(|peer| peer.rate(threads, requests, PEER_OPERATIONS)).transpose()?);
+            }
+            if round % 2 == 0 {
+                mine()?;
+            }
+            for (row, rate) in theirs.into_iter().enumerate() {
+                columns[row][column].theirs.push(rate);
             }
         }
         eprintln!("round {round} of {ROUNDS}: load average {}", fs::read_to_string("/proc/loadavg")?.trim());
@@ -152,20 +165,28 @@ fn measure(peer: Option<&Peer>) -> Result<()> {
             println!("{} keys, {threads} threads", name(requests));
             print_rates("ours", &column.ours);
             let limits = column.ours.iter().map(|rate| rate.core / LIMIT).collect();
-            print_spread("  ours per core / stated limit of 8 M/s", limits);
+            let what = format!("null target, {} keys, {threads} threads", name(requests));
+            judge(1.0, &format!("{what}: operations per second of processor ÷ 8 M"), limits);
             if !column.theirs.is_empty() {
                 print_rates("go-ycsb", &column.theirs);
                 column.print_ratios(key_ns);
+                let ratios = column.ours.iter().zip(&column.theirs).map(|(a, b)| a.wall / b.wall).collect();
+                judge(3.0, &format!("{what}: throughput ÷ go-ycsb's"), ratios);
             }
         }
-        println!("{} keys, 2 threads / 1 thread (limit 1.9)", name(requests));
+        println!("{} keys, 2 threads / 1 thread", name(requests));
         let pairs = || two.ours.iter().zip(&one.ours);
-        print_spread("  wall", pairs().map(|(two, one)| two.wall / one.wall).collect());
+        let scaled = pairs().map(|(two, one)| two.wall / one.wall).collect();
+        judge(1.9, &format!("null target, {} keys: throughput of 2 threads ÷ 1", name(requests)), scaled);
         let quiet = pairs().filter(|(two, one)| quiet(two, one));
         print_spread("  wall, quiet", quiet.map(|(two, one)| two.wall / one.wall).collect());
         print_spread("  2 x per core", pairs().map(|(two, one)| 2.0 * two.core / one.core).collect());
     }
     Ok(())
+}
+
+fn judge(least: f64, name: &str, ratios: Vec<f64>) {
+    println!("{}", Threshold::AtLeast(least).judge(name, &ratios).lines());
 }
 
 fn print_rates(who: &str, rates: &[Rate]) {
@@ -188,7 +209,6 @@ fn print_spread(what: &str, values: Vec<f64>) {
 impl Column {
     fn print_ratios(&self, key_ns: f64) {
         let pairs = || self.ours.iter().zip(&self.theirs);
-        print_spread("  ours / go-ycsb (limit 3), wall", pairs().map(|(a, b)| a.wall / b.wall).collect());
         let quiet = pairs().filter(|(a, b)| quiet(a, b));
         print_spread("  ours / go-ycsb, wall, quiet", quiet.map(|(a, b)| a.wall / b.wall).collect());
         print_spread("  ours / go-ycsb, per core", pairs().map(|(a, b)| a.core / b.core).collect());

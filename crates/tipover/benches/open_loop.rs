@@ -18,18 +18,22 @@ use anyhow::{Context, Result, ensure};
 use clock::Clock;
 use drive::Plan;
 use std::time::Duration;
-use tipover_core::measure::Offered;
+use tipover_core::measure::{Offered, Threshold};
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::{Arrivals, Dataset, Records, Ycsb};
+
+/// How late an operation may begin, in microseconds, at the 99th percentile.
+const LATE_US: f64 = 100.0;
 
 fn main() -> Result<()> {
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
     let full = asked("--bench") && !asked("--test");
-    let (time, rounds) = if full { (Duration::from_secs(3), 7) } else { (Duration::from_millis(100), 1) };
+    let (time, rounds) = if full { (Duration::from_secs(2), 12) } else { (Duration::from_millis(100), 1) };
     println!("load average {}", std::fs::read_to_string("/proc/loadavg")?.trim());
     for (sessions, arrivals) in
         [(1, "poisson 100000/s"), (16, "poisson 100000/s"), (16, "constant 100000/s"), (64, "poisson 1000/s")]
     {
+        let mut ratios = Vec::new();
         for round in 1..=rounds {
             let offered = offer(sessions, arrivals, time)?;
             let lateness = offered.lateness().map_err(anyhow::Error::msg)?;
@@ -44,6 +48,12 @@ fn main() -> Result<()> {
                 offered.backlog_most,
                 offered.due
             );
+            ratios.push(us(0.99) / LATE_US);
+        }
+        if full {
+            let name =
+                format!("null target, {sessions} sessions, {arrivals}: p99 of lateness ÷ {LATE_US} us");
+            println!("{}", Threshold::AtMost(1.0).judge(&name, &ratios).lines());
         }
     }
     memory(full)

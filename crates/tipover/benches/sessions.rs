@@ -22,6 +22,7 @@ use clock::Clock;
 use drive::Plan;
 use echo::{Echo, Server};
 use std::time::Duration;
+use tipover_core::measure::Threshold;
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::{Dataset, Records, Ycsb};
 
@@ -39,9 +40,13 @@ fn main() -> Result<()> {
     }
     println!("load average {}", std::fs::read_to_string("/proc/loadavg")?.trim());
     let mut ratios = Vec::new();
-    for round in 1..=7 {
-        let (few, few_cpu, few_p99) = measure(FEW, Duration::from_secs(2))?;
-        let (many, many_cpu, many_p99) = measure(MANY, Duration::from_secs(2))?;
+    for round in 1..=12 {
+        let time = Duration::from_secs(2);
+        // Neither always goes first.
+        let (first, second) = if round % 2 == 0 { (FEW, MANY) } else { (MANY, FEW) };
+        let (first, second) = (measure(first, time)?, measure(second, time)?);
+        let (few, many) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        let ((few, few_cpu, few_p99), (many, many_cpu, many_p99)) = (few, many);
         println!(
             "round {round}: {FEW} sessions {few:.0}/s ({few_cpu:.1} us each, p99 {few_p99:.2} ms), {MANY} sessions \
              {many:.0}/s ({many_cpu:.1} us each, p99 {many_p99:.2} ms), ratio {:.3}",
@@ -49,13 +54,8 @@ fn main() -> Result<()> {
         );
         ratios.push(many / few);
     }
-    ratios.sort_by(f64::total_cmp);
-    println!(
-        "{MANY} / {FEW} sessions: median {:.3} ({:.3} to {:.3}), limit 0.8",
-        ratios[ratios.len() / 2],
-        ratios[0],
-        ratios[ratios.len() - 1]
-    );
+    let name = format!("echo server, throughput of {MANY} sessions ÷ {FEW}");
+    println!("{}", Threshold::AtLeast(0.8).judge(&name, &ratios).lines());
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
+use tipover_core::measure::Threshold;
 use tipover_wiredtiger::{Connection, version};
 
 const SOURCE: &str = env!("TIPOVER_WIREDTIGER_SOURCE");
@@ -36,7 +37,7 @@ struct Size {
 
 const FULL: Size = Size {
     records: 200_000,
-    rounds: 5,
+    rounds: 10,
     warm_up: Duration::from_secs(1),
     measure: Duration::from_secs(2),
     threads: &[1, 4],
@@ -51,37 +52,38 @@ const TINY: Size = Size {
 
 fn main() -> Outcome<()> {
     let asked = |flag: &str| env::args().any(|argument| argument == flag);
-    let size = if asked("--bench") && !asked("--test") { FULL } else { TINY };
-    let folder = tempfile::tempdir()?;
-    let ours = Ours::load(folder.path(), &size)?;
-    let peer = match Wtperf::load(folder.path(), &size) {
-        Ok(peer) => Some(peer),
-        Err(reason) => {
-            println!("SKIPPED: no comparison with wtperf, because {reason}");
-            None
-        }
-    };
+    let full = asked("--bench") && !asked("--test");
+    let size = if full { FULL } else { TINY };
     println!("{}, {} records, uniform reads in cache", version(), size.records);
-    for &threads in size.threads {
-        let mut ratios = Vec::new();
-        for round in 1..=size.rounds {
-            let ours = ours.reads_per_second(threads, &size)?;
-            let Some(peer) = &peer else {
-                println!("{threads} threads, round {round}: ours {ours:.0} reads/s");
-                continue;
+    let mut ratios = vec![Vec::new(); size.threads.len()];
+    for round in 1..=size.rounds {
+        // Each round loads anew: how a load came to lie in memory is the same for all that reads it.
+        let folder = tempfile::tempdir()?;
+        let ours = Ours::load(folder.path(), &size)?;
+        let peer = match Wtperf::load(folder.path(), &size) {
+            Ok(peer) => peer,
+            Err(reason) => {
+                println!("SKIPPED: no comparison with wtperf, because {reason}");
+                ours.reads_per_second(1, &size)?;
+                return Ok(());
+            }
+        };
+        for (&threads, ratios) in size.threads.iter().zip(&mut ratios) {
+            // In every second round wtperf goes first.
+            let (mine, theirs) = if round % 2 == 1 {
+                let mine = ours.reads_per_second(threads, &size)?;
+                (mine, peer.reads_per_second(threads, &size)?)
+            } else {
+                let theirs = peer.reads_per_second(threads, &size)?;
+                (ours.reads_per_second(threads, &size)?, theirs)
             };
-            let theirs = peer.reads_per_second(threads, &size)?;
-            println!("{threads} threads, round {round}: ours {ours:.0} reads/s, wtperf {theirs:.0} reads/s");
-            ratios.push(ours / theirs);
+            println!("{threads} threads, round {round}: ours {mine:.0} reads/s, wtperf {theirs:.0} reads/s");
+            ratios.push(mine / theirs);
         }
-        ratios.sort_by(f64::total_cmp);
-        if let (Some(least), Some(greatest)) = (ratios.first(), ratios.last()) {
-            let median = ratios[ratios.len() / 2];
-            println!(
-                "{threads} threads: ours / wtperf = {median:.2} (median of {}, {least:.2} to {greatest:.2})",
-                size.rounds
-            );
-        }
+    }
+    for (threads, ratios) in size.threads.iter().zip(&ratios).filter(|_| full) {
+        let name = format!("WiredTiger, cached reads by {threads} threads ÷ wtperf's");
+        println!("{}", Threshold::AtLeast(1.0).judge(&name, ratios).lines());
     }
     Ok(())
 }

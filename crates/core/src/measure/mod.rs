@@ -15,6 +15,7 @@ mod repeats;
 mod series;
 mod steadiness;
 mod steady;
+mod threshold;
 mod within;
 
 pub use book::{Book, BookText, Books, BooksText, Single};
@@ -40,6 +41,7 @@ pub use steadiness::{
     Steadiness, SteadyJudgement, SteadyRule, gauge_is_flat, least_warm_up, slope, steadiness, truncation,
 };
 pub use steady::{CachePoint, WarmUp, WarmUpRule};
+pub use threshold::{Kept, KeptThreshold, THRESHOLD_LINE, Threshold};
 pub use within::{Within, WithinPercentile};
 
 /// Little's law as a residual: how far sessions = throughput × residence is from holding, as a share of

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs};
-use tipover_core::measure::Latencies;
+use tipover_core::measure::{Latencies, Threshold};
 use tipover_core::op::{Op, Outcome, Timing};
 use tipover_core::target::{Progress, Session, Target};
 use tipover_core::units::Tick;
@@ -62,7 +62,7 @@ pub enum Threads {
 }
 
 /// Measures what `run` measures, and what the server spent for it.
-pub fn beside(server: &Server, run: impl FnOnce() -> Result<Rate>) -> Result<Rate> {
+fn beside(server: &Server, run: impl FnOnce() -> Result<Rate>) -> Result<Rate> {
     let before = server_s(server)?;
     let mut rate = run()?;
     // A process of the server ends a little after its connection, and then counts with its parent.
@@ -238,16 +238,67 @@ pub fn run_go_ycsb(
     Ok(Rate::of(&ran, go_ycsb::reads_per_s(&ran.output, operations)?, operations as f64))
 }
 
-/// Prints rates and the ratios of ours to theirs, round by round.
-pub fn print(what: &str, ours: &[Rate], peers: &[(&str, Vec<Rate>)]) {
+/// One side of a comparison: its name, and what measures it once.
+pub type Side<'a> = (&'a str, Box<dyn FnMut() -> Result<Rate> + 'a>);
+
+/// What each side gave, round by round; in every second round the sides come in the other order, so that none
+/// always goes first.
+pub fn in_turns<'a>(
+    server: &Server,
+    rounds: usize,
+    mut sides: Vec<Side<'a>>,
+) -> Result<Vec<(&'a str, Vec<Rate>)>> {
+    let mut rates: Vec<Vec<Rate>> = sides.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        let mut order: Vec<usize> = (0..sides.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for side in order {
+            rates[side].push(beside(server, &mut sides[side].1)?);
+        }
+    }
+    Ok(sides.into_iter().map(|(name, _)| name).zip(rates).collect())
+}
+
+/// The thresholds against one peer: ours ÷ the peer's.
+pub struct Held<'a> {
+    /// The peer's name among the sides.
+    pub peer: &'a str,
+    /// Of throughput.
+    pub throughput: Threshold,
+    /// Of the client's processor time for an operation.
+    pub client_cpu: Option<Threshold>,
+}
+
+/// What ours is held to beside go-ycsb.
+pub const GO_YCSB: Held<'static> =
+    Held { peer: "go-ycsb", throughput: Threshold::AtLeast(1.5), client_cpu: Some(Threshold::AtMost(0.4)) };
+
+/// Prints rates and the ratios of the first side to each other, and judges those that are held to something.
+pub fn print(what: &str, sides: &[(&str, Vec<Rate>)], held: &[Held<'_>]) {
+    let Some(((_, ours), peers)) = sides.split_first() else { return };
     println!("{what}: medians of {} rounds, least to greatest in brackets", ours.len());
     print_rates("ours", ours);
-    for (name, theirs) in peers.iter().filter(|(_, theirs)| !theirs.is_empty()) {
+    for (name, theirs) in peers {
         print_rates(name, theirs);
-        let ratios = |of: fn(&Rate) -> f64| ours.iter().zip(theirs).map(|(a, b)| of(a) / of(b)).collect();
+        let ratios = |of: fn(&Rate) -> f64| -> Vec<f64> {
+            ours.iter().zip(theirs).map(|(a, b)| of(a) / of(b)).collect()
+        };
         print_spread(&format!("  ours / {name}, throughput"), ratios(|rate| rate.per_s));
         print_spread(&format!("  ours / {name}, client CPU per operation"), ratios(|rate| rate.cpu_us));
         print_spread(&format!("  ours / {name}, server CPU per operation"), ratios(|rate| rate.server_us));
+        if !in_full() {
+            continue;
+        }
+        for held in held.iter().filter(|held| held.peer == *name) {
+            let of_throughput = format!("{what}: throughput ÷ {name}'s");
+            println!("{}", held.throughput.judge(&of_throughput, &ratios(|rate| rate.per_s)).lines());
+            if let Some(threshold) = held.client_cpu {
+                let of_cpu = format!("{what}: client's processor time ÷ {name}'s");
+                println!("{}", threshold.judge(&of_cpu, &ratios(|rate| rate.cpu_us)).lines());
+            }
+        }
     }
 }
 
