@@ -1,4 +1,5 @@
-//! `make bench`: every bench in full, one after another, then each threshold with its verdict, kept as a record.
+//! `make bench`: every bench in full, one after another, then each threshold with its verdict, kept as a
+//! record.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -72,7 +72,8 @@ pub fn watch(mut command: Command, patience: Patience, mut read: impl FnMut(&[u8
     Ok(failures)
 }
 
-/// The lines of its output, read by a thread of their own, since a pipe cannot be waited for with a time limit.
+/// The lines of its output, read by a thread of their own, since a pipe cannot be waited for with a time
+/// limit.
 fn lines_of(child: &mut Child) -> Result<Receiver<Vec<u8>>> {
     let output = child.stdout.take().context("the output was piped")?;
     let (sender, lines) = channel();

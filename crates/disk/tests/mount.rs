@@ -683,8 +683,8 @@ fn unprivileged() {
 const NOBODY: u32 = 65534;
 
 /// A command that runs the program in its arguments as nobody, who may open `/dev/fuse`. Where the machine
-/// closes the device to ordinary users, this program and its children see an open one in its place, and nobody
-/// else does.
+/// closes the device to ordinary users, this program and its children see an open one in its place, and
+/// nobody else does.
 fn with_an_open_device() -> Command {
     let as_nobody = ["setpriv", &format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"];
     let open = std::fs::metadata("/dev/fuse").is_ok_and(|m| m.mode() & 0o006 == 0o006);

@@ -2,9 +2,10 @@
 //! turn, for transfers on the null target and new keys and transfers on a PostgreSQL of our own.
 //! `cargo bench -p tipover --bench history`
 //!
-//! On PostgreSQL at least 0.95 of the throughput must stay. On the null target, where an operation takes less time than writing it
-//! down can, the cost is said in nanoseconds instead. Without `--bench`, or with `--test`, it runs tiny, and
-//! checks that everything was written down and can be judged; it then asserts no time.
+//! On PostgreSQL at least 0.95 of the throughput must stay. On the null target, where an operation takes less
+//! time than writing it down can, the cost is said in nanoseconds instead. Without `--bench`, or with
+//! `--test`, it runs tiny, and checks that everything was written down and can be judged; it then asserts no
+//! time.
 
 #[allow(dead_code)]
 #[path = "../src/clock.rs"]

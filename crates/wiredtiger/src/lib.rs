@@ -73,3 +73,9 @@ pub fn version() -> String {
 fn c_string(doing: &'static str, text: impl Into<Vec<u8>>) -> Result<CString> {
     CString::new(text).map_err(|_| Error::misuse(doing, "a name or configuration contains a NUL byte"))
 }
+
+/// The folder of the engine's source; empty where the system's library is linked.
+pub const SOURCE: &str = env!("TIPOVER_WIREDTIGER_SOURCE");
+/// The folder with the compiled engine, `libtipover_wiredtiger.a`, and the headers that it was made with;
+/// empty where the system's library is linked.
+pub const BUILD: &str = env!("TIPOVER_WIREDTIGER_BUILD");

@@ -1,6 +1,6 @@
 //! Random reads of one tree that fits the cache, by this binding and by `wtperf`, WiredTiger's own benchmark
 //! in C, on the same compiled engine, turn by turn: the ratio is what the binding costs. `cargo bench -p
-//! tipover-wiredtiger`
+//! tipover-targets --bench wiredtiger`
 //!
 //! Both read uniformly random keys of 20 digits and look at values of 1000 bytes, one cursor a thread, with
 //! the same configuration. Without `--bench`, or with `--test`, it runs tiny.
@@ -13,10 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 use tipover_core::measure::Threshold;
-use tipover_wiredtiger::{Connection, version};
-
-const SOURCE: &str = env!("TIPOVER_WIREDTIGER_SOURCE");
-const BUILD: &str = env!("TIPOVER_WIREDTIGER_BUILD");
+use tipover_wiredtiger::{BUILD, Connection, SOURCE, version};
 
 const URI: &str = "table:test";
 const CACHE: &str = "cache_size=1GB,statistics=(fast),session_max=100";
@@ -249,7 +246,7 @@ fn compile_wtperf() -> Outcome<PathBuf> {
         return Ok(program);
     }
     let folders = [source.join("bench/wtperf"), source.join("test/utility")];
-    let mut files = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/wtperf-snappy.c")];
+    let mut files = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers/wtperf-snappy.c")];
     for folder in &folders {
         let entries =
             fs::read_dir(folder).map_err(|_| format!("its source is not in {}", folder.display()))?;
