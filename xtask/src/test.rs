@@ -71,10 +71,10 @@ pub fn test(workspace: &Workspace, filters: &[String]) -> Result<()> {
     setup::set_up(workspace, setup::Purpose::Tests)?;
     let mut failures = Vec::new();
     let mut tally = Tally::default();
-    if filters.is_empty() {
-        if let Err(error) = lint::cheap_rules(workspace) {
-            failures.push(format!("{error:#}"));
-        }
+    if filters.is_empty()
+        && let Err(error) = lint::cheap_rules(workspace)
+    {
+        failures.push(format!("{error:#}"));
     }
 
     let step = Step::begin("compile the tests");
