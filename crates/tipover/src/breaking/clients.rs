@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{Answer, Completion, Event, Intent, Operation, Step, Version};
-use tipover_core::experiment::{Check, LoadSpec};
+use tipover_core::experiment::{Check, LoadSpec, Retries};
 use tipover_core::op::{Failure, Outcome};
 use tipover_core::target::CheckSession;
 use tipover_core::workload::Random;
@@ -61,8 +61,6 @@ const REPLACES_EVERY: u64 = 8;
 const SHARING: u64 = 64;
 /// Lists that they share: few enough to meet, and more than one, because isolation is between them.
 const LISTS: u64 = 3;
-/// A target that is not there answers at once; asking it without a pause would take its processor.
-const LEAST_PAUSE: Duration = Duration::from_millis(5);
 
 /// One client.
 pub struct Client<'a> {
@@ -209,17 +207,13 @@ impl<'a> Client<'a> {
     /// After a try: another one, or the RESULT.
     fn end(&mut self, outcome: Outcome, answer: Answer) {
         let Some((operation, tries)) = self.at_hand.take() else { return };
-        let again = matches!(outcome, Outcome::Refused(Failure::Conflict | Failure::Unavailable));
-        let pause = self.shared.load.retry_pause * 2u32.saturating_pow(tries.min(10));
-        let pause = pause.min(Duration::from_secs(1));
-        let away = matches!(
-            outcome,
-            Outcome::Refused(Failure::Unavailable) | Outcome::Unknown(Failure::Unavailable)
-        );
-        if again && tries < self.shared.load.retries && !self.stopped() {
-            self.at_hand = Some((operation, tries + 1));
-            std::thread::sleep(if away { pause.max(LEAST_PAUSE) } else { pause });
-            return;
+        if let Some(pause) = self.shared.load.retries().pause(outcome, tries) {
+            self.rest(pause);
+            // Nobody waits for another try when all is to end.
+            if !self.stopped() {
+                self.at_hand = Some((operation, tries + 1));
+                return;
+            }
         }
         if let Operation::Write { key, key_sequence, .. } = &operation {
             self.settled = (outcome == Outcome::Done).then_some((*key, *key_sequence));
@@ -230,9 +224,13 @@ impl<'a> Client<'a> {
         let at = self.shared.clock.now();
         let (client, sequence) = (self.number, self.sequence);
         self.log.events.push(Event::Result(Completion { client, sequence, at, outcome, answer }));
+        let away = matches!(
+            outcome,
+            Outcome::Refused(Failure::Unavailable) | Outcome::Unknown(Failure::Unavailable)
+        );
         let rest = match self.role {
             Role::Watch(every) => every,
-            Role::Load(_) if away => self.shared.load.think.max(LEAST_PAUSE),
+            Role::Load(_) if away => self.shared.load.think.max(Retries::LEAST_FOR_ABSENT),
             Role::Load(_) => self.shared.load.think,
         };
         self.rest(rest);
@@ -247,6 +245,176 @@ impl<'a> Client<'a> {
                 return;
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive;
+    use std::collections::BTreeMap;
+    use std::ops::Range;
+    use std::sync::Mutex;
+    use tipover_core::metric::Metric;
+    use tipover_core::op::{Op, OpKind};
+    use tipover_core::target::{BankRows, Facts, Session, Target, TargetError};
+    use tipover_core::workload::bank::BankSpec;
+    use tipover_core::workload::{Dataset, Records, Workload};
+
+    /// Gives these outcomes one after the other, then only `Done`, and remembers when it was asked.
+    #[derive(Default)]
+    struct Scripted {
+        script: Mutex<Vec<Outcome>>,
+        asked: Mutex<Vec<Instant>>,
+    }
+
+    impl Scripted {
+        fn saying(script: &[Outcome]) -> Scripted {
+            Scripted { script: Mutex::new(script.iter().rev().copied().collect()), ..Scripted::default() }
+        }
+
+        fn answer(&self) -> Outcome {
+            self.asked.lock().unwrap().push(Instant::now());
+            self.script.lock().unwrap().pop().unwrap_or(Outcome::Done)
+        }
+
+        /// From each asking to the next.
+        fn pauses(&self) -> Vec<Duration> {
+            self.asked.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect()
+        }
+    }
+
+    impl Session for &Scripted {
+        fn execute(&mut self, _: &Op) -> Outcome {
+            self.answer()
+        }
+    }
+
+    impl CheckSession for &Scripted {
+        fn prepare(&mut self, _: &[(u64, i64)]) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn execute(&mut self, _: &Operation) -> (Outcome, Answer) {
+            (self.answer(), Answer::Nothing)
+        }
+        fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
+            Ok(vec![])
+        }
+        fn read_bank(&mut self) -> Result<BankRows, TargetError> {
+            Ok((vec![], vec![]))
+        }
+    }
+
+    impl Target for Scripted {
+        fn facts(&self) -> Result<Facts, TargetError> {
+            Ok(Facts::new())
+        }
+        fn accepts(&self, _: OpKind) -> bool {
+            true
+        }
+        fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn settle(&self) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+            Ok(Box::new(self))
+        }
+        fn metrics(&self) -> Vec<Metric> {
+            vec![]
+        }
+        fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+            Ok(BTreeMap::new())
+        }
+    }
+
+    struct Reads;
+
+    impl Workload for Reads {
+        fn op(&self, _: u64, _: &Records) -> Op {
+            Op::Read { record: 0, fields: tipover_core::op::Fields::All }
+        }
+    }
+
+    /// A client under faults carries out one operation; the outcomes of its history.
+    fn under_faults(scripted: &Scripted, load: &LoadSpec) -> Vec<Event> {
+        let bank = Bank::new(BankSpec { accounts: 2, ..BankSpec::default() }).unwrap();
+        let shared = Shared {
+            clock: Clock::start(),
+            places: &Places::default(),
+            stop: AtomicBool::new(false),
+            load,
+            bank: &bank,
+            transferring: 0,
+            registers: vec![],
+            lists: AtomicU64::new(0),
+            seed: 1,
+        };
+        let mut client = Client::new(&shared, 0, 0, Role::Load(Check::Ledger));
+        let mut session = scripted;
+        while client.log.events.len() < 2 {
+            client.turn(&mut session);
+        }
+        client.log.events
+    }
+
+    /// A session of a run carries out one operation.
+    fn in_a_run(scripted: &Scripted, load: &LoadSpec) -> drive::Tally {
+        let dataset = Dataset::ycsb(1);
+        let records = Records::new(1);
+        let plan = drive::Plan::closed(scripted, &dataset, &Reads, &records, 1, Clock::start());
+        let plan = drive::Plan { limit: Some(1), ..plan.with(load, 1) };
+        drive::run(&plan, |sessions| {
+            assert!(sessions.wait(Duration::from_secs(60)), "the plan has an end");
+            sessions.cut()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_retry_waits_as_long_under_faults_as_in_a_run() {
+        let (conflict, absent) =
+            (Outcome::Refused(Failure::Conflict), Outcome::Refused(Failure::Unavailable));
+        let script = [conflict, absent, conflict, conflict];
+        for pause in [0, 2_000] {
+            let load: LoadSpec = serde_json::from_value(serde_json::json!(
+                {"sessions": 1, "retries": 10, "retry_pause": format!("{pause} us")}
+            ))
+            .unwrap();
+            let wanted: Vec<Duration> =
+                script.iter().zip(0..).filter_map(|(outcome, n)| load.retries().pause(*outcome, n)).collect();
+            assert_eq!(wanted.len(), script.len());
+            let (faulty, calm) = (Scripted::saying(&script), Scripted::saying(&script));
+            let events = under_faults(&faulty, &load);
+            assert!(matches!(&events[1], Event::Result(result) if result.outcome == Outcome::Done));
+            let tally = in_a_run(&calm, &load);
+            assert_eq!((tally.books.done(), tally.books.retries()), (1, script.len() as u64));
+            // Neither asks earlier than the rule says; how much later depends on the machine.
+            for pauses in [faulty.pauses(), calm.pauses()] {
+                assert_eq!(pauses.len(), wanted.len());
+                assert!(pauses.iter().zip(&wanted).all(|(took, least)| took >= least), "{pauses:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_tried_again_has_its_outcome_in_both_loops() {
+        let load: LoadSpec =
+            serde_json::from_value(serde_json::json!({"sessions": 1, "retries": 2, "retry_pause": "0 s"}))
+                .unwrap();
+        let conflict = Outcome::Refused(Failure::Conflict);
+        for (script, asked, last) in [
+            (vec![conflict; 9], 3, conflict),
+            (vec![Outcome::Unknown(Failure::Timeout)], 1, Outcome::Unknown(Failure::Timeout)),
+        ] {
+            let (faulty, calm) = (Scripted::saying(&script), Scripted::saying(&script));
+            let events = under_faults(&faulty, &load);
+            assert!(matches!(&events[1], Event::Result(result) if result.outcome == last), "{events:?}");
+            assert_eq!(in_a_run(&calm, &load).books.failed(), 1);
+            let times = |scripted: &Scripted| scripted.asked.lock().unwrap().len();
+            assert_eq!((times(&faulty), times(&calm)), (asked, asked));
         }
     }
 }

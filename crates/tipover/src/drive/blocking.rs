@@ -167,14 +167,21 @@ impl Hand<'_> {
     #[inline]
     fn attempt(&mut self, op: &Op) -> (Outcome, u32) {
         let outcome = self.session.execute(op);
-        if self.work.plan.tries_again(outcome, 0) { self.try_again(op, outcome) } else { (outcome, 0) }
+        match self.work.plan.retries.pause(outcome, 0) {
+            Some(_) => self.try_again(op, outcome),
+            None => (outcome, 0),
+        }
     }
 
     #[cold]
     fn try_again(&mut self, op: &Op, mut outcome: Outcome) -> (Outcome, u32) {
         let mut retries = 0;
-        while self.work.plan.tries_again(outcome, retries) && self.work.phase() != Phase::Over {
-            self.sleep(self.work.plan.pause_before(retries));
+        while let Some(pause) = self.work.plan.retries.pause(outcome, retries) {
+            self.sleep(pause);
+            // Nobody waits for another try when all is to end.
+            if self.work.phase() == Phase::Over {
+                break;
+            }
             retries += 1;
             outcome = self.session.execute(op);
         }

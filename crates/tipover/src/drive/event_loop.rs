@@ -316,9 +316,11 @@ impl Loop<'_> {
         slot.doubtful |= outcome != Outcome::Done;
         let Some(job) = &mut slot.job else { return };
         job.sending = false;
-        if plan.tries_again(outcome, job.retries) && self.work.phase() != Phase::Over {
+        if let Some(pause) = plan.retries.pause(outcome, job.retries)
+            && self.work.phase() != Phase::Over
+        {
             job.last = outcome;
-            self.naps.push(Reverse((now + plan.pause_before(job.retries), index)));
+            self.naps.push(Reverse((now + pause, index)));
             job.retries += 1;
             return;
         }
@@ -393,9 +395,10 @@ impl Loop<'_> {
                 break;
             }
             self.naps.pop();
-            match &self.slots[index].job {
+            match &mut self.slots[index].job {
                 // Nobody waits for another try when all is to end.
                 Some(job) if phase == Phase::Over => {
+                    job.retries -= 1;
                     let last = job.last;
                     self.end_request(index, last, now);
                 }

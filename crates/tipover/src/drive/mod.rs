@@ -21,7 +21,7 @@ use offer::{Counts, Due, Offer};
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tipover_core::experiment::LoadSpec;
+use tipover_core::experiment::{LoadSpec, Retries};
 use tipover_core::measure::{Books, Histogram, Offered, encode, histogram};
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::{Target, TargetError};
@@ -58,10 +58,8 @@ pub struct Plan<'a> {
     pub limit: Option<u64>,
     /// After so long an operation is given up, where the session can; zero waits for ever.
     pub timeout: Duration,
-    /// How often an operation is tried again that a conflict or an absent server kept from happening.
-    pub retries: u32,
-    /// Pause before the first retry; it doubles with each, up to a second.
-    pub retry_pause: Duration,
+    /// What is tried again, and when.
+    pub retries: Retries,
     /// The clock of all times.
     pub clock: Clock,
     /// Whether books keep every operation by itself, too: 32 bytes each until the next cut.
@@ -94,8 +92,7 @@ impl<'a> Plan<'a> {
             first: 0,
             limit: None,
             timeout: Duration::from_secs(10),
-            retries: 0,
-            retry_pause: Duration::from_millis(1),
+            retries: Retries { most: 0, first_pause: Duration::from_millis(1) },
             clock,
             keeps_singles: false,
             history: None,
@@ -114,8 +111,7 @@ impl<'a> Plan<'a> {
             sessions: load.sessions,
             think: load.think,
             timeout: load.timeout,
-            retries: load.retries,
-            retry_pause: load.retry_pause,
+            retries: load.retries(),
             ..self
         }
     }
@@ -124,20 +120,6 @@ impl<'a> Plan<'a> {
     /// thread that waits for ever for an answer could not be ended.
     fn shares_threads(&self) -> bool {
         self.sessions > self.few || self.arrivals.is_some() || self.timeout.is_zero()
-    }
-
-    /// Whether an operation with this outcome may be tried again after `tries` retries: only what certainly
-    /// did not happen, for a reason that may pass.
-    #[inline]
-    fn tries_again(&self, outcome: Outcome, retries: u32) -> bool {
-        retries < self.retries
-            && matches!(outcome, Outcome::Refused(Failure::Conflict | Failure::Unavailable))
-    }
-
-    /// The pause before retry number `retry`, counted from 0.
-    fn pause_before(&self, retry: u32) -> Duration {
-        const LONGEST: Duration = Duration::from_secs(1);
-        self.retry_pause.saturating_mul(1 << retry.min(20)).min(LONGEST.max(self.retry_pause))
     }
 
     /// Number of the first operation of a closed loop. One that only warms up for an open loop does not use

@@ -117,7 +117,8 @@ fn to_the_end(
 ) -> Tally {
     let records = Records::new(dataset.records);
     let plan = Plan::closed(target, dataset, workload, &records, 2, Clock::start());
-    let plan = Plan { limit: Some(limit), retries, retry_pause: Duration::ZERO, ..plan };
+    let retries = Retries { most: retries, first_pause: Duration::ZERO };
+    let plan = Plan { limit: Some(limit), retries, ..plan };
     run(&plan, |sessions| {
         assert!(sessions.wait(Duration::from_secs(60)), "the plan has an end");
         sessions.cut()
@@ -450,8 +451,9 @@ fn a_connection_that_is_closed_is_made_anew() {
     assert_eq!((books.answered(), books.failures().len()), (2000, 1));
     assert!(books.failed() >= 40 && books.failures().contains_key(&Failure::Unavailable));
     let pause = Duration::from_micros(100);
+    let retries = Retries { most: 5, first_pause: pause };
     let books =
-        over_wires(&server, 8, 2000, |plan| Plan { retries: 5, retry_pause: pause, think: pause, ..plan });
+        over_wires(&server, 8, 2000, |plan| Plan { retries, think: pause, ..plan });
     assert!(books.retries() > 0);
     assert!(books.of(OpKind::Read).unwrap().failed() == 0, "what did not happen is tried again");
 }

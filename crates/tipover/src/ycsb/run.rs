@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
-use tipover_core::experiment::{Spec, TargetKind, redact};
+use tipover_core::experiment::{Retries, Spec, TargetKind, redact};
 use tipover_core::measure::Books;
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::target::Target;
@@ -101,8 +101,10 @@ pub fn run(phase: Phase, name: &str, arguments: &Arguments, interrupt: &Interrup
         arrivals,
         limit,
         timeout: settings.timeout,
-        retries: if loads { work.insert_retries } else { 0 },
-        retry_pause: work.insert_retry_pause,
+        retries: Retries {
+            most: if loads { work.insert_retries } else { 0 },
+            first_pause: work.insert_retry_pause,
+        },
         keeps_singles: settings.measurement.keeps_singles(),
         ..Plan::closed(&closing, &work.dataset, workload.as_ref(), &records, sessions, Clock::start())
     };

@@ -1,5 +1,6 @@
 //! How it is asked, how long, and what counts as steady.
 
+use crate::op::{Failure, Outcome};
 use crate::units::span;
 use crate::workload::Arrivals;
 use serde::{Deserialize, Serialize};
@@ -24,9 +25,47 @@ pub struct LoadSpec {
     /// tried again. All its tries are one operation with one latency, and are counted.
     #[serde(default)]
     pub retries: u32,
-    /// Pause before the first retry; it doubles with each, up to a second.
+    /// Pause before the first retry; it doubles with each, up to a second, and is never shorter than 5 ms
+    /// before an absent server is asked again. One of more than a second stays as it is.
     #[serde(default = "one_millisecond", with = "span")]
     pub retry_pause: Duration,
+}
+
+impl LoadSpec {
+    /// What is tried again, and when.
+    pub fn retries(&self) -> Retries {
+        Retries { most: self.retries, first_pause: self.retry_pause }
+    }
+}
+
+/// What is tried again, and after which pause: one rule for every loop that sends operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// How often an operation is tried again.
+    pub most: u32,
+    /// Pause before the first retry.
+    pub first_pause: Duration,
+}
+
+impl Retries {
+    /// No pause is longer, unless the first is.
+    const LONGEST: Duration = Duration::from_secs(1);
+    /// A server that is not there answers at once; asking it without a pause would take its processor.
+    pub const LEAST_FOR_ABSENT: Duration = Duration::from_millis(5);
+
+    /// The pause before an operation with this outcome is tried once more, after `retries` retries; `None` if
+    /// it is not: only what certainly did not happen is tried again, and only for a reason that may pass.
+    #[inline]
+    pub fn pause(&self, outcome: Outcome, retries: u32) -> Option<Duration> {
+        let least = match outcome {
+            Outcome::Refused(Failure::Conflict) => Duration::ZERO,
+            Outcome::Refused(Failure::Unavailable) => Self::LEAST_FOR_ABSENT,
+            _ => return None,
+        };
+        let doubled = self.first_pause.saturating_mul(1 << retries.min(20));
+        let pause = doubled.min(Self::LONGEST.max(self.first_pause)).max(least);
+        (retries < self.most).then_some(pause)
+    }
 }
 
 fn ten_seconds() -> Duration {
@@ -98,6 +137,38 @@ impl Default for TrialSpec {
             measure_most: Duration::from_secs(20),
             cold: false,
             drop_caches_every: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod retries {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_second_and_only_what_certainly_did_not_happen_is_tried_again() {
+        let (conflict, absent) =
+            (Outcome::Refused(Failure::Conflict), Outcome::Refused(Failure::Unavailable));
+        let retries = Retries { most: 12, first_pause: Duration::from_millis(1) };
+        let ms = |outcome, n| retries.pause(outcome, n).map(|pause| pause.as_millis());
+        assert_eq!([0, 1, 2, 9, 11, 12].map(|n| ms(conflict, n)), [
+            Some(1),
+            Some(2),
+            Some(4),
+            Some(512),
+            Some(1000),
+            None
+        ]);
+        assert_eq!([0, 2, 3, 11].map(|n| ms(absent, n)), [Some(5), Some(5), Some(8), Some(1000)]);
+        let long = Retries { most: u32::MAX, first_pause: Duration::from_secs(3) };
+        assert_eq!(long.pause(conflict, 77), Some(Duration::from_secs(3)));
+        for outcome in [
+            Outcome::Done,
+            Outcome::Unknown(Failure::Unavailable),
+            Outcome::Unknown(Failure::Conflict),
+            Outcome::Refused(Failure::Overdraft),
+        ] {
+            assert_eq!(retries.pause(outcome, 0), None, "{outcome:?}");
         }
     }
 }
