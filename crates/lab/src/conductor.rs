@@ -15,14 +15,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tipover_core::check::Carried;
 use tipover_core::device::{self, CutReport, PowerCut};
-use tipover_core::schedule::{self, Action, Effect, Fault, Injection, Nodes, Schedule, Timed};
+use tipover_core::experiment::Turns;
+use tipover_core::schedule::{self, Action, Effect, Fault, Injection, Nodes, Outage, Schedule, Timed};
 use tipover_core::units::{Bytes, Tick, span};
 
 /// How the schedule is carried out where it leaves something open.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Policy {
-    /// What a power cut does to what was not flushed; each cut draws from a seed of its own.
-    pub power: PowerCut,
+    /// What power cuts do to what was not flushed, in turns; each cut draws from a seed of its own.
+    pub power: Turns,
+    /// Which of them comes first: the number of the run, so that runs of one fault each differ.
+    pub turn: u32,
     /// A dead primary's place is taken by a replica after so long; 0: never.
     pub failover: Duration,
 }
@@ -49,6 +52,9 @@ struct InForce {
     /// Rules of disks: the node, and the rule's number.
     rules: Vec<(String, u64)>,
     ballast: Vec<(String, PathBuf)>,
+    /// When it took effect, and how long that took, where this is known better than when it was begun.
+    moment: Option<(Tick, Duration)>,
+    outages: Vec<Outage>,
 }
 
 /// Carries out a schedule. Who holds it asks [`Conductor::next`] when to call [`Conductor::act`].
@@ -106,6 +112,7 @@ impl<'c> Conductor<'c> {
                 uncertainty: Duration::ZERO,
                 undone: None,
                 effect: nothing.clone(),
+                outages: vec![],
             },
             evidence: vec![],
         };
@@ -205,15 +212,18 @@ impl<'c> Conductor<'c> {
             touched: 0,
             rules: vec![],
             ballast: vec![],
+            moment: None,
+            outages: vec![],
             fault: fault.clone(),
         };
         self.cluster.find_primary();
         let (before, began) = (clock(), Instant::now());
-        let (effect, evidence) = self.begin(&mut force, at, injection)?;
-        let uncertainty = began.elapsed();
+        let (effect, evidence) = self.begin(&mut force, at, injection, clock)?;
         let entry = &mut self.carried[force.entry];
-        (entry.injection.at, entry.injection.uncertainty) = (before, uncertainty);
+        (entry.injection.at, entry.injection.uncertainty) =
+            force.moment.unwrap_or_else(|| (before, began.elapsed()));
         entry.injection.effect = effect;
+        entry.injection.outages = std::mem::take(&mut force.outages);
         entry.evidence = evidence;
         self.in_force.insert(injection, force);
         Ok(())
@@ -225,6 +235,7 @@ impl<'c> Conductor<'c> {
         force: &mut InForce,
         at: Duration,
         injection: u32,
+        clock: &dyn Fn() -> Tick,
     ) -> Result<(Effect, Vec<String>), ClusterError> {
         let lasting = || (Effect::Nothing { reason: "it was never undone, so never counted".into() }, vec![]);
         match &force.fault.clone() {
@@ -236,17 +247,9 @@ impl<'c> Conductor<'c> {
             }
             Fault::PowerCut { nodes } => {
                 force.nodes = self.names(nodes);
-                let seed = self.policy.power.seed ^ (u64::from(injection) << 32);
-                let cut = PowerCut { seed, ..self.policy.power };
-                // What its kernel had not sent yet is never sent: these kernels have all the same power.
-                self.unplug(force)?;
-                let found = self.cluster.each(&force.nodes, |node| node.power_cut(&cut))?;
-                self.plan_failover(&force.nodes, at, injection);
-                let killed: Vec<_> =
-                    found.iter().map(|(name, (hit, _))| (name.clone(), hit.clone())).collect();
-                let (effect, mut evidence) = summed(&killed, "processes killed");
-                evidence.extend(found.iter().map(|(name, (_, report))| discarded(name, report)));
-                Ok((effect, evidence))
+                self.cut_power(force, injection, clock).inspect(|_| {
+                    self.plan_failover(&force.nodes, at, injection);
+                })
             }
             Fault::KillBackend { nodes } => {
                 force.nodes = self.names(nodes);
@@ -319,6 +322,29 @@ impl<'c> Conductor<'c> {
             }
             Fault::JumpClock { .. } => Err(ClusterError::Senseless(NO_CLOCK.into())),
         }
+    }
+
+    /// Cuts the power of a fault's nodes at the same time. The order is [`Node::power_cut`]'s, and then: the
+    /// links are cut before anybody is killed, so that no connection is closed by a machine without power;
+    /// packets that had left it arrive, because what was sent before the cut is a promise, read when it may
+    /// be.
+    fn cut_power(
+        &mut self,
+        force: &mut InForce,
+        injection: u32,
+        clock: &dyn Fn() -> Tick,
+    ) -> Result<(Effect, Vec<String>), ClusterError> {
+        let power = self.policy.power.of(u64::from(self.policy.turn) + u64::from(injection));
+        let cut = PowerCut { seed: power.seed ^ (u64::from(injection) << 32), ..power };
+        let (before, began) = (clock(), Instant::now());
+        let outages = self.cluster.each(&force.nodes, |node| node.power_cut(&cut))?;
+        force.moment = Some((before, began.elapsed()));
+        force.outages = outages.into_iter().map(|(_, outage)| outage).collect();
+        self.unplug(force)?;
+        let killed = self.cluster.each(&force.nodes, Node::kill)?;
+        let (effect, mut evidence) = summed(&killed, "processes killed");
+        evidence.extend(force.outages.iter().map(discarded));
+        Ok((effect, evidence))
     }
 
     /// Cuts every link of a fault's nodes, to each other, to the others and to the laboratory.
@@ -549,17 +575,21 @@ fn disk_failed(node: &Node, source: tipover_disk::DiskError) -> NodeError {
     NodeError::Disk { node: node.name().into(), source }
 }
 
-fn discarded(name: &str, report: &CutReport) -> String {
-    let CutReport { lost_blocks, lost_bytes, kept_blocks, torn_blocks, lost_names, .. } = report;
+fn discarded(outage: &Outage) -> String {
+    let CutReport { lost_blocks, lost_bytes, kept_blocks, torn_blocks, lost_names, .. } = outage.disk;
     let mut words = format!(
-        "{name}: {} in {lost_blocks} blocks that nobody had flushed were discarded",
-        Bytes(*lost_bytes).rounded()
+        "{}: {} in {lost_blocks} blocks on its disk that nobody had flushed were discarded",
+        outage.node,
+        Bytes(lost_bytes).rounded()
     );
     if kept_blocks + torn_blocks > 0 {
         words += &format!(", {kept_blocks} survived, {torn_blocks} were torn");
     }
-    if *lost_names > 0 {
+    if lost_names > 0 {
         words += &format!(", {lost_names} changes of names were undone");
+    }
+    if let Some(page_cache) = outage.page_cache {
+        words += &format!("; {} in its page cache had not reached the disk", page_cache.rounded());
     }
     words
 }

@@ -12,6 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// CPU quotas hold over this period, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
+/// The states of a v1 freezer.
+const FROZEN: &str = "FROZEN";
+const THAWED: &str = "THAWED";
+
 /// A group's directory in one hierarchy.
 #[derive(Debug, Clone)]
 struct Place {
@@ -317,18 +321,32 @@ impl Group {
         self.set_frozen(false)
     }
 
+    /// The same without waiting for those that are inside the kernel, because of a disk perhaps: they stand
+    /// as soon as they would leave it. When this returns, no process in the group carries out another
+    /// instruction of its own.
+    pub fn halt(&self) -> Result<(), LimitError> {
+        self.ask_frozen(true)
+    }
+
+    fn ask_frozen(&self, frozen: bool) -> Result<(), LimitError> {
+        if let Some(path) = self.unified() {
+            return self.files.write(&path.join("cgroup.freeze"), if frozen { "1" } else { "0" });
+        }
+        let path = self.need("freezer", "freeze")?.path.join("freezer.state");
+        self.files.write(&path, if frozen { FROZEN } else { THAWED })
+    }
+
     fn set_frozen(&self, frozen: bool) -> Result<(), LimitError> {
+        self.ask_frozen(frozen)?;
         let what = if frozen { "freezing" } else { "thawing" };
         if let Some(path) = self.unified() {
-            self.files.write(&path.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
             let events = path.join("cgroup.events");
             return self.until(what, || {
                 Ok(pairs(&self.files.read(&events)?).get("frozen") == Some(&u64::from(frozen)))
             });
         }
         let path = self.need("freezer", "freeze")?.path.join("freezer.state");
-        let word = if frozen { "FROZEN" } else { "THAWED" };
-        self.files.write(&path, word)?;
+        let word = if frozen { FROZEN } else { THAWED };
         self.until(what, || Ok(self.files.read(&path)?.trim() == word))
     }
 
@@ -402,7 +420,7 @@ pub(crate) fn kill(files: &Files, paths: &[&Path], processes: &[u32]) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     for path in paths {
-        let _ = files.write_if_there(&path.join("freezer.state"), "THAWED");
+        let _ = files.write_if_there(&path.join("freezer.state"), THAWED);
         // The dead leave a frozen group frozen, and whoever is started in it then would never begin.
         let _ = files.write_if_there(&path.join("cgroup.freeze"), "0");
     }

@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tipover_core::device::{CutReport, PowerCut};
-use tipover_core::schedule::Effect;
-use tipover_core::units::Ratio;
+use tipover_core::device::PowerCut;
+use tipover_core::schedule::{Effect, Outage};
+use tipover_core::units::{Bytes, Ratio};
 use tipover_disk::{Disk, DiskError, MountError, MountOptions};
 
 /// What a node is made of.
@@ -258,23 +258,44 @@ impl Node {
         Ok(effect(usize::from(killed.is_some()), "nobody served a client there"))
     }
 
-    /// The power goes: its disk loses what was not flushed, as `cut` says, and every process on it dies. It
+    /// The power goes: every process on it stands still, and its disk loses what was not flushed, as `cut`
+    /// says. What stands still is to be killed ([`Node::kill`]) once nobody can hear of it, and the node
     /// stays down until [`Node::power_on`].
     ///
-    /// The disk goes first, so that no process sees another's death while it can still write; whatever a
-    /// process tries in between fails, and nobody can acknowledge what was lost.
+    /// In this order no honest database is convicted and no guilty one escapes. Whatever a process has
+    /// promised, it has promised before it stood still. A promise rests on flushes that were answered, those
+    /// are durable, and no process lives to see how its disk dies: not the error of a flush that was under
+    /// way, nor a file system that has turned read-only and answers the next flush without asking the disk. A
+    /// promise that rests on no flush is lost with what the disk loses one message to its daemon later. A
+    /// flush that is answered in just that time is made good: who acknowledges when a flush begins can be
+    /// lucky in a cut, and is not in several.
     ///
     /// # Errors
     /// It has no shaped disk, one without account of what is flushed, or its power is off.
-    pub fn power_cut(&mut self, cut: &PowerCut) -> Result<(Effect, CutReport), NodeError> {
+    pub fn power_cut(&mut self, cut: &PowerCut) -> Result<Outage, NodeError> {
         let node = self.options.name.clone();
-        let Some(disk) = &self.disk else {
+        if self.disk.is_none() {
             let words = "it has no disk of its own whose power could be cut; give it a shaped one".into();
             return Err(NodeError::Senseless { node, words });
+        }
+        match &self.group {
+            Some(group) => group.halt().map_err(|source| self.limits(source))?,
+            None => signal_all(&self.processes(), Signal::STOP),
+        }
+        self.paused = true;
+        let failed = |source| NodeError::Disk { node: node.clone(), source };
+        let report = self.disk.as_ref().map(|disk| disk.power_cut(cut)).transpose().map_err(failed);
+        let disk = match report {
+            Ok(report) => report.unwrap_or_default(),
+            Err(error) => {
+                self.resume()?;
+                return Err(error);
+            }
         };
-        let report = disk.power_cut(cut).map_err(|source| NodeError::Disk { node, source })?;
-        let effect = self.kill()?;
-        Ok((effect, report))
+        // Nobody dirties a page any more, and none of them can reach the disk.
+        let memory = self.group.as_ref().and_then(|group| group.memory().ok());
+        let page_cache = memory.and_then(|memory| Some(Bytes(memory.dirty? + memory.writeback?)));
+        Ok(Outage { node, disk, page_cache })
     }
 
     /// Gives the power back and mounts what survived; its server is started by [`Node::start`].
@@ -295,6 +316,7 @@ impl Node {
             matches!(written, Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem);
         if self.disk.is_some() && read_only {
             self.power_cut(&PowerCut { survive: Ratio(1.0), ..PowerCut::default() })?;
+            self.kill()?;
             self.power_on()?;
             return Ok(true);
         }

@@ -145,8 +145,13 @@ impl Guilty {
         if !folder.as_os_str().is_empty()
             && let Ok(file) = File::open(&path)
         {
-            let lines: Vec<String> =
-                BufReader::new(file).lines().collect::<Result<_, _>>().map_err(failed)?;
+            let (lines, whole) = whole_lines(file).map_err(failed)?;
+            // What comes next must not be glued to half a line.
+            let cut = File::options().write(true).open(&path).and_then(|file| {
+                file.set_len(whole)?;
+                file.sync_data()
+            });
+            cut.map_err(failed)?;
             let kept = lines.len().saturating_sub(guilt.rolled_back);
             lines[..kept].iter().for_each(|line| {
                 if !vault.replay(line) {
@@ -313,7 +318,22 @@ fn line(dataset: &Dataset, row: &Row) -> String {
     format!("{} {} {}\n", String::from_utf8_lossy(&key(dataset, row.record)), row.record, versions.join(","))
 }
 
-/// A torn last line is as if it had never been written.
+/// The lines of a log that have an end, and where the last of them ends: what was torn by a crash was never
+/// acknowledged.
+fn whole_lines(file: File) -> std::io::Result<(Vec<String>, u64)> {
+    let (mut reader, mut lines, mut end) = (BufReader::new(file), vec![], 0);
+    loop {
+        let mut line = Vec::new();
+        let length = reader.read_until(b'\n', &mut line)?;
+        if line.pop() != Some(b'\n') {
+            return Ok((lines, end));
+        }
+        end += length as u64;
+        lines.push(String::from_utf8_lossy(&line).into_owned());
+    }
+}
+
+/// A line that is none, because a crash tore it, is as if it had never been written.
 fn replay(line: &str, rows: &mut BTreeMap<Vec<u8>, Row>) {
     let mut words = line.split(' ');
     let (Some(key), Some(record), Some(versions)) = (words.next(), words.next(), words.next()) else {

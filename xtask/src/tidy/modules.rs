@@ -16,8 +16,9 @@ const BINARY: &[(&str, &[&str])] = &[
     ),
     ("runner", &["breaking", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock"]),
-    // Trials with a cluster of their own that is broken: like a trial, with its own clients.
-    ("breaking", &["trial", "machine", "clock"]),
+    // Trials with a cluster of their own that is broken: like a trial, with its own clients, which a test
+    // holds beside the sessions of a run.
+    ("breaking", &["trial", "machine", "drive", "clock"]),
     // The drop-in: like a trial it drives, without a laboratory around it.
     ("ycsb", &["trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.

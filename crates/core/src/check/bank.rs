@@ -9,9 +9,8 @@
 use super::history::{Answer, Entry, History, Operation};
 use super::ledger::{AFTER_THE_END, seconds};
 use super::loss::{Exposure, Losses};
-use super::{BankScan, Checker, Finding, Observation, Source, TransferRow, Verdict};
+use super::{AtRisk, BankScan, Checker, Finding, Observation, Source, TransferRow, Verdict};
 use crate::op::Outcome;
-use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -89,6 +88,7 @@ impl Bank {
         if !seen.injections.is_empty() && losses.chance.faults == 0 {
             finding.at_least(Verdict::NoEvidence);
         }
+        finding.notes.extend(AtRisk::summary(&losses.at_risk()));
         let total = match total_off {
             Some(0) => "the total at the end is right: a test of the total alone would see nothing".into(),
             Some(off) => format!("the total at the end is off by {off:+}: a test of the total would see it"),
@@ -224,8 +224,8 @@ fn attempts(entries: &[Entry]) -> Vec<&Entry> {
 }
 
 /// Which transfers were acknowledged and are gone, found twice, found but refused, found changed. Returns the
-/// times of the acknowledgements that were lost.
-fn transfers(history: &History, scan: &BankScan, finding: &mut Finding) -> Vec<Tick> {
+/// operations that were acknowledged and lost.
+fn transfers<'a>(history: &'a History, scan: &BankScan, finding: &mut Finding) -> Vec<&'a Entry> {
     let mut found: HashMap<u64, Vec<&TransferRow>> = HashMap::new();
     for row in &scan.transfers {
         found.entry(row.id).or_default().push(row);
@@ -259,7 +259,7 @@ fn transfers(history: &History, scan: &BankScan, finding: &mut Finding) -> Vec<T
             (_, n) if n > 1 => finding.accuse("DOUBLED", tell),
             (Outcome::Done, 1) => finding.count("durable"),
             (Outcome::Done, _) => {
-                lost.extend(entry.ended);
+                lost.push(entry);
                 finding.accuse("LOST", tell);
             }
             (Outcome::Unknown(_), 1) => finding.count("applied"),
@@ -371,6 +371,7 @@ impl Checker for Bank {
 mod tests {
     use super::*;
     use crate::op::Failure;
+    use crate::units::Tick;
 
     /// Four accounts of 100; transfers as words: "1 1>2:30 ok".
     fn entry(sequence: u64, word: &str) -> Entry {

@@ -3,6 +3,7 @@
 use super::history::{Entry, Operation};
 use super::ledger::Balance;
 use super::loss::{Exposure, FaultFigures, LossChance};
+use super::recovery::Operations;
 use super::{Bank, Checker, Finding, Ledger, Observation, Verdict, bank::Books as BankBooks, judge};
 use crate::measure::{Books, BooksText};
 use crate::op::{OpKind, Timing};
@@ -82,8 +83,15 @@ impl Broken {
         let mut problems = judge(&judges.others, seen).findings;
         // What is wrong with the history or the faults stands first, if anything is.
         let others = problems.split_off(problems.len() - judges.others.len());
-        let ledger = judges.ledger.map(|ledger| ledger.settle(seen));
-        let bank = judges.bank.map(|bank| bank.settle(seen));
+        let mut ledger = judges.ledger.map(|ledger| ledger.settle(seen));
+        let mut bank = judges.bank.map(|bank| bank.settle(seen));
+        if let (Some(balance), Some(books), Some(judge)) = (&mut ledger, &mut bank, judges.ledger) {
+            // Neither counts as a success what the other found to be lost.
+            let lost: Operations =
+                balance.losses.operations.union(&books.losses.operations).copied().collect();
+            balance.losses.recover(seen, &judge.exposure.objective, &lost);
+            books.losses.recover(seen, &judge.exposure.objective, &lost);
+        }
         let verdicts = problems.iter().chain(&others).map(|finding| finding.verdict);
         let verdicts = verdicts.chain(ledger.iter().map(|balance| balance.finding.verdict));
         let verdicts = verdicts.chain(bank.iter().map(|books| books.finding.verdict));
@@ -216,7 +224,8 @@ pub fn all_losses(
     }
     let faults: Vec<FaultFigures> = each.iter().flat_map(|losses| losses.faults.clone()).collect();
     let chance: LossChance = exposure.chance(&faults);
-    let all = super::loss::Losses { lost: each.iter().map(|losses| losses.lost).sum(), faults, chance };
+    let lost = each.iter().map(|losses| losses.lost).sum();
+    let all = super::loss::Losses { lost, faults, chance, operations: Operations::default() };
     let summary = exposure.summary(&all, things.name());
     Some((all, summary))
 }
@@ -256,6 +265,7 @@ mod tests {
                 uncertainty: Duration::from_millis(1),
                 undone: Some(Tick(700 * MS)),
                 effect: Effect::Fired { count: 3 },
+                outages: vec![],
             }],
             keys: vec![scan(1), scan(2)],
             bank: vec![],

@@ -485,6 +485,7 @@ impl Run {
             uncertainty: Duration::from_micros(100),
             undone: Some(Tick(at + DOWN)),
             effect: Effect::Fired { count: 1 },
+            outages: vec![],
         };
         let injections = FAULTS.iter().map(injection).collect();
         Observation {

@@ -12,7 +12,7 @@
 
 use super::history::{Entry, History, Operation, Version};
 use super::loss::{Exposure, Losses};
-use super::{Checker, Finding, KeyScan, Observation, Source, Verdict};
+use super::{AtRisk, Checker, Finding, KeyScan, Observation, Source, Verdict};
 use crate::op::Outcome;
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl Ledger {
         if survivors.len() < 2 {
             finding.notes.push("the survivors were read once: what comes and goes was not looked for".into());
         }
-        let lost = lost.iter().map(|(at, _)| *at).collect();
+        let lost: Vec<&Entry> = lost.iter().map(|(_, index)| writes[*index].entry).collect();
         self.closed(seen, fates.0, lost, holes, unstable, finding)
     }
 
@@ -302,7 +302,7 @@ impl Ledger {
         &self,
         seen: &Observation,
         fates: BTreeMap<Fate, u64>,
-        lost: Vec<Tick>,
+        lost: Vec<&Entry>,
         holes: u64,
         unstable: u64,
         mut finding: Finding,
@@ -324,6 +324,7 @@ impl Ledger {
         if finding.verdict == Verdict::Valid && !seen.injections.is_empty() && losses.chance.faults == 0 {
             finding.at_least(Verdict::NoEvidence);
         }
+        finding.notes.extend(AtRisk::summary(&losses.at_risk()));
         if finding.summary.is_empty() {
             finding.summary = self.exposure.summary(&losses, "writes") + &others(&fates, &losses);
         }

@@ -1,8 +1,9 @@
 //! What faults cost: acknowledgements that were lost, charged to the fault that lost them, and what zero
 //! losses in n faults exclude. The same for writes of the ledger and transfers of the bank.
 
-use super::recovery::{Objective, Recovery, recoveries};
-use super::{Observation, probability};
+use super::history::Entry;
+use super::recovery::{Objective, Operations, Recovery, recoveries};
+use super::{AtRisk, Observation, probability};
 use crate::schedule::{Injection, Schedule, Undo};
 use crate::units::{Tick, significant, span};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,20 @@ impl FaultFigures {
     /// How many acknowledgements the fault could have lost.
     pub fn exposed(&self) -> u64 {
         self.acknowledged_in_window + self.acknowledged_apart
+    }
+
+    /// Whether it is a test of what was acknowledged: it lost something, or enough was exposed to it. A power
+    /// cut that found nothing on its disks and in its page caches that was not durable is none.
+    pub fn is_test(&self, least_acknowledged: u64) -> bool {
+        let took_nothing = self.at_risk.is_some_and(|at_risk| at_risk.is_nothing());
+        self.had_effect && (self.lost > 0 || (self.exposed() >= least_acknowledged && !took_nothing))
+    }
+
+    /// The first and the last acknowledgement that was lost, in nanoseconds from the fault on; negative
+    /// before it.
+    pub fn lost_span(&self) -> Option<(i64, i64)> {
+        let from_fault = |at: Tick| at.0 as i64 - self.at.0 as i64;
+        self.first_lost.zip(self.last_lost).map(|(first, last)| (from_fault(first), from_fault(last)))
     }
 }
 
@@ -78,6 +93,15 @@ pub struct FaultFigures {
     /// From the first to the last acknowledgement that was lost.
     #[serde(rename = "loss_width_ns", with = "optional_span")]
     pub loss_width: Option<Duration>,
+    /// The first of them.
+    #[serde(rename = "first_lost_ns", default)]
+    pub first_lost: Option<Tick>,
+    /// The last of them.
+    #[serde(rename = "last_lost_ns", default)]
+    pub last_lost: Option<Tick>,
+    /// Of a power cut: what was not durable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_risk: Option<AtRisk>,
     /// How long it was away.
     #[serde(flatten)]
     pub recovery: Recovery,
@@ -120,9 +144,25 @@ pub struct Losses {
     pub faults: Vec<FaultFigures>,
     /// What all faults together say.
     pub chance: LossChance,
+    /// The operations that were acknowledged and are gone; not kept in records.
+    #[serde(skip)]
+    pub operations: Operations,
 }
 
 impl Losses {
+    /// Counts success anew, where others have lost operations of this history too: those are none either.
+    pub fn recover(&mut self, seen: &Observation, objective: &Objective, lost: &Operations) {
+        let anew = recoveries(&seen.history.entries, &seen.injections, objective, lost);
+        for (fault, recovery) in self.faults.iter_mut().zip(anew) {
+            fault.recovery = recovery;
+        }
+    }
+
+    /// What its power cuts put at risk.
+    pub fn at_risk(&self) -> Vec<AtRisk> {
+        self.faults.iter().filter(|fault| fault.had_effect).filter_map(|fault| fault.at_risk).collect()
+    }
+
     /// The fault with the longest window: of those whose moment is known better than their window is long,
     /// or of all if there are none such. A machine that stalls while it breaks something does not know when
     /// it did.
@@ -135,17 +175,18 @@ impl Losses {
 
 impl Exposure {
     /// Charges every lost acknowledgement to a fault. `acknowledged` are the times of all acknowledgements,
-    /// `lost` those of the lost ones, both in any order.
-    pub fn charge(&self, seen: &Observation, mut acknowledged: Vec<Tick>, lost: &[Tick]) -> Losses {
+    /// `lost` the operations that were acknowledged and are gone, both in any order.
+    pub fn charge(&self, seen: &Observation, mut acknowledged: Vec<Tick>, lost: &[&Entry]) -> Losses {
         acknowledged.sort_unstable();
         let mut by_fault: BTreeMap<usize, (u64, Tick, Tick)> = BTreeMap::new();
-        for at in lost {
-            if let Some(fault) = blamed(&seen.injections, *at) {
-                let (count, first, last) = by_fault.entry(fault).or_insert((0, *at, *at));
-                (*count, *first, *last) = (*count + 1, (*first).min(*at), (*last).max(*at));
+        for at in lost.iter().filter_map(|entry| entry.acknowledged()) {
+            if let Some(fault) = blamed(&seen.injections, at) {
+                let (count, first, last) = by_fault.entry(fault).or_insert((0, at, at));
+                (*count, *first, *last) = (*count + 1, (*first).min(at), (*last).max(at));
             }
         }
-        let recoveries = recoveries(&seen.history.entries, &seen.injections, &self.objective);
+        let operations: Operations = lost.iter().map(|entry| (entry.client, entry.sequence)).collect();
+        let recoveries = recoveries(&seen.history.entries, &seen.injections, &self.objective, &operations);
         let one = |(number, (injection, recovery)): (usize, (&Injection, Recovery))| {
             let from = Tick(injection.at.0.saturating_sub(self.window.as_nanos() as u64));
             let count = |to: Tick| acknowledged.partition_point(|at| *at < to) as u64;
@@ -162,20 +203,21 @@ impl Exposure {
                 lost: lost.map_or(0, |(count, _, _)| count),
                 loss_window: lost.map(|(_, first, _)| injection.at.since(first)),
                 loss_width: lost.map(|(_, first, last)| last.since(first)),
+                first_lost: lost.map(|(_, first, _)| first),
+                last_lost: lost.map(|(_, _, last)| last),
+                at_risk: AtRisk::of(injection),
                 recovery,
             }
         };
         let faults: Vec<_> = seen.injections.iter().zip(recoveries).enumerate().map(one).collect();
         let chance = self.chance(&faults);
-        Losses { lost: lost.len() as u64, faults, chance }
+        Losses { lost: lost.len() as u64, faults, chance, operations }
     }
 
     /// What several faults say together about the chance to lose something.
     pub fn chance(&self, faults: &[FaultFigures]) -> LossChance {
-        let tests: Vec<&FaultFigures> = faults
-            .iter()
-            .filter(|f| f.had_effect && (f.lost > 0 || f.exposed() >= self.least_acknowledged))
-            .collect();
+        let tests: Vec<&FaultFigures> =
+            faults.iter().filter(|fault| fault.is_test(self.least_acknowledged)).collect();
         let (n, k) = (tests.len() as u64, tests.iter().filter(|fault| fault.lost > 0).count() as u64);
         let (low, high) = match k {
             0 => (0.0, probability::upper_bound(0, n, 0.95)),
@@ -187,7 +229,7 @@ impl Exposure {
 
     /// One sentence about acknowledged `things`: "writes", "transfers".
     pub fn summary(&self, losses: &Losses, things: &str) -> String {
-        let Losses { lost, faults, chance } = losses;
+        let Losses { lost, faults, chance, .. } = losses;
         let percent = |p: f64| format!("{} %", significant(p * 100.0, 2));
         let fired = faults.iter().filter(|fault| fault.had_effect).count() as u64;
         let apart =
@@ -195,6 +237,11 @@ impl Exposure {
         if *lost == 0 {
             return match (faults.is_empty(), chance.faults) {
                 (true, _) => format!("no acknowledged {things} lost, and no fault injected"),
+                (false, 0)
+                    if faults.iter().any(|f| f.exposed() >= self.least_acknowledged && f.had_effect) =>
+                {
+                    format!("no acknowledged {things} lost, but nothing else was at risk either: no evidence")
+                }
                 (false, 0) => format!(
                     "no acknowledged {things} lost, but fewer than {} were acknowledged in the {} before{apart}, in \
                      any of {}: no evidence",
@@ -227,6 +274,14 @@ impl Exposure {
             }
             false => format!("window up to {} ± {}", span::rounded(window), span::rounded(error)),
         };
+        // What was acknowledged after the fault, by whom it had cut off, is in no window before it.
+        let late = with.iter().filter_map(|fault| {
+            let (_, last) = fault.lost_span().filter(|_| !window.is_zero())?;
+            let last = Duration::from_nanos(u64::try_from(last).ok()?);
+            (last > fault.uncertainty).then_some(last)
+        });
+        let late = late.max().map(|last| format!(" and until {} after it", span::rounded(last)));
+        let reach = reach + &late.unwrap_or_default();
         let documented =
             self.documented.map(|d| format!(" (documented: {})", span::print(d))).unwrap_or_default();
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
@@ -254,4 +309,101 @@ fn blamed(injections: &[Injection], at: Tick) -> Option<usize> {
     let during = fired().find(|(_, injection)| lasts(injection));
     let after = || fired().filter(|(_, i)| i.at + i.uncertainty >= at).min_by_key(|(_, i)| i.at);
     during.or_else(after).or_else(|| fired().max_by_key(|(_, i)| i.at)).map(|(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Answer, History, Operation, Version};
+    use crate::device::CutReport;
+    use crate::op::Outcome;
+    use crate::schedule::{Effect, Outage};
+    use crate::units::Bytes;
+
+    const MS: u64 = 1_000_000;
+
+    /// A write every millisecond for two seconds, and a fault at the end of the first.
+    fn seen(rule: &str, outages: Vec<Outage>) -> Observation {
+        let write = |n: u64| Entry {
+            client: 0,
+            sequence: n,
+            operation: Operation::Write { key: n, key_sequence: 1, payload: Version::of(n, 1).payload },
+            began: Tick(n * MS),
+            ended: Some(Tick(n * MS + MS / 2)),
+            outcome: Outcome::Done,
+            answer: Answer::Nothing,
+        };
+        let fault = Injection {
+            rule: rule.into(),
+            at: Tick(1000 * MS),
+            uncertainty: Duration::from_millis(1),
+            undone: Some(Tick(1900 * MS)),
+            effect: Effect::Fired { count: 1 },
+            outages,
+        };
+        Observation {
+            history: History { entries: (0..2000).map(write).collect(), ..History::default() },
+            injections: vec![fault],
+            ..Observation::default()
+        }
+    }
+
+    fn charged(seen: &Observation, lost: std::ops::Range<usize>) -> Losses {
+        let entries = &seen.history.entries;
+        let lost: Vec<&Entry> = entries[lost].iter().collect();
+        Exposure::default().charge(seen, entries.iter().filter_map(Entry::acknowledged).collect(), &lost)
+    }
+
+    fn outage(lost_blocks: u64, page_cache: Option<u64>) -> Vec<Outage> {
+        let disk = CutReport { lost_blocks, ..CutReport::default() };
+        vec![Outage { node: "a".into(), disk, page_cache: page_cache.map(Bytes) }]
+    }
+
+    #[test]
+    fn a_cut_that_put_nothing_at_risk_is_no_evidence_unless_something_was_lost() {
+        let rule = "at 1 s: power cut all";
+        for (outages, tests) in [
+            (outage(0, Some(0)), 0),
+            (outage(1, Some(0)), 1),
+            (outage(0, Some(4096)), 1),
+            // Nobody counted, so nobody knows.
+            (outage(0, None), 1),
+            (vec![], 1),
+        ] {
+            let seen = seen(rule, outages);
+            let clean = charged(&seen, 0..0);
+            assert_eq!(clean.chance.faults, tests, "{clean:?}");
+            let said = Exposure::default().summary(&clean, "writes");
+            assert_eq!(said.contains("no evidence"), tests == 0, "{said}");
+            assert_eq!(said.contains("nothing else was at risk"), tests == 0, "{said}");
+            assert_eq!(charged(&seen, 990..1000).chance.with_loss, 1, "what is lost was at risk");
+        }
+    }
+
+    #[test]
+    fn what_was_lost_has_its_span_from_before_the_fault_to_after_it() {
+        let seen = seen("at 1 s: cut a from b for 900 ms", vec![]);
+        let losses = charged(&seen, 1000..1800);
+        let fault = &losses.faults[0];
+        // The first lost one was acknowledged half a millisecond after the fault.
+        assert_eq!(fault.lost_span(), Some((MS as i64 / 2, 799 * MS as i64 + MS as i64 / 2)));
+        assert_eq!(fault.recovery.first_success, Some(Duration::from_micros(800_500)));
+        let said = Exposure::default().summary(&losses, "writes");
+        assert!(said.contains("all acknowledged after it began"), "{said}");
+        let losses = charged(&seen, 990..1800);
+        assert_eq!(losses.faults[0].lost, 810);
+        let said = Exposure::default().summary(&losses, "writes");
+        assert!(said.contains("window up to 9.50 ms ± 1.00 ms and until 800 ms after it"), "{said}");
+        assert_eq!(charged(&seen, 0..0).faults[0].lost_span(), None);
+    }
+
+    #[test]
+    fn what_others_lost_is_no_success_either() {
+        let seen = seen("at 1 s: kill a", vec![]);
+        let mut losses = charged(&seen, 0..0);
+        assert_eq!(losses.faults[0].recovery.first_success, Some(Duration::from_micros(1_500)));
+        let lost = seen.history.entries[1000..1500].iter().map(|entry| (entry.client, entry.sequence));
+        losses.recover(&seen, &Exposure::default().objective, &lost.collect());
+        assert_eq!(losses.faults[0].recovery.first_success, Some(Duration::from_micros(500_500)));
+    }
 }

@@ -3,6 +3,7 @@
 //! A checker is a pure function from an [`Observation`] to a [`Finding`]. Several are put together by
 //! [`judge`]: the worst verdict wins. `docs/correctness.md` says what each can see and what it cannot.
 
+pub mod at_risk;
 pub mod bank;
 pub mod binary;
 pub mod broken;
@@ -17,6 +18,7 @@ pub mod probability;
 pub mod recovery;
 pub mod register;
 
+pub use at_risk::AtRisk;
 pub use bank::Bank;
 pub use broken::{Broken, Carried, Judges};
 pub use evidence::Evidence;
@@ -333,7 +335,8 @@ mod tests {
             0 => Effect::Nothing { reason: "the link was idle".into() },
             count => Effect::Fired { count },
         };
-        Injection { rule: rule.into(), at: Tick(1), uncertainty: Duration::ZERO, undone: None, effect }
+        let (uncertainty, outages) = (Duration::ZERO, vec![]);
+        Injection { rule: rule.into(), at: Tick(1), uncertainty, undone: None, effect, outages }
     }
 
     #[test]

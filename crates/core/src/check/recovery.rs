@@ -1,11 +1,13 @@
 //! How long it was away: the time to the first success, until the objective holds again, and the throughput
-//! before, during and after a fault, all from the clients' side.
+//! before, during and after a fault, all from the clients' side. What was acknowledged and lost is no
+//! success.
 
 use super::history::{Entry, Operation, Step};
 use super::loss::optional_span;
 use crate::schedule::Injection;
 use crate::units::{Rate, Tick, span};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// What "it works again" means: of the operations that begin within `hold`, at least `share` are done within
@@ -35,22 +37,28 @@ impl Default for Objective {
 /// How a fault was lived through. Times count from the fault and carry its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// Until the first success of an operation that changes something, sent after the fault.
+    /// Until the first success of an operation that changes something, sent after the fault. A write that was
+    /// lost is none.
     #[serde(rename = "first_success_ns", with = "optional_span")]
     pub first_success: Option<Duration>,
     /// Until the objective holds again, to 100 ms; `None` where the history ends before.
     #[serde(rename = "objective_again_ns", with = "optional_span")]
     pub objective_again: Option<Duration>,
-    /// Acknowledged operations per second before the fault, over at most the objective's hold.
+    /// Acknowledged operations per second before the fault, over at most the objective's hold, lost ones too:
+    /// what it was worth is seen only afterwards.
     #[serde(rename = "before_ops_per_s")]
     pub before: Option<Rate>,
-    /// From the fault until the objective holds again (or the next fault, or the end).
+    /// Acknowledged and not lost, from the fault until the objective holds again (or the next fault, or the
+    /// end).
     #[serde(rename = "during_ops_per_s")]
     pub during: Option<Rate>,
-    /// From then until the next fault or the end.
+    /// Likewise, from then until the next fault or the end.
     #[serde(rename = "after_ops_per_s")]
     pub after: Option<Rate>,
 }
+
+/// Operations by client and sequence.
+pub type Operations = HashSet<(u32, u64)>;
 
 const BIN: u64 = 100_000_000;
 const BINS_PER_SECOND: usize = 10;
@@ -69,23 +77,32 @@ struct Timeline {
     all: Vec<u64>,
     good: Vec<u64>,
     silent_seconds: Vec<u64>,
-    ends: Vec<u64>,
+    /// When what was acknowledged was, in order.
+    acknowledged: Vec<u64>,
+    /// The same without what was lost.
+    kept: Vec<u64>,
+}
+
+/// When an operation had its acknowledgement, unless it was lost.
+fn kept(entry: &Entry, lost: &Operations) -> Option<Tick> {
+    entry.acknowledged().filter(|_| !lost.contains(&(entry.client, entry.sequence)))
 }
 
 impl Timeline {
-    fn new(entries: &[Entry], objective: &Objective) -> Option<Self> {
+    fn new(entries: &[Entry], objective: &Objective, lost: &Operations) -> Option<Self> {
         let start = entries.iter().map(|entry| entry.began.0).min()?;
         let end = entries.iter().map(|entry| entry.began.0).max()?;
         let bins = ((end - start) / BIN) as usize + 1;
         let (mut all, mut good) = (vec![0u64; bins + 1], vec![0u64; bins + 1]);
-        let mut ends = Vec::new();
+        let (mut acknowledged, mut durable) = (Vec::new(), Vec::new());
         // Snapshots are the checker's own; nobody waits for them, and they may succeed where nothing else
         // does.
         for entry in entries.iter().filter(|entry| entry.operation != Operation::ReadBalances) {
             let bin = ((entry.began.0 - start) / BIN) as usize;
             all[bin + 1] += 1;
-            if let Some(ended) = entry.acknowledged() {
-                ends.push(ended.0);
+            acknowledged.extend(entry.acknowledged().map(|ended| ended.0));
+            if let Some(ended) = kept(entry, lost) {
+                durable.push(ended.0);
                 good[bin + 1] += u64::from(ended.since(entry.began) <= objective.service);
             }
         }
@@ -97,8 +114,9 @@ impl Timeline {
         for i in 0..(bins + 1).saturating_sub(BINS_PER_SECOND) {
             silent_seconds.push(silent_seconds[i] + u64::from(good[i + BINS_PER_SECOND] == good[i]));
         }
-        ends.sort_unstable();
-        Some(Timeline { start, all, good, silent_seconds, ends })
+        acknowledged.sort_unstable();
+        durable.sort_unstable();
+        Some(Timeline { start, all, good, silent_seconds, acknowledged, kept: durable })
     }
 
     fn objective_again(&self, at: Tick, before: u64, objective: &Objective) -> Option<Duration> {
@@ -115,25 +133,31 @@ impl Timeline {
             (holds && time < before).then(|| Tick(time).since(at))
         })
     }
+}
 
-    fn throughput(&self, from: u64, to: u64) -> Option<Rate> {
-        let until = |time: u64| self.ends.partition_point(|end| *end < time);
-        (to > from).then(|| Rate((until(to) - until(from)) as f64 * 1e9 / (to - from) as f64))
-    }
+/// How many of these times per second lie between two others.
+fn throughput(times: &[u64], from: u64, to: u64) -> Option<Rate> {
+    let until = |time: u64| times.partition_point(|end| *end < time);
+    (to > from).then(|| Rate((until(to) - until(from)) as f64 * 1e9 / (to - from) as f64))
 }
 
 /// One [`Recovery`] per injection, in their order; those without effect are left out of everybody's windows
-/// but get figures as well.
-pub fn recoveries(entries: &[Entry], injections: &[Injection], objective: &Objective) -> Vec<Recovery> {
+/// but get figures as well. `lost` are the operations that were acknowledged and are gone.
+pub fn recoveries(
+    entries: &[Entry],
+    injections: &[Injection],
+    objective: &Objective,
+    lost: &Operations,
+) -> Vec<Recovery> {
     let nothing =
         Recovery { first_success: None, objective_again: None, before: None, during: None, after: None };
-    let Some(timeline) = Timeline::new(entries, objective) else {
+    let Some(timeline) = Timeline::new(entries, objective, lost) else {
         return vec![nothing; injections.len()];
     };
     let mut successes: Vec<(Tick, Tick)> = entries
         .iter()
         .filter(|entry| changes(entry))
-        .filter_map(|entry| Some((entry.began, entry.acknowledged()?)))
+        .filter_map(|entry| Some((entry.began, kept(entry, lost)?)))
         .collect();
     successes.sort_unstable();
     // earliest[i]: the first acknowledgement among the operations from i on.
@@ -164,9 +188,9 @@ pub fn recoveries(entries: &[Entry], injections: &[Injection], objective: &Objec
         Recovery {
             first_success,
             objective_again,
-            before: timeline.throughput(previous.max(at.0.saturating_sub(hold)), at.0),
-            during: timeline.throughput(at.0, back),
-            after: timeline.throughput(back, next),
+            before: throughput(&timeline.acknowledged, previous.max(at.0.saturating_sub(hold)), at.0),
+            during: throughput(&timeline.kept, at.0, back),
+            after: throughput(&timeline.kept, back, next),
         }
     };
     injections.iter().map(one).collect()
@@ -203,16 +227,22 @@ mod tests {
 
     fn fault(at: u64) -> Injection {
         let (uncertainty, effect) = (Duration::from_millis(1), Effect::Fired { count: 1 });
-        Injection { rule: "kill a".into(), at: Tick(at * MS), uncertainty, undone: None, effect }
+        let outages = vec![];
+        Injection { rule: "kill a".into(), at: Tick(at * MS), uncertainty, undone: None, effect, outages }
     }
 
     fn objective() -> Objective {
         Objective { service: Duration::from_millis(100), share: 0.99, hold: Duration::from_secs(3) }
     }
 
+    /// Of one fault, with nothing lost.
+    fn recovery(entries: &[Entry], at: u64) -> Recovery {
+        recoveries(entries, &[fault(at)], &objective(), &Operations::default())[0]
+    }
+
     #[test]
     fn an_outage_is_measured_from_the_fault() {
-        let recovery = recoveries(&run(10_000, 11_500, 13_000, 30_000), &[fault(10_000)], &objective())[0];
+        let recovery = recovery(&run(10_000, 11_500, 13_000, 30_000), 10_000);
         // Back at 11.5 s, but the answer takes 200 ms; good again from 13 s.
         assert_eq!(recovery.first_success, Some(Duration::from_millis(1_700)));
         let again = recovery.objective_again.unwrap();
@@ -224,11 +254,9 @@ mod tests {
 
     #[test]
     fn what_the_history_did_not_live_to_see_is_not_claimed() {
-        let recovery = recoveries(&run(10_000, 11_500, 13_000, 15_000), &[fault(10_000)], &objective())[0];
-        assert_eq!(recovery.objective_again, None);
-        let recovery = recoveries(&run(10_000, 99_000, 99_000, 30_000), &[fault(10_000)], &objective())[0];
-        assert_eq!(recovery.first_success, None);
-        assert_eq!(recoveries(&[], &[fault(1)], &objective())[0].before, None);
+        assert_eq!(recovery(&run(10_000, 11_500, 13_000, 15_000), 10_000).objective_again, None);
+        assert_eq!(recovery(&run(10_000, 99_000, 99_000, 30_000), 10_000).first_success, None);
+        assert_eq!(recovery(&[], 1).before, None);
     }
 
     #[test]
@@ -236,8 +264,31 @@ mod tests {
         // One operation hangs from the fault on: nothing fails, and nothing is done for two seconds.
         let mut entries = run(0, 0, 0, 30_000);
         entries.retain(|entry| !(10_000 * MS..12_000 * MS).contains(&entry.began.0));
-        let recovery = recoveries(&entries, &[fault(10_000)], &objective())[0];
+        let recovery = recovery(&entries, 10_000);
         assert!(recovery.first_success.unwrap() >= Duration::from_secs(2));
         assert_eq!(recovery.objective_again, recovery.first_success);
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_lost_is_no_success() {
+        // A primary that is cut off goes on acknowledging for two seconds what is rolled back when it is
+        // back; then nothing succeeds for a second.
+        let entries = run(12_000, 13_000, 13_000, 30_000);
+        let of_the_cut_off = |entry: &&Entry| (10_000 * MS..12_000 * MS).contains(&entry.began.0);
+        let lost: Operations =
+            entries.iter().filter(of_the_cut_off).map(|entry| (entry.client, entry.sequence)).collect();
+        let honest = recovery(&entries, 10_000);
+        assert_eq!(honest.first_success, Some(Duration::from_millis(11)), "what a page would have said");
+        let recovery = recoveries(&entries, &[fault(10_000)], &objective(), &lost)[0];
+        assert_eq!(recovery.first_success, Some(Duration::from_millis(3_001)));
+        assert_eq!(recovery.objective_again, recovery.first_success);
+        assert_eq!(recovery.during.unwrap().0, 0.0, "nothing that was done meanwhile is there");
+        assert!((recovery.before.unwrap().0 - 100.0).abs() < 1.0);
+        assert!((recovery.after.unwrap().0 - 100.0).abs() < 1.0);
+        // What was lost before the fault was acknowledged before it.
+        let lost: Operations =
+            entries.iter().take(1000).map(|entry| (entry.client, entry.sequence)).collect();
+        let recovery = recoveries(&entries, &[fault(10_000)], &objective(), &lost)[0];
+        assert!((recovery.before.unwrap().0 - 100.0).abs() < 1.0);
     }
 }

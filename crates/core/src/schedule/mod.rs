@@ -10,7 +10,8 @@ mod parse;
 pub use fault::{Fault, Link, Nodes, Undo};
 pub use parse::ScheduleError;
 
-use crate::units::{Tick, span};
+use crate::device::CutReport;
+use crate::units::{Bytes, Tick, span};
 use crate::workload::Random;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -256,6 +257,19 @@ pub enum Effect {
     },
 }
 
+/// What the power cut of a node took that nobody had made durable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Which node.
+    pub node: String,
+    /// What had reached its disk and was not flushed.
+    #[serde(flatten)]
+    pub disk: CutReport,
+    /// What its kernel had in memory and had not written to the disk; `None` where nobody counts that.
+    #[serde(rename = "page_cache_bytes")]
+    pub page_cache: Option<Bytes>,
+}
+
 /// A fault as it was injected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injection {
@@ -273,6 +287,9 @@ pub struct Injection {
     /// What it did.
     #[serde(flatten)]
     pub effect: Effect,
+    /// Of a power cut: what was not durable on each of its nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
 }
 
 impl Injection {

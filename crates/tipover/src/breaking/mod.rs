@@ -88,7 +88,7 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
         checked: None,
         broken: None,
     };
-    let run = Run { spec: &trial.cell.spec, seed: record.seed, clock, context };
+    let run = Run { spec: &trial.cell.spec, repeat: trial.repeat, seed: record.seed, clock, context };
     let mut history = vec![];
     match run.whole(laboratory, &mut record, &mut history) {
         Ok(broken) => {
@@ -118,6 +118,7 @@ fn believable(broken: &Broken) -> record::Verdict {
 
 struct Run<'a> {
     spec: &'a Spec,
+    repeat: u32,
     seed: u64,
     clock: Clock,
     context: &'a Surroundings<'a>,
@@ -252,7 +253,8 @@ impl Run<'_> {
         let later = Random::new(self.seed, 7).unit();
         let jitter = if timed.is_empty() { Duration::ZERO } else { breaking.jitter.mul_f64(later) };
         let policy = Policy {
-            power: tipover_core::device::PowerCut { seed: self.seed, ..breaking.power },
+            power: breaking.power.seeded(self.seed),
+            turn: self.repeat,
             failover: self.spec.lab.as_ref().map_or(Duration::ZERO, |lab| lab.failover),
         };
         let places = Places::default();

@@ -6,7 +6,7 @@
 use super::run::{Prepared, command_line, prepare};
 use super::{BadInput, Ending, report};
 use crate::runner::{self, Order};
-use crate::study::{BrokenCell, Cells};
+use crate::study::{BrokenCell, CellRecords, Cells};
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
@@ -15,9 +15,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tipover_core::check::{Model, Verdict};
-use tipover_core::device;
-use tipover_core::experiment::{Check, Durability, Experiment, unknown};
-use tipover_core::schedule::{Schedule, Undo, When};
+use tipover_core::experiment::{Check, Durability, Experiment, Turns, unknown};
+use tipover_core::schedule::{Fault, Schedule, Undo, When};
 use tipover_core::units::{Bytes, span};
 use tipover_lab::{ClusterRecipe, RECIPES, System};
 
@@ -76,9 +75,17 @@ pub struct Break {
     #[arg(long, default_value = "ext4")]
     filesystem: String,
 
-    /// What a power cut leaves of what was not flushed, such as "survive=50%,torn=512B"
-    #[arg(long, value_name = "CUT")]
-    power: Option<device::PowerCut>,
+    /// How the disk of a power cut is mounted: block, file, or both, each for all the runs
+    ///
+    /// As a block device one flush makes the whole disk durable, as on a real one, and data pages are seldom
+    /// caught half written. As files a flush covers one file, so a cut meets all pages that no checkpoint has
+    /// flushed. Without root there are only files.
+    #[arg(long, default_value = "both", value_name = "MODE", value_parser = ["both", "block", "file"])]
+    disk_mode: String,
+
+    /// What power cuts leave of what was not flushed, in turns: several are apart by " or "
+    #[arg(long, value_name = "CUTS", default_value = "survive=0% or survive=50%,torn=512B")]
+    power: Turns,
 
     /// Sessions, shared out among the checks
     #[arg(long, default_value_t = 4)]
@@ -209,10 +216,14 @@ impl Break {
             "{} runs now, {} were there already, {} failed",
             tally.measured, tally.present, tally.failed
         );
-        // The first cell is the one that was asked about; the other is only to compare.
+        // The first cells are those that were asked about, one for each way to mount the disk; the others are
+        // only to compare.
         let cells = Cells::of(&experiment, &records);
-        let asked = cells.all.first().and_then(BrokenCell::of);
-        let held = asked.is_some_and(|cell| cell.verdict() == Verdict::Valid) && tally.failed == 0;
+        let asked = self.disk_modes(&self.schedule()?).len().max(1);
+        let valid = |cell: &CellRecords<'_>| {
+            BrokenCell::of(cell).is_some_and(|cell| cell.verdict() == Verdict::Valid)
+        };
+        let held = cells.all.iter().take(asked).all(valid) && tally.failed == 0;
         Ok(if held { Ending::Held } else { Ending::NotHeld })
     }
 
@@ -269,6 +280,17 @@ impl Break {
             }
         });
         self.length.unwrap_or(ends.max().unwrap_or(BEFORE) + AFTER)
+    }
+
+    /// How the disks are mounted, if that is not left to the machine: in both ways where their power is cut.
+    fn disk_modes(&self, schedule: &Schedule) -> Vec<&str> {
+        let root = rustix::process::geteuid().is_root();
+        match self.disk_mode.as_str() {
+            _ if self.disk == "none" => vec![],
+            "both" if cuts_power(schedule) && root => vec!["block", "file"],
+            "both" => vec![],
+            mode => vec![mode],
+        }
     }
 
     /// The shape of the nodes' disks; `None` for this machine's own.
@@ -352,8 +374,20 @@ impl Break {
             plan["break"]["isolation"] = json!(self.claimed(recipe.server)?);
         }
         self.add_what_was_said(&mut plan)?;
-        plan["sweep"] =
-            json!([sweep((&settings, &durability), (&other, &other_durability), !self.against.is_empty())?]);
+        let mut sweep =
+            sweep((&settings, &durability), (&other, &other_durability), !self.against.is_empty())?;
+        if cuts_power(&schedule) {
+            plan["break"]["power"] = json!(self.power.to_string());
+        }
+        match self.disk_modes(&schedule).as_slice() {
+            [] => {}
+            [mode] => plan["disk"]["mode"] = json!(mode),
+            modes => {
+                let axis = json!({ "name": "disk", "sets": "disk.mode", "values": modes });
+                sweep["axis"].as_array_mut().into_iter().for_each(|axes| axes.push(axis.clone()));
+            }
+        }
+        plan["sweep"] = json!([sweep]);
         let text = |plan: &Value| toml::to_string(plan).map_err(|error| BadInput(error.to_string()));
         plan["name"] = json!("break");
         let experiment = Experiment::parse(&text(&plan)?, "asked", &[]);
@@ -367,9 +401,6 @@ impl Break {
 
     /// Puts into the plan what has no default.
     fn add_what_was_said(&self, plan: &mut Value) -> Result<()> {
-        if let Some(power) = &self.power {
-            plan["break"]["power"] = json!(power.to_string());
-        }
         if let Some(shape) = self.shape()? {
             plan["disk"] =
                 json!({ "size": self.disk_size.to_string(), "shape": shape, "filesystem": self.filesystem });
@@ -490,6 +521,10 @@ fn sweep(asked: Settings<'_>, other: Settings<'_>, compared: bool) -> Result<Val
     Ok(sweep)
 }
 
+fn cuts_power(schedule: &Schedule) -> bool {
+    schedule.rules.iter().any(|rule| matches!(rule.fault, Fault::PowerCut { .. }))
+}
+
 fn describe(schedule: &Schedule) -> String {
     let faults: Vec<String> = schedule.rules.iter().map(|rule| rule.fault.to_string()).collect();
     if faults.is_empty() { "nothing broken".into() } else { faults.join("; ") }
@@ -499,6 +534,7 @@ fn describe(schedule: &Schedule) -> String {
 mod tests {
     use super::*;
     use clap::Parser;
+    use tipover_core::experiment::DiskMode;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -516,10 +552,12 @@ mod tests {
     #[test]
     fn flags_make_a_plan_that_can_be_read_back() {
         let (text, experiment) =
-            plan("postgres|--set|synchronous_commit=off|--against|synchronous_commit=on|--times|30").unwrap();
+            plan("postgres|--set|synchronous_commit=off|--against|synchronous_commit=on|--times|30|--disk-mode|block")
+                .unwrap();
         assert!(text.contains("power cut all, restart after 200 ms"), "{text}");
         let cells = &experiment.sweeps[0].cells;
         assert_eq!((experiment.repeats, cells.len()), (30, 2));
+        assert_eq!(cells[1].spec.disk.mode, DiskMode::Block);
         assert_eq!(cells[0].labels[0].1, "synchronous_commit=off");
         let spec = cells[0].spec.breaking.as_ref().unwrap();
         assert_eq!(spec.documented, Duration::from_millis(600));
@@ -528,6 +566,34 @@ mod tests {
         let name = |arguments: &str| plan(arguments).unwrap().1.name;
         assert_eq!(name("postgres|--times|3"), name("postgres|--times|4"));
         assert_ne!(name("postgres|--times|3"), name("postgres|--sessions|3"));
+    }
+
+    #[test]
+    fn a_power_cut_meets_the_disk_in_both_ways_and_other_faults_in_one() {
+        let modes = |arguments: &str| -> Vec<(String, DiskMode, String)> {
+            let cells = plan(arguments).unwrap().1.sweeps.remove(0).cells;
+            let cell = |cell: tipover_core::experiment::Cell| {
+                let label = cell.labels.first().map(|(_, label)| label.clone()).unwrap_or_default();
+                (label, cell.spec.disk.mode, cell.spec.breaking.unwrap().power.to_string())
+            };
+            cells.into_iter().map(cell).collect()
+        };
+        let turns = "survive=0% or survive=50%,torn=512B".to_string();
+        if rustix::process::geteuid().is_root() {
+            let both = modes("postgres");
+            assert_eq!(both[0], ("block".into(), DiskMode::Block, turns.clone()));
+            assert_eq!(both[1], ("file".into(), DiskMode::File, turns.clone()));
+            // The asked setting comes first, in both ways.
+            let compared = modes("postgres|--set|fsync=off|--against|fsync=on");
+            let labels: Vec<&str> = compared.iter().map(|(label, ..)| label.as_str()).collect();
+            assert_eq!(labels, ["fsync=off", "fsync=off", "fsync=on", "fsync=on"]);
+        }
+        assert_eq!(modes("postgres|--disk-mode|file")[0].1, DiskMode::File);
+        assert_eq!(modes("postgres|--power|survive=20%")[0].2, "survive=20%");
+        for other in ["postgres|--faults|kill all", "postgres|--disk|none"] {
+            let cells = modes(other);
+            assert_eq!((cells.len(), cells[0].2.as_str()), (1, "survive=0%"), "{other}");
+        }
     }
 
     #[test]

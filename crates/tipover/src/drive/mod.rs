@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{LoadSpec, Retries};
 use tipover_core::measure::{Books, Histogram, Offered, encode, histogram};
-use tipover_core::op::{Failure, Op, Outcome};
+use tipover_core::op::{Op, Outcome};
 use tipover_core::target::{Target, TargetError};
 use tipover_core::units::Tick;
 use tipover_core::workload::{Arrivals, Dataset, Records, Values, Workload};

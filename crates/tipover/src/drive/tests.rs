@@ -6,7 +6,7 @@ use echo::{Echo, Server};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tipover_core::metric::Metric;
-use tipover_core::op::{Fields, OpKind};
+use tipover_core::op::{Failure, Fields, OpKind};
 use tipover_core::target::{Facts, Session};
 use tipover_core::workload::{Ycsb, distribution::Requests};
 
@@ -452,8 +452,7 @@ fn a_connection_that_is_closed_is_made_anew() {
     assert!(books.failed() >= 40 && books.failures().contains_key(&Failure::Unavailable));
     let pause = Duration::from_micros(100);
     let retries = Retries { most: 5, first_pause: pause };
-    let books =
-        over_wires(&server, 8, 2000, |plan| Plan { retries, think: pause, ..plan });
+    let books = over_wires(&server, 8, 2000, |plan| Plan { retries, think: pause, ..plan });
     assert!(books.retries() > 0);
     assert!(books.of(OpKind::Read).unwrap().failed() == 0, "what did not happen is tried again");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::check::broken::{Things, all_losses};
 use tipover_core::check::loss::{FaultFigures, Losses};
-use tipover_core::check::{Broken, Finding, Verdict};
+use tipover_core::check::{AtRisk, Broken, Carried, Finding, Verdict};
 use tipover_core::measure::{
     Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile, percentile_of_trials,
 };
@@ -140,14 +140,33 @@ impl<'a> BrokenCell<'a> {
 
     /// Figures of every fault with an effect, of writes where there are some, else of transfers.
     pub fn each_fault(&self) -> Vec<&'a FaultFigures> {
-        let of_run = |run: &'a Broken| -> &'a [FaultFigures] {
-            match (&run.ledger, &run.bank) {
-                (Some(balance), _) => &balance.losses.faults,
-                (None, Some(books)) => &books.losses.faults,
-                (None, None) => &[],
-            }
+        self.runs.iter().flat_map(|run| figures(run)).filter(|fault| fault.had_effect).collect()
+    }
+
+    /// Every power cut that had an effect: the number of its run, how it was carried out, and its figures
+    /// where something was kept that can be lost.
+    pub fn power_cuts(&self) -> Vec<(usize, &'a Carried, Option<&'a FaultFigures>)> {
+        let of_run = |(number, run): (usize, &&'a Broken)| {
+            let run: &'a Broken = run;
+            let figures: &'a [FaultFigures] = figures(run);
+            let cuts = run.faults.iter().enumerate();
+            let cuts = cuts.filter(|(_, fault)| !fault.injection.outages.is_empty());
+            cuts.map(move |(at, fault)| (number, fault, figures.get(at))).collect::<Vec<_>>()
         };
-        self.runs.iter().flat_map(|run| of_run(run)).filter(|fault| fault.had_effect).collect()
+        self.runs.iter().enumerate().flat_map(of_run).collect()
+    }
+
+    /// What the power cuts put at risk, in a sentence; `None` without one.
+    pub fn at_risk(&self) -> Option<String> {
+        let cuts = self.power_cuts().into_iter().filter_map(|(_, fault, _)| AtRisk::of(&fault.injection));
+        AtRisk::summary(&cuts.collect::<Vec<_>>())
+    }
+
+    /// From the first to the last acknowledgement that was lost, in nanoseconds from its fault on, over all
+    /// faults.
+    pub fn lost_span(&self) -> Option<(i64, i64)> {
+        let spans = || self.each_fault().into_iter().filter_map(FaultFigures::lost_span);
+        spans().map(|(first, _)| first).min().zip(spans().map(|(_, last)| last).max())
     }
 
     /// A span of each fault: how long until the first success.
@@ -286,6 +305,15 @@ impl<'a> BrokenCell<'a> {
             }
         }
         (retries, refused, unknown)
+    }
+}
+
+/// The figures of a run's faults, in their order.
+fn figures(run: &Broken) -> &[FaultFigures] {
+    match (&run.ledger, &run.bank) {
+        (Some(balance), _) => &balance.losses.faults,
+        (None, Some(books)) => &books.losses.faults,
+        (None, None) => &[],
     }
 }
 

@@ -56,7 +56,8 @@ fn seen(clients: &[&str], rows: &str) -> Observation {
 
 fn crash(at: u64) -> Injection {
     let (at, effect) = (Tick(at * MS), Effect::Fired { count: 1 });
-    Injection { rule: "power cut".into(), at, uncertainty: Duration::from_micros(100), undone: None, effect }
+    let (uncertainty, outages) = (Duration::from_micros(100), vec![]);
+    Injection { rule: "power cut".into(), at, uncertainty, undone: None, effect, outages }
 }
 
 fn ledger(window: u64, least_acknowledged: u64) -> Ledger {
@@ -131,6 +132,7 @@ fn a_hole_is_told_from_a_lost_end() {
         uncertainty: Duration::ZERO,
         undone: None,
         effect: Effect::Fired { count: 1 },
+        outages: vec![],
     }];
     let balance = Ledger::default().settle(&back);
     assert_eq!((balance.holes, balance.fates[&Fate::Lost]), (0, 1));

@@ -4,10 +4,12 @@ use crate::check::recovery::Objective;
 use crate::check::{Exposure, Model};
 use crate::device::PowerCut;
 use crate::schedule::Schedule;
-use crate::units::span;
+use crate::units::{ParseError, span};
 use crate::workload::bank::{Bank, BankSpec};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A cluster that is made for the cell, each node with the memory and the disk of the plan. The target's
@@ -106,8 +108,58 @@ pub struct BreakSpec {
     /// It works again when the limit was kept for so long.
     #[serde(with = "span")]
     pub hold: Duration,
-    /// What a power cut does to what was not flushed.
-    pub power: PowerCut,
+    /// What power cuts do to what was not flushed, in turns: run after run, and cut after cut.
+    pub power: Turns,
+}
+
+/// What power cuts do, one after the other and again from the beginning: "survive=0% or
+/// survive=50%,torn=512B".
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turns(Vec<PowerCut>);
+
+impl Turns {
+    /// What the `n`-th cut does.
+    pub fn of(&self, n: u64) -> PowerCut {
+        self.0[(n % self.0.len() as u64) as usize]
+    }
+
+    /// The same, drawing from `seed`.
+    pub fn seeded(&self, seed: u64) -> Turns {
+        Turns(self.0.iter().map(|cut| PowerCut { seed, ..*cut }).collect())
+    }
+}
+
+impl Default for Turns {
+    /// Everything that was not flushed is gone.
+    fn default() -> Self {
+        Turns(vec![PowerCut::default()])
+    }
+}
+
+impl fmt::Display for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each: Vec<String> = self.0.iter().map(PowerCut::to_string).collect();
+        f.write_str(&each.join(" or "))
+    }
+}
+
+impl FromStr for Turns {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Ok(Turns(text.split(" or ").map(|cut| cut.trim().parse()).collect::<Result<_, _>>()?))
+    }
+}
+
+impl Serialize for Turns {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Turns {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 impl Default for BreakSpec {
@@ -127,7 +179,7 @@ impl Default for BreakSpec {
             documented: Duration::ZERO,
             latency_limit: objective.service,
             hold: Duration::from_secs(1),
-            power: PowerCut::default(),
+            power: Turns::default(),
         }
     }
 }
@@ -194,6 +246,7 @@ impl BreakSpec {
 
 #[cfg(test)]
 mod tests {
+    use super::Turns;
     use crate::experiment::Experiment;
     use std::time::Duration;
 
@@ -235,6 +288,18 @@ mod tests {
         assert_eq!(breaking.exposure().documented, Some(Duration::from_millis(600)));
         let text = serde_json::to_string(spec).unwrap();
         assert_eq!(&serde_json::from_str::<crate::experiment::Spec>(&text).unwrap(), spec);
+    }
+
+    #[test]
+    fn power_cuts_take_turns() {
+        let turns: Turns = "survive=0% or survive=50%,torn=512B".parse().unwrap();
+        assert_eq!(turns.to_string(), "survive=0% or survive=50%,torn=512B");
+        let survive: Vec<f64> = (0..4).map(|n| turns.of(n).survive.0).collect();
+        assert_eq!(survive, [0.0, 0.5, 0.0, 0.5]);
+        assert!((0..4).all(|n| turns.seeded(7).of(n).seed == 7));
+        assert_eq!("survive=20%".parse::<Turns>().unwrap().of(9).survive.0, 0.2);
+        assert_eq!("".parse::<Turns>().unwrap(), Turns::default());
+        assert!("survive=0% or torn=3B".parse::<Turns>().is_err());
     }
 
     #[test]

@@ -151,14 +151,10 @@ mod retries {
             (Outcome::Refused(Failure::Conflict), Outcome::Refused(Failure::Unavailable));
         let retries = Retries { most: 12, first_pause: Duration::from_millis(1) };
         let ms = |outcome, n| retries.pause(outcome, n).map(|pause| pause.as_millis());
-        assert_eq!([0, 1, 2, 9, 11, 12].map(|n| ms(conflict, n)), [
-            Some(1),
-            Some(2),
-            Some(4),
-            Some(512),
-            Some(1000),
-            None
-        ]);
+        assert_eq!(
+            [0, 1, 2, 9, 11, 12].map(|n| ms(conflict, n)),
+            [Some(1), Some(2), Some(4), Some(512), Some(1000), None]
+        );
         assert_eq!([0, 2, 3, 11].map(|n| ms(absent, n)), [Some(5), Some(5), Some(8), Some(1000)]);
         let long = Retries { most: u32::MAX, first_pause: Duration::from_secs(3) };
         assert_eq!(long.pause(conflict, 77), Some(Duration::from_secs(3)));

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::check::broken::Things;
 use tipover_core::check::loss::{FaultFigures, Losses};
-use tipover_core::check::{Broken, Verdict};
+use tipover_core::check::{AtRisk, Broken, Verdict};
+use tipover_core::device::CutReport;
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::schedule::Effect;
 use tipover_core::units::{significant, span};
@@ -20,10 +21,13 @@ pub fn cells<'a>(cells: &'a Cells<'a>) -> Vec<BrokenCell<'a>> {
     cells.all.iter().filter_map(BrokenCell::of).collect()
 }
 
-/// One sentence a cell, and what the first one costs against each other. Two cells, as `tipover break
-/// --against` makes them, are one sentence.
+/// One sentence a cell, and what the first one costs against each other on the same kind of disk. Two cells
+/// that share one, as `tipover break --against` makes them, are one sentence.
 pub fn headline(cells: &[BrokenCell<'_>]) -> Vec<String> {
+    let same_disk =
+        |a: &BrokenCell<'_>, b: &BrokenCell<'_>| a.of.cell.spec.disk.mode == b.of.cell.spec.disk.mode;
     if let [asked, other] = cells
+        && same_disk(asked, other)
         && !other.runs.is_empty()
         && !asked.runs.is_empty()
     {
@@ -32,9 +36,10 @@ pub fn headline(cells: &[BrokenCell<'_>]) -> Vec<String> {
         return vec![format!("{}; with {label}: {}{price}", sentence(asked), findings(other))];
     }
     let mut said: Vec<String> = cells.iter().map(sentence).collect();
-    if let [first, others @ ..] = cells {
-        let price = |other| price(first, other).map(|price| format!("{}: {price}", other.name()));
-        said.extend(others.iter().filter_map(price));
+    for (number, other) in cells.iter().enumerate() {
+        let first = cells[..number].iter().find(|first| same_disk(first, other));
+        let price = first.and_then(|first| price(first, other));
+        said.extend(price.map(|price| format!("{}: {price}", other.name())));
     }
     said
 }
@@ -57,6 +62,7 @@ fn findings(cell: &BrokenCell<'_>) -> String {
         said.retain(|losses| !besides.starts_with(losses.as_str()));
         said.push(besides.into());
     }
+    said.extend(cell.at_risk());
     said.extend(cell.others().iter().map(|finding| finding.summary.clone()));
     // A lost acknowledgement is said above; what else is wrong is said too.
     let others = cell.runs.iter().flat_map(|run| &run.problems).map(|finding| finding.summary.clone());
@@ -77,7 +83,9 @@ fn price(base: &BrokenCell<'_>, other: &BrokenCell<'_>) -> Option<String> {
         false => String::new(),
     };
     let words = significant(ratio.value, 2);
-    let of = base.of.cell.labels.last().map_or("the first", |(_, label)| label.as_str());
+    let labels = base.of.cell.labels.iter().zip(&other.of.cell.labels);
+    let differing = labels.rev().find(|(ours, theirs)| ours != theirs);
+    let of = differing.map_or("the first", |((_, label), _)| label.as_str());
     Some(format!("costs {words} ×{interval} the latency of {of}, before anything breaks"))
 }
 
@@ -92,9 +100,12 @@ pub fn sections(cells: &[BrokenCell<'_>]) -> Vec<Section> {
         section("away", "How long it was away", vec![Block::Table(away(cells))]),
         section("price", "What it costs", vec![Block::Table(prices(cells))]),
     ];
-    let faults = faults(cells);
-    if !faults.rows.is_empty() {
-        all.push(section("faults", "Faults", vec![Block::Table(faults)]));
+    for (id, title, table) in
+        [("exposed", "What power cuts put at risk", exposed(cells)), ("faults", "Faults", faults(cells))]
+    {
+        if !table.rows.is_empty() {
+            all.push(section(id, title, vec![Block::Table(table)]));
+        }
     }
     all
 }
@@ -228,6 +239,73 @@ fn spans(spans: Option<Spans>, why: &str) -> Cell {
     }
 }
 
+/// "−107 ms", "1.9 s": a time in nanoseconds from a fault on.
+fn from_fault(nanoseconds: i64) -> String {
+    let sign = if nanoseconds < 0 { "−" } else { "+" };
+    format!("{sign}{}", span::rounded(Duration::from_nanos(nanoseconds.unsigned_abs())))
+}
+
+/// So many rows of a table that has some for each cell.
+fn most_rows(cells: &[BrokenCell<'_>]) -> usize {
+    (36 / cells.len().max(1)).clamp(1, 12)
+}
+
+fn exposed(cells: &[BrokenCell<'_>]) -> Table {
+    let most = most_rows(cells);
+    let mut rows = Vec::new();
+    for cell in cells {
+        let least = cell.of.cell.spec.breaking.as_ref().map_or(0, |breaking| breaking.least_acknowledged);
+        for (number, fault, figures) in cell.power_cuts().into_iter().take(most) {
+            let Some(at_risk) = AtRisk::of(&fault.injection) else { continue };
+            let sum = |of: fn(&CutReport) -> u64| {
+                let all: u64 = fault.injection.outages.iter().map(|outage| of(&outage.disk)).sum();
+                Cell::from(Number::exact(all as f64, ""))
+            };
+            let count = |of: fn(&FaultFigures) -> u64| match figures {
+                Some(figures) => Number::exact(of(figures) as f64, "").into(),
+                None => Cell::missing("neither writes nor transfers are checked"),
+            };
+            let test = figures.is_some_and(|figures| figures.is_test(least));
+            let sign = if test { Sign::Held } else { Sign::Unknown };
+            rows.push(Row::new(vec![
+                cell.name().into(),
+                format!("#{}", number + 1).into(),
+                Cell::verdict(sign, if test { "yes" } else { "no" }),
+                count(|figures| figures.acknowledged_in_window),
+                count(|figures| figures.lost),
+                at_risk.page_cache.map_or(Cell::missing("not counted"), |size| size.rounded().into()),
+                sum(|disk| disk.lost_blocks),
+                sum(|disk| disk.torn_blocks),
+                sum(|disk| disk.kept_blocks),
+                sum(|disk| disk.lost_names),
+            ]));
+        }
+    }
+    Table {
+        caption: "What was not durable when the power went".into(),
+        columns: vec![
+            Column::words("Cell"),
+            Column::words("Run"),
+            Column::words("Evidence"),
+            Column::numbers("at risk", "").group("Acknowledged"),
+            Column::numbers("lost", "").group("Acknowledged"),
+            Column::words("In page caches"),
+            Column::numbers("lost", "").group("Blocks on disks, not flushed"),
+            Column::numbers("torn", "").group("Blocks on disks, not flushed"),
+            Column::numbers("survived", "").group("Blocks on disks, not flushed"),
+            Column::numbers("Names undone", ""),
+        ],
+        rows,
+        how_to_read: format!(
+            "A cut is evidence if enough was acknowledged in the window before it, or lost, and something was on its \
+             way to the disks: without that it is no more than a kill. Page caches: written by programs, not yet sent \
+             to a disk, and gone with the kernel. Blocks of 4 KiB had reached a disk that had not flushed them; torn \
+             ones are partly old and partly new, as a page may be that was being written. The first {most} of each \
+             cell; all are in the records."
+        ),
+    }
+}
+
 fn away(cells: &[BrokenCell<'_>]) -> Table {
     let row = |cell: &BrokenCell<'_>| {
         let rate = |rate: Option<f64>| match rate {
@@ -239,6 +317,10 @@ fn away(cells: &[BrokenCell<'_>]) -> Table {
             spans(cell.spans(|fault| fault.recovery.first_success), "no success after a fault, or no fault"),
             spans(cell.spans(|fault| fault.recovery.objective_again), "not within the run, or no fault"),
             spans(cell.replicas_agree(), "there is no replica, or one that differs"),
+            match cell.lost_span() {
+                Some((first, last)) => format!("{} to {}", from_fault(first), from_fault(last)).into(),
+                None => Cell::missing("nothing was lost"),
+            },
             rate(cell.throughput(|fault| fault.recovery.before.map(|rate| rate.0))),
             rate(cell.throughput(|fault| fault.recovery.during.map(|rate| rate.0))),
             rate(cell.throughput(|fault| fault.recovery.after.map(|rate| rate.0))),
@@ -251,15 +333,18 @@ fn away(cells: &[BrokenCell<'_>]) -> Table {
             Column::words("First success"),
             Column::words("Objective holds again"),
             Column::words("Replicas agree"),
-            Column::numbers("before", "/s").group("Acknowledged"),
-            Column::numbers("during", "/s").group("Acknowledged"),
-            Column::numbers("after", "/s").group("Acknowledged"),
+            Column::words("Acknowledged and lost"),
+            Column::numbers("before", "/s").group("Done"),
+            Column::numbers("during", "/s").group("Done"),
+            Column::numbers("after", "/s").group("Done"),
         ],
         rows: cells.iter().map(row).collect(),
         how_to_read: "Medians, and the longest. They include the time for which the fault lasted. The objective: 99 % \
                       of operations within the limit of the plan for its hold, and no second without one. Replicas \
                       agree: at the first of the two readings after the run that showed it, so an upper bound. \
-                      During: from the fault until the objective holds again."
+                      During: from the fault until the objective holds again. What was acknowledged and lost is no \
+                      success in any of these but in what was done before the fault; when it was acknowledged is \
+                      counted from the fault on, from the first to the last of all faults, negative before it."
             .into(),
     }
 }
@@ -398,7 +483,7 @@ fn losses(cells: &[BrokenCell<'_>]) -> Option<Chart> {
 }
 
 fn faults(cells: &[BrokenCell<'_>]) -> Table {
-    let most = (36 / cells.len().max(1)).clamp(1, 12);
+    let most = most_rows(cells);
     let mut rows = Vec::new();
     for cell in cells {
         let each = cell.runs.iter().enumerate().flat_map(|(number, run)| {
