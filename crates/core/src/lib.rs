@@ -9,6 +9,7 @@ pub mod explain;
 pub mod measure;
 pub mod metric;
 pub mod op;
+pub mod probability;
 pub mod record;
 pub mod schedule;
 pub mod search;

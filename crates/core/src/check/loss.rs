@@ -3,7 +3,8 @@
 
 use super::history::Entry;
 use super::recovery::{Objective, Operations, Recovery, recoveries};
-use super::{AtRisk, Observation, probability};
+use super::{AtRisk, Observation};
+use crate::probability;
 use crate::schedule::{Injection, Schedule, Undo};
 use crate::units::{Tick, significant, span};
 use serde::{Deserialize, Serialize};

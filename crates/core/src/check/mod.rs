@@ -14,7 +14,6 @@ pub mod isolation;
 pub mod ledger;
 pub mod loss;
 pub mod payload;
-pub mod probability;
 pub mod recovery;
 pub mod register;
 

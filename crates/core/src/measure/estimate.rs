@@ -1,6 +1,7 @@
 //! A figure and how far it can be trusted.
 
 use super::Histogram;
+use crate::probability::{Z_95, student_quantile};
 use serde::{Deserialize, Serialize};
 
 /// A value with a 95 % interval and the sentence that says where the interval comes from.
@@ -37,12 +38,6 @@ impl Estimate {
     }
 }
 
-/// 97.5 % points of Student's t by degrees of freedom 1..=30 (Abramowitz & Stegun, table 26.10).
-const T_975: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-];
-
 /// Mean of one figure per trial with Student's interval. With a single trial the spread is unknown: the
 /// interval is then infinite, because a figure without repeats proves nothing about the next one.
 pub fn mean_of_trials(values: &[f64]) -> Option<Estimate> {
@@ -58,7 +53,7 @@ pub fn mean_of_trials(values: &[f64]) -> Option<Estimate> {
         }),
         _ => {
             let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-            let t = T_975.get(n - 2).copied().unwrap_or(1.96);
+            let t = student_quantile(0.05, (n - 1) as f64);
             let half = t * (variance / n as f64).sqrt();
             let basis = format!("t-interval over {n} trials");
             Some(Estimate { value: mean, low: mean - half, high: mean + half, basis })
@@ -86,7 +81,7 @@ pub fn percentile(histogram: &Histogram, quantile: f64) -> Result<Estimate, TooF
     if n < need {
         return Err(TooFew { have: histogram.len(), need: need as u64 });
     }
-    let half = 1.96 * (n * quantile * (1.0 - quantile)).sqrt();
+    let half = Z_95 * (n * quantile * (1.0 - quantile)).sqrt();
     let at = |rank: f64| histogram.value_at_quantile((rank / n).clamp(0.0, 1.0)) as f64;
     Ok(Estimate {
         value: histogram.value_at_quantile(quantile) as f64,
@@ -106,15 +101,18 @@ pub fn percentile_of_trials(trials: &[Histogram], quantile: f64) -> Result<Estim
         merged.add(trial).expect("all histograms have the same bounds");
     }
     let mut estimate = percentile(&merged, quantile)?;
-    let own: Result<Vec<f64>, TooFew> =
-        trials.iter().map(|t| percentile(t, quantile).map(|e| e.value)).collect();
-    if let Ok(own) = own
-        && own.len() > 1
+    // A trial too short for a percentile of its own says nothing about the spread, and hides nobody else's.
+    let own: Vec<f64> = trials.iter().filter_map(|t| Some(percentile(t, quantile).ok()?.value)).collect();
+    if own.len() > 1
         && let Some(apart) = mean_of_trials(&own.iter().map(|v| v.max(1.0).ln()).collect::<Vec<_>>())
     {
         estimate.low = estimate.low.min(apart.low.exp());
         estimate.high = estimate.high.max(apart.high.exp());
-        estimate.basis = format!("{} and the spread of {} trials", estimate.basis, own.len());
+        let of = match trials.len() - own.len() {
+            0 => String::new(),
+            _ => format!(" of {}, the others too short", trials.len()),
+        };
+        estimate.basis = format!("{} and the spread of {} trials{of}", estimate.basis, own.len());
     }
     Ok(estimate)
 }
@@ -167,6 +165,34 @@ mod tests {
         let apart = percentile_of_trials(&[trial(100), trial(200), trial(400)], 0.99).unwrap();
         assert!(alike.high / alike.low < 1.02, "{alike:?}");
         assert!(apart.low < 198_000.0 && apart.high > 792_000.0, "{apart:?}");
+    }
+
+    #[test]
+    fn one_short_trial_does_not_hide_how_far_the_others_lie_apart() {
+        let trial = |n: u64, scale: u64| {
+            let mut h = histogram();
+            (1..=n).for_each(|n| h.saturating_record(n * scale));
+            h
+        };
+        let long = [trial(2000, 100), trial(2000, 200), trial(2000, 400)];
+        let apart = percentile_of_trials(&long, 0.99).unwrap();
+        let with_short = [&long[..], &[trial(20, 10_000)]].concat();
+        let found = percentile_of_trials(&with_short, 0.99).unwrap();
+        assert!(found.low <= 1.01 * apart.low && found.high >= 0.99 * apart.high, "{apart:?} {found:?}");
+        assert!(found.basis.ends_with("the spread of 3 trials of 4, the others too short"), "{found:?}");
+        // Where only one is long enough there is no spread, and nothing is said of it.
+        let alone = percentile_of_trials(&[trial(2000, 100), trial(20, 100)], 0.99).unwrap();
+        assert!(!alone.basis.contains("spread"), "{alone:?}");
+    }
+
+    #[test]
+    fn students_t_is_students_t_beyond_thirty_degrees_of_freedom() {
+        let values: Vec<f64> = (0..32).map(|n| f64::from(n % 2)).collect();
+        let e = mean_of_trials(&values).unwrap();
+        let deviation = (0.25f64 * 32.0 / 31.0 / 32.0).sqrt();
+        assert!(((e.high - e.value) / deviation - 2.0395).abs() < 1e-3, "{e:?}");
+        assert_eq!(mean_of_trials(&[5.0]).unwrap().low, f64::NEG_INFINITY);
+        assert_eq!(mean_of_trials(&[]), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Comparisons by rank, which assume no distribution.
 
-use super::probability::normal;
+use crate::probability::normal;
 
 /// The median; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -198,7 +198,7 @@ pub fn kruskal_wallis(groups: &[Vec<f64>]) -> Option<f64> {
         start += group.len();
     }
     let h = (12.0 / (n * (n + 1.0)) * sum - 3.0 * (n + 1.0)) / correction;
-    Some(super::probability::chi_square_above(h, groups.len() as f64 - 1.0))
+    Some(crate::probability::chi_square_above(h, groups.len() as f64 - 1.0))
 }
 
 #[cfg(test)]

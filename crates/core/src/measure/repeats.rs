@@ -1,8 +1,8 @@
 //! How many repeats, how much noise, and whether the place was quiet.
 
 use super::estimate::{Estimate, TooFew};
-use super::probability::{binomial, normal_quantile};
 use super::rank::{least_p, least_p_of_pairs, median, robust_deviation};
+use crate::probability::{binomial, normal_quantile};
 use crate::workload::Random;
 use serde::Serialize;
 
@@ -75,7 +75,7 @@ pub fn detectable_in_pairs(deviation: f64, pairs: usize, p: f64) -> f64 {
 
 fn reach(degrees: f64, p: f64) -> f64 {
     let loss = (std::f64::consts::PI / 3.0).sqrt();
-    loss * (super::probability::student_quantile(p, degrees) + normal_quantile(0.8))
+    loss * (crate::probability::student_quantile(p, degrees) + normal_quantile(0.8))
 }
 
 /// What canaries before and after a trial say of it.

@@ -2,7 +2,7 @@
 
 use super::Histogram;
 use super::estimate::{Estimate, TooFew};
-use super::probability::{normal_quantile, student_quantile};
+use crate::probability::{normal_quantile, student_quantile};
 use crate::workload::Random;
 
 /// How many independent values a series is worth for its mean: n ÷ (1 + 2 Σ ρ), the autocorrelations ρ summed
@@ -162,7 +162,7 @@ pub(super) fn expanded(value: f64, mut drawn: Vec<f64>, many: f64, basis: String
     // The tail that a normal would need to reach as far as t does, with the n ÷ (n − 1) that resampling
     // loses.
     let reach = student_quantile(0.05, many - 1.0) * (many / (many - 1.0)).sqrt();
-    let tail = super::probability::normal(-reach);
+    let tail = crate::probability::normal(-reach);
     let last = drawn.len() - 1;
     let low = drawn[((tail * drawn.len() as f64) as usize).min(last)];
     let high = drawn[last - ((tail * drawn.len() as f64) as usize).min(last)];

@@ -2,8 +2,8 @@
 //! under half of their pairs of machine and benchmark reach a steady peak).
 
 use super::change::{ChangeRule, change_points};
-use super::probability::student_quantile;
 use super::series::effective_length;
+use crate::probability::student_quantile;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
