@@ -47,6 +47,9 @@ impl FromStr for Promise {
             ));
         }
         let limit = span::parse(limit.trim()).map_err(|e| format!("{text:?}: {e}"))?;
+        if limit.is_zero() {
+            return Err(format!("{text:?}: no operation takes no time, so this promise fails at every load"));
+        }
         Ok(Promise { percentile, limit })
     }
 }
@@ -154,7 +157,7 @@ impl SearchSpec {
             budget: (!self.budget.is_zero()).then_some(self.budget),
             seed,
             // A range that was narrowed down on the command line may leave the plan's guess outside.
-            guess: self.guess.map(|guess| guess.clamp(self.least, self.most)),
+            guess: self.guess.map(|guess| guess.min(self.most).max(self.least)),
             ..Goals::new(self.scale, slos, self.least, self.most)
         };
         match goals.check() {
@@ -240,7 +243,17 @@ mod tests {
         assert_eq!("p99<20ms".parse::<Promise>(), "p99 ≤ 20 ms".parse());
         assert_eq!("p99 <= 1 s".parse::<Promise>().unwrap().bad_ratio(), 0.01);
         assert_eq!("p99.9 <= 1 s".parse::<Promise>().unwrap().bad_ratio(), 0.001);
-        for wrong in ["", "p99", "99 <= 1 s", "p100 <= 1 s", "p0 <= 1 s", "p99 <= soon"] {
+        for wrong in [
+            "",
+            "p99",
+            "99 <= 1 s",
+            "p100 <= 1 s",
+            "p0 <= 1 s",
+            "p99 <= soon",
+            "p99 <= 0 ms",
+            "p99 <= -1 s",
+            "pNaN <= 1 s",
+        ] {
             assert!(wrong.parse::<Promise>().is_err(), "{wrong}");
         }
     }

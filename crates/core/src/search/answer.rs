@@ -18,6 +18,9 @@ pub enum Verdict {
     GeneratorLimited,
     /// The generator was late again and again even at the least load: this machine cannot say anything.
     GeneratorLate,
+    /// At an end of the interval more trials were discarded than count, because the generator was late: what is
+    /// left is a selection, and nobody can tell.
+    CannotTell,
     /// Repetitions contradict each other, however far the ends are moved apart.
     Irregular,
     /// The trial time was used up; what is given is not confirmed.
@@ -31,6 +34,27 @@ pub struct Tries {
     pub agreed: u32,
     /// Of how many.
     pub of: u32,
+    /// Trials at this load, whatever they were run for, that count for nothing because the generator was
+    /// late.
+    pub discarded: u32,
+    /// All trials at this load.
+    pub trials: u32,
+}
+
+impl Tries {
+    /// Whether more was discarded than counts.
+    pub fn too_many_discarded(self) -> bool {
+        2 * self.discarded > self.trials
+    }
+
+    /// "2/2 below", and what was discarded for it.
+    fn in_words(self, side: &str) -> String {
+        let discarded = match self.discarded {
+            0 => String::new(),
+            n => format!(" ({n} of {} trials there discarded: the generator was late)", self.trials),
+        };
+        format!("{}/{} {side}{discarded}", self.agreed, self.of)
+    }
 }
 
 /// Whether the way down is the way up.
@@ -89,6 +113,11 @@ pub struct Answer {
 }
 
 impl Capacity {
+    /// "5/5 below and 4/5 above", and what was discarded for it.
+    pub fn confirmed(&self) -> String {
+        format!("{} and {}", self.below.in_words("below"), self.above.in_words("above"))
+    }
+
     /// One sentence, then its reservations.
     pub fn sentence(&self) -> String {
         self.sentence_in(self.scale.unit())
@@ -98,35 +127,32 @@ impl Capacity {
     pub fn sentence_in(&self, unit: &str) -> String {
         let load = |load: Option<f64>| self.scale.print(load.unwrap_or(f64::NAN));
         let (low, high, slo) = (load(self.low), load(self.high), &self.slo);
-        let counts = format!(
-            "confirmed {}/{} below and {}/{} above",
-            self.below.agreed, self.below.of, self.above.agreed, self.above.of
-        );
+        let counts = format!("confirmed {}", self.confirmed());
         let mut text = match self.verdict {
             Verdict::Found => format!("capacity in [{low}, {high}] {unit} at {slo}, {counts}"),
             Verdict::NeverPassed => format!(
-                "{slo} never held: at {} {unit}, the least load tried, it failed already ({}/{} at {high} {unit})",
+                "{slo} never held: at {} {unit}, the least load tried, it failed already ({})",
                 load(Some(self.tried.0)),
-                self.above.agreed,
-                self.above.of
+                self.above.in_words(&format!("at {high} {unit}")),
             ),
             Verdict::AlwaysPassed => format!(
-                "{slo} always held, up to {} {unit}, the highest load tried ({}/{} at {low} {unit}): the capacity is \
-                 higher",
+                "{slo} always held, up to {} {unit}, the highest load tried ({}): the capacity is higher",
                 load(Some(self.tried.1)),
-                self.below.agreed,
-                self.below.of
+                self.below.in_words(&format!("at {low} {unit}")),
             ),
             Verdict::GeneratorLimited => format!(
-                "{slo} held as far as the generator could go, {} {unit} ({}/{} at {low} {unit}): the capacity is not known",
+                "{slo} held as far as the generator could go, {} {unit} ({}): the capacity is not known",
                 load(Some(self.tried.1)),
-                self.below.agreed,
-                self.below.of
+                self.below.in_words(&format!("at {low} {unit}")),
             ),
             Verdict::GeneratorLate => format!(
                 "the generator was late in every trial at {} {unit}, the least load: this machine is too busy or too \
                  small to say anything about {slo}; see `tipover doctor`, or begin lower with --from",
                 load(Some(self.tried.0))
+            ),
+            Verdict::CannotTell => format!(
+                "cannot tell up to where {slo} holds: {counts} of [{low}, {high}] {unit}; where more trials are discarded \
+                 than count, what is left is a selection. Search again on a quieter machine"
             ),
             Verdict::Irregular => format!(
                 "irregular: between {low} and {high} {unit} {slo} now holds and now fails ({counts}); the target \

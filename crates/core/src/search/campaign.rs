@@ -284,22 +284,56 @@ fn every_broken_trial_is_followed_by_a_rest_and_invalid_ones_count_for_nothing()
     for trial in &trials {
         assert_eq!(trial.rest == Rest::Baseline, trial.bad_ratio(0) > 0.01, "{trial:?}");
     }
-    // The same trials, with invalid ones in between that say the opposite.
-    let mut muddied = Vec::new();
-    for trial in &trials {
-        let lie = FinishedTrial {
-            late: vec![trial.scheduled - trial.late[0]],
-            generator_late: true,
-            rest: Rest::Baseline,
-            ..trial.clone()
-        };
-        muddied.extend([lie, trial.clone()]);
-    }
-    let (Step::Done(pure), Step::Done(muddy)) = (next(&trials, &goals), next(&muddied, &goals)) else {
-        panic!("the search is over");
+    // The same trials, with invalid ones in between that say the opposite: as many as there are others change no
+    // bound, and more than that leave a selection, whichever end they lie at.
+    let answer = |trials: &[FinishedTrial]| match next(trials, &goals) {
+        Step::Done(answer) => answer,
+        other => panic!("the search is over: {other:?}"),
     };
-    assert_eq!(pure.capacities, muddy.capacities);
-    assert_eq!(muddy.invalid, trials.len());
+    let muddied = |lies: &dyn Fn(&FinishedTrial) -> usize| {
+        let mut muddied = Vec::new();
+        for trial in &trials {
+            let late = vec![trial.scheduled - trial.late[0]];
+            let lie = FinishedTrial { late, generator_late: true, rest: Rest::Baseline, ..trial.clone() };
+            muddied.extend(std::iter::repeat_n(lie, lies(trial)).chain([trial.clone()]));
+        }
+        answer(&muddied)
+    };
+    let pure = answer(&trials);
+    let few = muddied(&|_| 1);
+    assert_eq!(few.invalid, trials.len());
+    let (pure, few) = (&pure.capacities[0], &few.capacities[0]);
+    assert_eq!((few.verdict, few.low, few.high), (Verdict::Found, pure.low, pure.high));
+    assert_eq!((few.below.agreed, few.above.agreed), (pure.below.agreed, pure.above.agreed));
+    let counted = |words: String| words.contains("trials there discarded: the generator was late");
+    assert!(counted(few.sentence()) && !counted(pure.sentence()), "{}", few.sentence());
+    for end in [pure.low, pure.high] {
+        let many = muddied(&|trial| 2 * usize::from(Some(trial.load) == end)).capacities.remove(0);
+        assert_eq!(many.verdict, Verdict::CannotTell, "{}", many.sentence());
+        assert!(
+            many.sentence().starts_with("cannot tell") && counted(many.sentence()),
+            "{}",
+            many.sentence()
+        );
+    }
+}
+
+#[test]
+fn disturbed_trials_at_the_ends_are_said() {
+    let goals = goals(1);
+    let (_, mut trials) = search(&mut Law(|load| vec![if load > 9_000.0 { 0.3 } else { 0.0 }]), &goals);
+    let mut sentence = |disturbed: &dyn Fn(&FinishedTrial) -> bool| {
+        for (n, trial) in trials.iter_mut().enumerate() {
+            let spin_ns = if disturbed(trial) { 2e6 } else { 1e6 + n as f64 };
+            trial.canaries = vec![Canary { spin_ns, wake_ns: 0.0, sync_ns: None }; 2];
+        }
+        let Step::Done(answer) = next(&trials, &goals) else { panic!("the search is over") };
+        answer.capacities[0].sentence()
+    };
+    let below = |trial: &FinishedTrial| matches!(trial.purpose, Purpose::Below { .. });
+    assert!(sentence(&below).contains("the machine was disturbed in 5 of the "), "{}", sentence(&below));
+    let elsewhere = |trial: &FinishedTrial| trial.load < 1_000.0;
+    assert!(!sentence(&elsewhere).contains("disturbed"), "{}", sentence(&elsewhere));
 }
 
 #[test]
@@ -337,6 +371,12 @@ fn goals_that_cannot_be_used_are_refused_in_words() {
     for (bad, words) in [
         (Goals { slos: vec![], ..good.clone() }, "no SLO"),
         (Goals { least: 5e5, ..good.clone() }, "no range"),
+        (Goals { least: f64::NAN, ..good.clone() }, "no range"),
+        (Goals { most: f64::NAN, ..good.clone() }, "no range"),
+        (Goals { most: 1e300, ..good.clone() }, "no range"),
+        (Goals { least: 1e-300, ..good.clone() }, "no range"),
+        (Goals { least: -5.0, ..good.clone() }, "no range"),
+        (Goals { scale: Scale::Sessions, least: 0.5, ..good.clone() }, "no range"),
         (Goals { width: 0.0, ..good.clone() }, "width of 0"),
         (Goals { exceed_ratio: 1.0, ..good.clone() }, "exceed_ratio of 1"),
         (Goals { guess: Some(7.0), ..good.clone() }, "guess of 7"),

@@ -4,6 +4,7 @@ use super::answer::{Capacity, Hysteresis, Tries, Verdict};
 use super::classify::Bound;
 use super::narrow::Region;
 use super::{FinishedTrial, Known, Purpose, draw, same};
+use crate::measure::{Canary, CanaryVerdict, judge_session};
 use crate::units::significant;
 use std::time::Duration;
 
@@ -105,8 +106,11 @@ fn tries(known: &Known<'_>, load: f64, side: Bound) -> Tries {
         Bound::Upper => Purpose::Above { slo: known.slo },
     };
     let mut tries = Tries::default();
-    for trial in known.trials {
-        if trial.purpose == wanted && !trial.generator_late && same(trial.load, load) {
+    for trial in known.trials.iter().filter(|trial| same(trial.load, load)) {
+        tries.trials += 1;
+        // Whatever such a trial says, on either side: keeping those that agree would be choosing.
+        tries.discarded += u32::from(trial.generator_late);
+        if trial.purpose == wanted && !trial.generator_late {
             tries.of += 1;
             let holds = trial.holds(known.slo, known.goals);
             tries.agreed += u32::from(holds == (side == Bound::Lower));
@@ -203,6 +207,22 @@ fn hysteresis(known: &Known<'_>) -> Option<Hysteresis> {
     Some(Hysteresis { seen, held_up_to: last.up.1, recovered_at: last.down.1, sweeps: pairs.len() })
 }
 
+/// How many of the trials at the ends ran on a disturbed machine, by the canaries around them.
+fn disturbed(known: &Known<'_>, ends: [f64; 2]) -> Option<String> {
+    let canaries: Vec<&[Canary]> = known.trials.iter().map(|trial| trial.canaries.as_slice()).collect();
+    let judged = judge_session(&canaries);
+    let at_the_ends = known
+        .trials
+        .iter()
+        .zip(&judged)
+        .filter(|(trial, _)| ends.iter().any(|end| same(trial.load, *end)) && !trial.generator_late);
+    let (of, disturbed) = at_the_ends.fold((0, 0), |(of, disturbed), (_, verdict)| {
+        (of + 1, disturbed + u32::from(matches!(verdict, CanaryVerdict::Disturbed { .. })))
+    });
+    (disturbed > 0)
+        .then(|| format!("the machine was disturbed in {disturbed} of the {of} trials at its ends"))
+}
+
 fn settle(known: &Known<'_>, region: &Region, below: &End, above: &End) -> Capacity {
     let goals = known.goals;
     let slo = known.slo;
@@ -218,12 +238,14 @@ fn settle(known: &Known<'_>, region: &Region, below: &End, above: &End) -> Capac
     if restarts > 0 {
         notes.push(format!("after {restarts} trials the target did not come to rest and was restarted"));
     }
+    notes.extend(disturbed(known, [below.load, above.load]));
     let hysteresis = hysteresis(known);
     let stopped = region.upper.is_none() && known.reach.unreachable.is_some();
     let verdict = match (below.state, above.state) {
         _ if known.reach.hopeless => Verdict::GeneratorLate,
         _ if !region.complete => Verdict::OutOfTime,
         (State::Absent, State::Absent) => Verdict::OutOfTime,
+        _ if [below, above].iter().any(|end| end.tries.too_many_discarded()) => Verdict::CannotTell,
         (State::Refuted, _) | (_, State::Refuted) => Verdict::Irregular,
         (State::Open, _) | (_, State::Open) => Verdict::OutOfTime,
         (State::Absent, State::Confirmed) => Verdict::NeverPassed,

@@ -66,6 +66,15 @@ impl Scale {
             Scale::OpsPerSecond => "ops/s",
         }
     }
+
+    /// Loads that can be meant: more than one operation in a nanosecond has no schedule, and at less than one
+    /// in a quarter of an hour no trial sees any.
+    fn limits(self) -> (f64, f64) {
+        match self {
+            Scale::Sessions => (1.0, 1e6),
+            Scale::OpsPerSecond => (1e-3, 1e9),
+        }
+    }
 }
 
 /// A promise: no more than this share of the scheduled operations may be bad.
@@ -169,8 +178,13 @@ impl Goals {
         if !(0.0..1.0).contains(&self.exceed_ratio) {
             return Err(format!("exceed_ratio of {} is not in 0..1", self.exceed_ratio));
         }
-        if !(self.least > 0.0 && self.most > self.least && self.most.is_finite()) {
-            return Err(format!("loads from {} to {} are no range above 0", self.least, self.most));
+        let (lowest, highest) = self.scale.limits();
+        if !(self.least >= lowest && self.most <= highest && self.least < self.most) {
+            let (unit, least, most) = (self.scale.unit(), self.least, self.most);
+            return Err(format!(
+                "loads from {least} to {most} {unit} are no range: the first must be below the second, and both lie \
+                 between {lowest} and {highest}"
+            ));
         }
         if let Some(guess) = self.guess.filter(|guess| !(self.least..=self.most).contains(guess)) {
             return Err(format!("guess of {guess} lies outside {} to {}", self.least, self.most));
@@ -285,21 +299,26 @@ pub struct DeviceUse {
 }
 
 impl FinishedTrial {
-    /// (late + failed + not sent + unfinished) ÷ scheduled, for the SLO at this place.
+    /// Operations that were bad for the SLO at this place: late, failed, not sent or not finished.
+    pub fn bad(&self, slo: usize) -> u64 {
+        self.late[slo] + self.failed + self.not_sent + self.unfinished
+    }
+
+    /// [`FinishedTrial::bad`] ÷ scheduled, at most 1: records of earlier versions counted some operations as
+    /// not sent and as late.
     pub fn bad_ratio(&self, slo: usize) -> f64 {
-        let bad = self.late[slo] + self.failed + self.not_sent + self.unfinished;
-        if self.scheduled == 0 { 1.0 } else { bad as f64 / self.scheduled as f64 }
+        if self.scheduled == 0 { 1.0 } else { (self.bad(slo) as f64 / self.scheduled as f64).min(1.0) }
     }
 
     /// The 95 % interval of [`FinishedTrial::bad_ratio`] by Wilson's score (1927), as if operations were
     /// independent of each other. They are not: late ones come together, so the truth may lie further off.
     pub fn bad_ratio_interval(&self, slo: usize) -> (f64, f64) {
-        const Z: f64 = 1.96;
+        const Z: f64 = crate::probability::Z_95;
         let n = self.scheduled as f64;
         if n == 0.0 {
             return (0.0, 1.0);
         }
-        let share = self.bad_ratio(slo).min(1.0);
+        let share = self.bad_ratio(slo);
         let middle = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
         let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
         ((middle - half).clamp(0.0, share), (middle + half).clamp(share, 1.0))

@@ -90,9 +90,10 @@ impl SearchRecord {
 
 /// Counts a trial's operations for the search.
 ///
-/// `books` hold what ended from the begin of the load until everything in flight was answered or given up. In
-/// an open loop `offered` says what was due in the trial's duration, its backlog what of that was never sent.
-/// In a closed loop what was sent is what was scheduled.
+/// `books` hold what ended from the begin of the load until everything in flight was answered or given up, so
+/// that what was sent is what was answered or not. In an open loop `offered` says what was due in the trial's
+/// duration, and what of that was not sent, then or while the load was ended, never was. In a closed loop
+/// what was sent is what was scheduled.
 pub fn count(
     books: &Books,
     offered: Option<&Offered>,
@@ -101,15 +102,13 @@ pub fn count(
     trial: FinishedTrial,
 ) -> FinishedTrial {
     let late = |promise: &Promise| books.done() - books.done_within(promise.limit).min(books.done());
-    let (scheduled, not_sent) = match offered {
-        Some(offered) => (offered.due, offered.backlog),
-        None => (books.answered() + unanswered, 0),
-    };
+    let sent = books.answered() + unanswered;
+    let due = offered.map_or(sent, |offered| offered.due);
     FinishedTrial {
-        scheduled,
+        scheduled: due.max(sent),
         late: promises.iter().map(late).collect(),
         failed: books.failed(),
-        not_sent,
+        not_sent: due.saturating_sub(sent),
         unfinished: unanswered,
         ..trial
     }
@@ -186,6 +185,24 @@ mod tests {
         assert_eq!(counted.bad_ratio(0), 0.25);
         let closed = count(&books, None, 0, &promises, trial());
         assert_eq!((closed.scheduled, closed.not_sent), (90, 0));
+    }
+
+    /// Operations of the backlog are sent while the load is being ended: they are late, and not "not sent" as
+    /// well. Together they were once 161.6 % of what was due.
+    #[test]
+    fn no_operation_is_bad_twice() {
+        let mut books = Books::open();
+        for _ in 0..80u64 {
+            let timing = Timing { due: Tick(0), began: Tick(0), ended: Tick(30_000_000) };
+            books.record(OpKind::Read, Outcome::Done, &timing, 0);
+        }
+        let promises: Vec<Promise> = vec!["p99 <= 20 ms".parse().unwrap()];
+        let overloaded = count(&books, Some(&offered(90, 1)), 5, &promises, trial());
+        assert_eq!((overloaded.scheduled, overloaded.not_sent, overloaded.bad(0)), (100, 15, 100));
+        assert_eq!(overloaded.bad_ratio(0), 1.0);
+        // What became due while the load was ended, and was sent, was scheduled too.
+        let more = count(&books, Some(&Offered { due: 60, ..offered(0, 1) }), 5, &promises, trial());
+        assert_eq!((more.scheduled, more.not_sent, more.bad(0)), (85, 0, 85));
     }
 
     #[test]

@@ -161,14 +161,12 @@ fn row(record: &SearchRecord, capacity: &Capacity) -> Row {
     let verdict = match capacity.verdict {
         Found::Found => Verdict::Held,
         Found::Irregular | Found::NeverPassed => Verdict::NotHeld,
-        Found::AlwaysPassed | Found::GeneratorLimited | Found::GeneratorLate | Found::OutOfTime => {
-            Verdict::Unknown
-        }
+        Found::AlwaysPassed
+        | Found::GeneratorLimited
+        | Found::GeneratorLate
+        | Found::CannotTell
+        | Found::OutOfTime => Verdict::Unknown,
     };
-    let confirmed = format!(
-        "{}/{} below, {}/{} above",
-        capacity.below.agreed, capacity.below.of, capacity.above.agreed, capacity.above.of
-    );
     let missing = "no intervention was made";
     Row::new(vec![
         name(record).into(),
@@ -176,7 +174,7 @@ fn row(record: &SearchRecord, capacity: &Capacity) -> Row {
         load(capacity.low, "it held nowhere"),
         load(capacity.high, "it failed nowhere"),
         goodput(record, capacity),
-        Cell::verdict(verdict, &confirmed),
+        Cell::verdict(verdict, &capacity.confirmed()),
         limit(record).map_or_else(|| Cell::missing(missing), Cell::from),
     ])
     .note(&capacity.notes.join(" "))
@@ -408,7 +406,7 @@ fn point(number: usize, trial: &FinishedTrial, slo: usize) -> Point {
             "trial {}, {} s: {} of {} bad",
             number + 1,
             trial.offered_for().as_secs_f64(),
-            trial.late[slo] + trial.failed + trial.not_sent + trial.unfinished,
+            trial.bad(slo),
             trial.scheduled
         ),
     }
