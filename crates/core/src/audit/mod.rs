@@ -168,9 +168,24 @@ impl Audit {
     }
 }
 
+const WHOLE: Law = Law {
+    name: "Whole file",
+    formula: "every line of the file can be read, and holds what its checksums and counts say",
+    tolerance: 0.0,
+    why: "a file is whole or damaged",
+    severity: Severity::Broken,
+    nevertheless: "What could be read is judged by the other laws, without what could not.",
+};
+
 /// Applies every law to a study.
 pub fn audit(study: &Study) -> Audit {
     let mut audit = Audit::default();
+    for damage in &study.damaged {
+        audit.found(WHOLE.finding("the file".into(), vec![], damage.clone(), None));
+    }
+    if study.damaged.is_empty() && study.tables.iter().any(|table| !table.rows.is_empty()) {
+        audit.held(&WHOLE);
+    }
     let mut study = study.clone();
     study.tables.iter_mut().flat_map(|table| &mut table.rows).for_each(Row::complete);
     for table in &study.tables {

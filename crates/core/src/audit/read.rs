@@ -61,7 +61,8 @@ pub fn read(name: &str, text: &str, mapping: Option<&Mapping>) -> Result<Study, 
         };
         return mapping.apply(&json);
     }
-    let format = detect(text).ok_or(
+    let log = name.ends_with(".hlog") || name.ends_with(".hdr");
+    let format = detect(text).or(log.then_some(Format::HistogramLog)).ok_or(
         "of no known format (record.json, iostat -x, YCSB, go-ycsb, sysbench, fio JSON, pgbench, HdrHistogram log): \
          a JSON or CSV table needs a NAME.mapping.toml beside it",
     )?;
@@ -75,18 +76,18 @@ pub fn read(name: &str, text: &str, mapping: Option<&Mapping>) -> Result<Study, 
         Format::Sysbench => texts::sysbench(text),
         Format::Pgbench => texts::pgbench(text),
         Format::HistogramLog => {
-            let (table, left_out) = hlog::hlog(text);
-            if table.rows.is_empty() {
-                return Err(format!("holds no histograms; {}", left_out.join("; ")));
-            }
-            return Ok(Study { left_out, ..of_table(name, table) });
+            let (table, damaged) = hlog::hlog(text);
+            let empty = table.rows.is_empty() && damaged.is_empty();
+            let left_out = empty.then(|| "holds no histograms".to_string()).into_iter().collect();
+            return Ok(Study { damaged, left_out, ..of_table(name, table) }.without_idle_rows());
         }
-        Format::Fio => texts::fio(text).ok_or("holds no fio jobs")?,
+        Format::Fio => texts::fio(text)?,
     };
-    if table.rows.iter().all(|row| row.values.is_empty()) {
+    let study = of_table(name, table).without_idle_rows();
+    if study.tables.iter().flat_map(|table| &table.rows).all(|row| row.values.is_empty()) {
         return Err("holds no figures".into());
     }
-    Ok(of_table(name, table))
+    Ok(study)
 }
 
 fn of_table(name: &str, table: Table) -> Study {

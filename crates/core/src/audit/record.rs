@@ -1,5 +1,6 @@
 //! A trial of Tipover as a study: our own numbers are audited like anyone's.
 
+use super::hlog::put_ordered;
 use super::quantity::Quantity;
 use super::table::{Row, Study, Table, Value};
 use crate::measure::Histogram;
@@ -16,56 +17,57 @@ pub fn of_record(record: &Record) -> Study {
     let books = match measured.books() {
         Ok(books) => books,
         Err(error) => {
-            study.left_out.push(format!("latencies: {error}"));
+            study.damaged.push(format!("latencies: {error}"));
             return study;
         }
     };
     // Little's law is about everything that a session waited for, failed operations included.
-    let mut row = Row::new("operations");
-    row.put(Quantity::Samples, books.answered() as f64);
-    row.put(Quantity::Duration, measured.seconds());
-    row.put(Quantity::Throughput, books.answered() as f64 / measured.seconds());
-    let service = books.service();
-    if service.is_empty() {
-        study.left_out.push("no operation was answered".into());
-    } else {
-        let load = &record.spec.load;
-        let mut edge = 0.0;
-        if load.arrivals.is_none() && load.think.is_zero() {
+    let load = &record.spec.load;
+    let busy = load.arrivals.is_none() && load.think.is_zero();
+    // All rows are of one run, under the same conditions: the classes of its operations may share cells with
+    // the whole, and do where there is only one class.
+    let of_run = |name: &str, operations: u64| {
+        let mut row = Row::new(name);
+        row.put(Quantity::Samples, operations as f64);
+        row.put(Quantity::Duration, measured.seconds());
+        row.put(Quantity::Throughput, operations as f64 / measured.seconds());
+        if busy {
             row.put(Quantity::Sessions, f64::from(load.sessions));
+        }
+        row
+    };
+    let mut row = of_run("operations", books.answered());
+    let service = books.service();
+    // Operations that were counted where they ended, by sessions that began them before, or end them after.
+    let mut edge = 0.0;
+    if !service.is_empty() {
+        if busy {
             // Operations count where they end: each session's account is off by about a long latency at
             // either end of the window, as the verdict on a trial allows for too.
             let long = seconds_of(service.value_at_quantile(0.99));
             edge = 2.0 * (2.0 / f64::from(load.sessions)).sqrt() * long / measured.seconds();
         }
-        let mean = |share: f64| Value::exact(service.mean() * 1e-9 * (1.0 + share).max(0.0));
-        if let (Some(low), Some(high)) = (mean(-edge), mean(edge)) {
-            row.values.insert(Quantity::Mean, Value::range(low, high));
-        }
-        put_percentiles(&mut row, &service);
+        put_latencies(&mut row, &service, edge);
     }
     let mut rows = vec![row];
     for kind in books.kinds() {
         let Some(book) = books.of(kind).filter(|book| book.done() > 0) else { continue };
-        let service = book.latencies().service();
-        let mut row = Row::new(kind.name());
-        row.put(Quantity::Samples, book.done() as f64);
-        row.put(Quantity::Mean, service.mean() * 1e-9);
-        put_percentiles(&mut row, service);
+        let mut row = of_run(kind.name(), book.done());
+        put_latencies(&mut row, book.latencies().service(), edge);
         rows.push(row);
     }
     study.tables.push(Table { name: "trial".into(), rows });
     study.tables.extend(device(record).map(|row| Table { name: "disk".into(), rows: vec![row] }));
-    study
+    study.without_idle_rows()
 }
 
-fn put_percentiles(row: &mut Row, histogram: &Histogram) {
-    row.put(Quantity::Minimum, seconds_of(histogram.min()));
-    row.put(Quantity::Maximum, seconds_of(histogram.max()));
-    for thousandths in [50_000, 95_000, 99_000] {
-        let share = f64::from(thousandths) / 100_000.0;
-        row.put(Quantity::Percentile(thousandths), seconds_of(histogram.value_at_quantile(share)));
+/// The mean, uncertain by the share `edge`, and the ordered ones.
+fn put_latencies(row: &mut Row, histogram: &Histogram, edge: f64) {
+    let mean = |share: f64| Value::exact(histogram.mean() * 1e-9 * (1.0 + share).max(0.0));
+    if let (Some(low), Some(high)) = (mean(-edge), mean(edge)) {
+        row.values.insert(Quantity::Mean, Value::range(low, high));
     }
+    put_ordered(row, histogram);
 }
 
 fn seconds_of(ns: u64) -> f64 {
@@ -93,4 +95,77 @@ fn device(record: &Record) -> Option<Row> {
         row.put(Quantity::Gate, gate.0);
     }
     row.span(Quantity::ReadRate).or(row.span(Quantity::WriteRate)).filter(|rate| rate.high > 0.0).map(|_| row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{Severity, audit};
+    use crate::experiment::{Experiment, Trial};
+    use crate::measure::Books;
+    use crate::op::{OpKind, Outcome, Timing};
+    use crate::simulate::{self, Machine};
+    use crate::units::Tick;
+
+    const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
+
+    fn records() -> Vec<Record> {
+        let experiment = Experiment::parse(PLAN, "quick", &[]).unwrap();
+        let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+        let trial = |cell| Trial { cell, repeat: 0, twin: false };
+        cells.map(|cell| simulate::trial("t", &trial(cell), 1, &Machine::default()).0).collect()
+    }
+
+    /// Loads of nothing but reads: the whole and its only class are one histogram under two names.
+    #[test]
+    fn our_own_sound_trials_are_not_accused() {
+        let mut checked = 0;
+        for record in records() {
+            let study = of_record(&record);
+            let found = audit(&study);
+            assert_eq!(study.tables[0].rows.len(), 2, "the whole and its reads");
+            assert!(found.findings.is_empty(), "{}: {:?}", record.cell, found.findings);
+            checked += found.checks();
+        }
+        assert!(checked > 100, "{checked}");
+    }
+
+    /// Half the operations that throughput and sessions ask for, a histogram that is not the one counted, and a
+    /// trial that measured nothing.
+    #[test]
+    fn our_own_unsound_trials_are() {
+        let honest = records().pop().unwrap();
+        let mut halved = honest.clone();
+        let measured = halved.measured.as_mut().unwrap();
+        measured.end = measured.begin + measured.end.since(measured.begin).mul_f64(0.5);
+        let broken = |record: &Record| {
+            let found = audit(&of_record(record));
+            found
+                .findings
+                .iter()
+                .filter(|f| f.severity == Severity::Broken)
+                .map(|f| f.law.clone())
+                .collect::<Vec<_>>()
+        };
+        assert!(broken(&halved).iter().any(|law| law == "Little's bound"), "{:?}", broken(&halved));
+        let mut damaged = honest.clone();
+        let books = &mut damaged.measured.as_mut().unwrap().books;
+        books.operations.values_mut().for_each(|book| book.done += 1);
+        assert_eq!(broken(&damaged), ["Whole file"]);
+        let mut idle = honest.clone();
+        idle.measured.as_mut().unwrap().books = Books::closed().to_text();
+        let study = of_record(&idle);
+        assert!(study.tables[0].rows.is_empty() && study.left_out[0].contains("0 operations"), "{study:?}");
+        let mut few = honest;
+        let mut books = Books::closed();
+        for n in 1..=20 {
+            let timing = Timing { due: Tick(0), began: Tick(0), ended: Tick(n * 1_000_000) };
+            books.record(OpKind::Read, Outcome::Done, &timing, 0);
+        }
+        few.measured.as_mut().unwrap().books = books.to_text();
+        let percentiles =
+            |row: &Row| row.values.keys().filter(|q| matches!(q, Quantity::Percentile(_))).count();
+        let rows = of_record(&few).tables.remove(0).rows;
+        assert!(rows.iter().all(|row| percentiles(row) == 1), "of 20 operations only the median is known");
+    }
 }

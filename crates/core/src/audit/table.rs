@@ -223,11 +223,29 @@ pub struct Study {
     pub tables: Vec<Table>,
     /// Its sentences.
     pub claims: Vec<Claim>,
-    /// What could not be read and was left out, as sentences.
+    /// What is no measurement and was left out, as sentences.
     pub left_out: Vec<String>,
+    /// What should have been readable and is not, as sentences.
+    pub damaged: Vec<String>,
 }
 
 impl Study {
+    /// A file of which nothing can be read.
+    pub fn damaged(name: &str, why: String) -> Study {
+        Study { name: name.into(), damaged: vec![why], ..Study::default() }
+    }
+
+    /// Leaves out rows that say themselves that they are made of no operation: their zeros are not measured.
+    pub(super) fn without_idle_rows(mut self) -> Study {
+        let idle = |row: &Row| row.span(Quantity::Samples).is_some_and(|samples| samples.high < 1.0);
+        for table in &mut self.tables {
+            let names = table.rows.iter().filter(|row| idle(row)).map(|row| row.name.as_str());
+            self.left_out.extend(names.map(|name| format!("{name}: 0 operations, so nothing was measured")));
+            table.rows.retain(|row| !idle(row));
+        }
+        self
+    }
+
     /// The row that a place names.
     pub fn row(&self, place: &Place) -> Option<&Row> {
         self.tables.iter().find(|t| t.name == place.table)?.rows.iter().find(|r| r.name == place.row)

@@ -249,10 +249,15 @@ pub(super) fn pgbench(text: &str) -> Table {
 
 /// fio's JSON: a row for each direction of each job, and one for its completion latencies, whose percentiles
 /// leave the wait for submission out. Text may stand before the JSON.
-pub(super) fn fio(text: &str) -> Option<Table> {
-    let file: Json = serde_json::from_str(text.get(text.find('{')?..text.rfind('}')? + 1)?).ok()?;
+///
+/// # Errors
+/// When the JSON is damaged, or holds no jobs.
+pub(super) fn fio(text: &str) -> Result<Table, String> {
+    let json = text.find('{').zip(text.rfind('}')).and_then(|(from, to)| text.get(from..=to));
+    let file: Json =
+        serde_json::from_str(json.unwrap_or(text)).map_err(|error| format!("damaged JSON: {error}"))?;
     let mut table = Table { name: "fio".into(), rows: vec![] };
-    for job in file.get("jobs")?.as_array()? {
+    for job in file.get("jobs").and_then(Json::as_array).ok_or("holds no fio jobs")? {
         let name = job.get("jobname").and_then(Json::as_str).unwrap_or("job");
         for direction in ["read", "write"] {
             let Some(side) = job.get(direction) else { continue };
@@ -278,7 +283,7 @@ pub(super) fn fio(text: &str) -> Option<Table> {
             table.rows.extend([row, completion]);
         }
     }
-    Some(table)
+    Ok(table)
 }
 
 fn latencies(row: &mut Row, side: &Json, kind: &str) {

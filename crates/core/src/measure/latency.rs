@@ -3,6 +3,7 @@
 use crate::op::Timing;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 
 /// A histogram of nanoseconds.
 pub type Histogram = hdrhistogram::Histogram<u64>;
@@ -137,7 +138,33 @@ pub fn decode(text: &str) -> Result<Histogram, String> {
     use base64::Engine;
     let bytes =
         base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| format!("not base64: {e}"))?;
-    Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| format!("not an HdrHistogram: {e}"))
+    let bytes = unpacked(bytes)?;
+    let mut rest = bytes.as_slice();
+    let histogram =
+        Deserializer::new().deserialize(&mut rest).map_err(|e| format!("not an HdrHistogram: {e}"))?;
+    if rest.is_empty() { Ok(histogram) } else { Err(format!("{} bytes behind an HdrHistogram", rest.len())) }
+}
+
+/// What a compressed histogram holds, its checksum compared: the library stops reading before that, and takes
+/// a damaged histogram for another one. Anything else stays as it is.
+fn unpacked(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    /// Cookie of the compressed format V2.
+    const COMPRESSED: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
+    /// No histogram of ours, or of any tool that we know, is longer.
+    const LONGEST: u64 = 64 << 20;
+    let Some((head, packed)) = bytes.split_at_checked(8).filter(|(head, _)| head[..4] == COMPRESSED) else {
+        return Ok(bytes);
+    };
+    let length = u32::from_be_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    if length != packed.len() {
+        return Err(format!("not an HdrHistogram: {} bytes where {length} are announced", packed.len()));
+    }
+    let mut plain = Vec::new();
+    flate2::read::ZlibDecoder::new(packed)
+        .take(LONGEST)
+        .read_to_end(&mut plain)
+        .map_err(|error| format!("not an HdrHistogram: {error}"))?;
+    Ok(plain)
 }
 
 #[cfg(test)]
