@@ -1,7 +1,10 @@
-//! Where a series changes its level: E-divisive (Matteson & James 2014) with Student's t instead of
-//! permutations, sliding windows and weak points (Fleming et al. 2023, "Hunter"). Deterministic.
+//! Where a series changes its level: E-divisive (Matteson & James 2014) with sliding windows and weak points
+//! (Fleming et al. 2023, "Hunter"), judged by Student's t as there, or by permutations as in the former.
+//! Deterministic.
 
-use super::probability::student_two_sided;
+use super::rank::least_p;
+use crate::probability::student_two_sided;
+use crate::workload::Random;
 use serde::Serialize;
 
 /// How change-points are looked for.
@@ -13,12 +16,32 @@ pub struct ChangeRule {
     pub most_p: f64,
     /// Smallest change, as a share of the level before or after, whichever gives more.
     pub least_change: f64,
+    /// Where p comes from.
+    pub test: ChangeTest,
+}
+
+/// Where the p of a change-point comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeTest {
+    /// Student's t between both sides of the place, as if the place had been known before: quick, and for long
+    /// series. It is the best of many places, so noise is accused more often than p says, and two values that
+    /// happen to be equal make the third a change.
+    Student,
+    /// How often the values in another order give as large a change at their best place: what p says, whatever
+    /// their distribution. Few values can never give a small one, see [`values_needed`].
+    Permutations,
+}
+
+/// Fewest values in which permutations can give a change a p below `p`: of half of them on either level.
+pub fn values_needed(p: f64) -> usize {
+    (2..1000).find(|n| least_p(n / 2, n - n / 2) < p).unwrap_or(1000)
 }
 
 impl Default for ChangeRule {
     /// Hunter's: windows of 50, p below 0.001, any size.
     fn default() -> Self {
-        ChangeRule { window: 50, most_p: 0.001, least_change: 0.0 }
+        ChangeRule { window: 50, most_p: 0.001, least_change: 0.0, test: ChangeTest::Student }
     }
 }
 
@@ -31,7 +54,7 @@ pub struct ChangePoint {
     pub before: f64,
     /// Mean from this one to the next.
     pub after: f64,
-    /// Two-sided p of Student's t between the two.
+    /// Two-sided p of the rule's test.
     pub p: f64,
 }
 
@@ -70,7 +93,7 @@ pub fn change_points(series: &[f64], rule: &ChangeRule) -> Vec<ChangePoint> {
 
 fn keep_the_strong(series: &[f64], mut places: Vec<usize>, rule: &ChangeRule) -> Vec<ChangePoint> {
     loop {
-        let points = judged(series, &places);
+        let points = judged(series, &places, rule);
         let weakest = |key: fn(&ChangePoint) -> f64| {
             (0..points.len()).max_by(|a, b| key(&points[*a]).total_cmp(&key(&points[*b])))
         };
@@ -87,12 +110,19 @@ fn keep_the_strong(series: &[f64], mut places: Vec<usize>, rule: &ChangeRule) ->
 }
 
 /// Each place against its neighbours.
-fn judged(series: &[f64], places: &[usize]) -> Vec<ChangePoint> {
+fn judged(series: &[f64], places: &[usize], rule: &ChangeRule) -> Vec<ChangePoint> {
     (0..places.len())
         .map(|i| {
             let from = if i == 0 { 0 } else { places[i - 1] };
             let to = places.get(i + 1).copied().unwrap_or(series.len());
-            compare(series, from, places[i], to)
+            let point = compare(series, from, places[i], to);
+            match rule.test {
+                ChangeTest::Student => point,
+                ChangeTest::Permutations => {
+                    let p = permuted_p(&series[from..to], places[i] - from, rule.most_p);
+                    ChangePoint { p, ..point }
+                }
+            }
         })
         .collect()
 }
@@ -114,6 +144,37 @@ fn compare(series: &[f64], from: usize, at: usize, to: usize) -> ChangePoint {
         student_two_sided((after - before) / error, degrees)
     };
     ChangePoint { at, before, after, p }
+}
+
+/// p of a change of `values` at `at`: the share of their orders in which some place separates them as well,
+/// by the sum of squares between both sides. The sum of all squares is the same in every order, so this
+/// orders them as the largest t would, and needs no division by a spread that may be 0.
+fn permuted_p(values: &[f64], at: usize, most_p: f64) -> f64 {
+    /// A p right at its limit is then known within a tenth of itself, and orders are countable.
+    const ORDERS: f64 = 100.0;
+    const MOST_ORDERS: f64 = 200_000.0;
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let mut centred: Vec<f64> = values.iter().map(|value| value - mean).collect();
+    let between = |sum: f64, left: f64| sum * sum * n / (left * (n - left));
+    let seen = between(centred[..at].iter().sum(), at as f64);
+    let most = |values: &[f64]| {
+        let (mut sum, mut most) = (0.0, 0f64);
+        for (place, value) in values[..values.len() - 1].iter().enumerate() {
+            sum += value;
+            most = most.max(between(sum, place as f64 + 1.0));
+        }
+        most
+    };
+    let orders = (ORDERS / most_p).min(MOST_ORDERS) as u32;
+    let mut random = Random::new(1, values.len() as u64);
+    let mut as_large = 0u32;
+    for _ in 0..orders {
+        random.shuffle(&mut centred);
+        // Sums of the same values in another order differ in their last digits.
+        as_large += u32::from(most(&centred) >= seen * (1.0 - 1e-9));
+    }
+    f64::from(as_large + 1) / f64::from(orders + 1)
 }
 
 /// Splits series[start..end] at its best place, then the parts, as long as the best of all is significant.
@@ -203,6 +264,56 @@ mod tests {
         let zero = [0.0, 0.0, 0.0, 1.00, 1.12, 0.90, 0.50, 0.51, 0.48, 0.48, 0.55];
         let found = places(&zero, &hunter);
         assert_eq!((found.len(), found[0]), (2, 3));
+    }
+
+    /// The culprit: two values that happen to be the same, and a third one. A hundred honest series of noise, and
+    /// nothing at all.
+    #[test]
+    fn permutations_accuse_no_more_than_they_say() {
+        let strict =
+            |p: f64| ChangeRule { most_p: p, test: ChangeTest::Permutations, ..ChangeRule::default() };
+        let three = [100.0, 100.0, 189.0];
+        assert_eq!(places(&three, &ChangeRule::default()), [2], "what Student's t says of it");
+        assert!(places(&three, &strict(0.05)).is_empty());
+        assert_eq!((places(&[], &strict(0.05)), places(&[1.0], &strict(0.05))), (vec![], vec![]));
+        let p = permuted_p(&three, 2, 0.01);
+        assert!((p - 2.0 / 3.0).abs() < 0.02, "the odd one stands at an end in two orders of three: {p}");
+        // 20 orders of three and three, and in two of them the sides are apart.
+        let p = permuted_p(&[1.0, 1.1, 0.9, 5.0, 5.1, 4.9], 3, 0.01);
+        assert!((p - 0.1).abs() < 0.01, "{p}");
+        let noise = |seed: u64, n: usize| -> Vec<f64> {
+            let mut random = Random::new(seed, 3);
+            (0..n).map(|_| random.exponential(1.0)).collect()
+        };
+        let accused =
+            |n: usize| (0..100).filter(|seed| !places(&noise(*seed, n), &strict(0.05)).is_empty()).count();
+        let (few, many) = (accused(12), accused(60));
+        println!(
+            "at p < 0.05 permutations accuse {few} and {many} of 100 series of 12 and 60 values of noise"
+        );
+        assert!(few <= 10 && many <= 10, "{few} and {many} of 100");
+        let mut found = 0;
+        for seed in 0..50 {
+            let change: Vec<f64> = noise(seed, 40)
+                .iter()
+                .enumerate()
+                .map(|(i, x)| 20.0 + x + if i < 20 { 0.0 } else { 3.0 })
+                .collect();
+            found += usize::from(places(&change, &strict(0.01)).iter().any(|at| at.abs_diff(20) <= 3));
+        }
+        assert!(found >= 47, "{found} of 50 changes of three deviations");
+    }
+
+    #[test]
+    fn so_few_values_can_never_show_a_change() {
+        // 2 ÷ (12 over 6) = 0.0022, 2 ÷ (14 over 7) = 0.00058.
+        assert_eq!((values_needed(0.01), values_needed(0.001)), (10, 14));
+        let apart = |n: usize| -> Vec<f64> {
+            (0..n).map(|i| if i < n / 2 { 1.0 } else { 2.0 } + i as f64 * 1e-6).collect()
+        };
+        let rule = ChangeRule { most_p: 0.01, test: ChangeTest::Permutations, ..ChangeRule::default() };
+        assert!(places(&apart(8), &rule).is_empty());
+        assert_eq!(places(&apart(12), &rule), [6]);
     }
 
     fn by_definition(x: &[f64]) -> f64 {

@@ -268,13 +268,17 @@ impl Comparison {
         }
     }
 
-    /// Fewest repeats that can reach the rule's p in this family.
-    fn needed(&self) -> String {
+    /// Fewest trials of each side, or blocks, that can reach the rule's p in this family.
+    pub fn trials_needed(&self) -> usize {
         let enough = |n: &usize| {
             let least = if self.rule.paired { least_p_of_pairs(*n) } else { least_p(*n, *n) };
             least * (self.family as f64) < self.rule.p
         };
-        let n = (2..1000).find(enough).unwrap_or(1000);
+        (2..1000).find(enough).unwrap_or(1000)
+    }
+
+    fn needed(&self) -> String {
+        let n = self.trials_needed();
         if self.rule.paired { format!("{n} blocks are") } else { format!("{n} of each are") }
     }
 }

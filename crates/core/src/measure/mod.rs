@@ -9,7 +9,6 @@ mod estimate;
 mod headroom;
 mod latency;
 mod offered;
-mod probability;
 mod rank;
 mod repeats;
 mod series;
@@ -20,8 +19,8 @@ mod within;
 
 pub use book::{Book, BookText, Books, BooksText, Single};
 pub use budget::{Budget, Witnesses};
-pub use canary::{Canary, judge_session};
-pub use change::{ChangePoint, ChangeRule, change_points};
+pub use canary::{Canary, judge_session, unrest};
+pub use change::{ChangePoint, ChangeRule, ChangeTest, change_points, values_needed};
 pub use compare::{
     CannotCompare, CompareRule, Comparison, Difference, Samples, agreed, compare, correct, noise_floor,
 };

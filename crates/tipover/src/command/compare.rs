@@ -4,7 +4,7 @@ use super::audit::{files, study_of};
 use super::run::command_line;
 use super::{BadInput, Ending};
 use crate::report::{self, Terminal};
-use crate::study::comparison::{Compared, Side, compare_sides, history};
+use crate::study::comparison::{Side, compare_sides, history};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tipover_core::units::Ratio;
 /// A result is a results folder, a cell's folder in it, a record.json, or a file (or a folder of files, one
 /// per trial) that YCSB, go-ycsb, sysbench, fio, pgbench or iostat wrote. Cells are matched by their labels;
 /// two results of one cell each are compared whatever their settings. Exit codes: 0 no figure is worse, 1 one
-/// is, 2 nothing could be compared.
+/// is, or too few trials cannot tell, 2 nothing could be compared.
 #[derive(Debug, Args)]
 pub struct Compare {
     /// The results: first the one to compare with
@@ -27,11 +27,11 @@ pub struct Compare {
     #[arg(long, value_name = "RESULT")]
     again: Option<PathBuf>,
 
-    /// The smallest difference that matters
+    /// The smallest difference, or change of level, that matters
     #[arg(long, default_value = "2 %")]
     least: Ratio,
 
-    /// The largest p of a difference, after correction for all figures
+    /// The largest p of a difference, or change of level, after correction for all figures
     #[arg(long, default_value_t = 0.01)]
     p: f64,
 
@@ -52,8 +52,9 @@ impl Compare {
             return Err(BadInput(format!("--p {}: it lies between 0 and 1", self.p)).into());
         }
         let (page, held) = if self.history {
-            let courses = history(&sides);
-            (report::of_history(&sides, &courses, &command_line()), true)
+            let courses = history(&sides, self.least.0, self.p);
+            let held = !courses.iter().any(|course| course.got_worse() || course.cannot_tell());
+            (report::of_history(&sides, &courses, &command_line()), held)
         } else {
             let [a, b] = sides.as_slice() else {
                 let n = sides.len();
@@ -67,8 +68,7 @@ impl Compare {
                 let why = found.not_compared.join("; ");
                 return Err(BadInput(format!("nothing to compare: {why}")).into());
             }
-            let held = !found.all.iter().any(Compared::is_worse);
-            (report::of_comparison(a, b, &found, &command_line()), held)
+            (report::of_comparison(a, b, &found, &command_line()), found.held())
         };
         if let Some(output) = &self.output {
             std::fs::write(output, report::html(&page))

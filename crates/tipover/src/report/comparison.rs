@@ -50,12 +50,35 @@ fn made_by<'a>(command: &str, sides: impl Iterator<Item = &'a Side>) -> Provenan
 fn headline(found: &ComparedSides) -> Vec<String> {
     let worse: Vec<&Compared> = found.all.iter().filter(|c| c.is_worse()).collect();
     let differing = found.all.iter().filter(|c| c.differs()).count();
-    let mut said = vec![match (found.all.len(), worse.len(), differing - worse.len()) {
-        (0, ..) => "The two have nothing in common that could be compared".to_string(),
-        (n, 0, 0) => format!("No difference in {n} figures"),
-        (n, worse, better) => format!("Of {n} figures {worse} are worse and {better} better"),
+    let few: Vec<&Compared> = found.all.iter().filter(|c| c.cannot_tell()).collect();
+    let needed = few.iter().map(|c| c.comparison.trials_needed()).max().unwrap_or(0);
+    let needed = if found.paired { format!("{needed} blocks") } else { format!("{needed} trials of each") };
+    let judged = found.all.len() - few.len();
+    let cannot_tell = match few.len() {
+        0 => String::new(),
+        few => format!("; cannot tell in {few}: {needed} are needed"),
+    };
+    let mut said = vec![match (judged, worse.len(), differing - worse.len()) {
+        (0, ..) if few.is_empty() => "The two have nothing in common that could be compared".to_string(),
+        (0, ..) => {
+            format!(
+                "Cannot tell: so few trials can show no difference in any of {} figures, {needed} are needed",
+                few.len()
+            )
+        }
+        (n, 0, 0) => {
+            let seen = found.all.iter().filter(|c| !c.cannot_tell()).map(|c| c.comparison.detectable);
+            let seen = significant(100.0 * seen.fold(0.0, f64::max), 2);
+            format!("No difference in {n} figures, each of which would show one of {seen} %{cannot_tell}")
+        }
+        (n, worse, better) => format!("Of {n} figures {worse} are worse and {better} better{cannot_tell}"),
     }];
-    let first = if worse.is_empty() { found.all.iter().take(3).collect() } else { worse };
+    if !found.missing.is_empty() {
+        let cells = found.missing.join("; ");
+        said.push(format!("Cannot tell what became of cells that only the first side has: {cells}"));
+    }
+    let mut first = if !worse.is_empty() { worse } else { found.all.iter().collect() };
+    first.sort_by(|a, b| b.comparison.shift.value.abs().total_cmp(&a.comparison.shift.value.abs()));
     said.extend(first.into_iter().take(3).map(sentence));
     said
 }
@@ -72,8 +95,8 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
         let (verdict, word) = match (compared.is_worse(), compared.differs()) {
             (true, _) => (Verdict::NotHeld, "worse"),
             (false, true) => (Verdict::Held, "better"),
-            (false, false) if comparison.detectable.is_finite() => (Verdict::Held, "no difference"),
-            (false, false) => (Verdict::Unknown, "too few trials"),
+            (false, false) if compared.cannot_tell() => (Verdict::Unknown, "cannot tell: too few trials"),
+            (false, false) => (Verdict::Held, "no difference"),
         };
         let detectable = match comparison.detectable.is_finite() {
             true => Number::new(percent(comparison.detectable), "%").digits(2).into(),
@@ -214,10 +237,20 @@ pub fn of_history(sides: &[Side], courses: &[Course], command: &str) -> Page {
         .iter()
         .flat_map(|course| course.changes.iter().map(|change| change_in_words(course, change)))
         .collect();
-    let mut headline = vec![match changes.len() {
-        0 => format!("No change of level in {} figures over {} results", courses.len(), sides.len()),
-        n => format!("{n} changes of level in {} figures over {} results", courses.len(), sides.len()),
-    }];
+    let few = courses.iter().filter(|course| course.cannot_tell()).count();
+    let needed = courses.iter().map(|course| course.needed).max().unwrap_or(0);
+    let (judged, over) = (courses.len() - few, format!("over {} results", sides.len()));
+    let mut headline = Vec::new();
+    match (judged, changes.len()) {
+        (0, _) => {}
+        (_, 0) => headline.push(format!("No change of level in {judged} figures {over}")),
+        (_, n) => headline.push(format!("{n} changes of level in {judged} figures {over}")),
+    }
+    if few > 0 {
+        headline.push(format!(
+            "Cannot tell in {few} figures {over}: no fewer than {needed} trials can show a change of level"
+        ));
+    }
     headline.extend(changes.into_iter().take(5));
     let sections = courses.iter().enumerate().map(|(number, course)| Section {
         id: format!("course-{number}"),
@@ -266,7 +299,9 @@ fn of_course(number: usize, course: &Course) -> Chart {
         y: Axis::linear(&course.figure.name(), course.figure.unit()),
         series: vec![Series::ours(SeriesKind::Points, "trial", "trials", points.collect()), level],
         lines: vec![],
-        how_to_read: "Dashed: the mean between two changes of level (E-divisive, p below 0.001).".into(),
+        how_to_read: "Dashed: the mean between two changes of level (E-divisive, p by permutations, corrected for all \
+                      figures)."
+            .into(),
         cannot_say: "A change of level has a cause, and this picture does not know it: the machine may have changed as \
                      well as the program."
             .into(),

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::audit::{Quantity, Study};
 use tipover_core::measure::{
-    ChangePoint, ChangeRule, CompareRule, Comparison, Difference, Samples, change_points, compare, correct,
-    noise_floor,
+    ChangePoint, ChangeRule, ChangeTest, CompareRule, Comparison, Difference, Samples, change_points,
+    compare, correct, noise_floor, values_needed,
 };
 use tipover_core::record::Record;
 use tipover_core::units::significant;
@@ -125,7 +125,8 @@ impl Side {
 
     /// Adds what another program printed, as trial number `trial`.
     pub fn add_study(&mut self, study: &Study, trial: u32) {
-        self.left_out.extend(study.left_out.iter().map(|why| format!("{}: {why}", study.name)));
+        let lacking = study.damaged.iter().chain(&study.left_out);
+        self.left_out.extend(lacking.map(|why| format!("{}: {why}", study.name)));
         for table in &study.tables {
             for row in &table.rows {
                 for (quantity, figure, factor) in [
@@ -235,6 +236,11 @@ impl Compared {
     pub fn differs(&self) -> bool {
         matches!(self.comparison.verdict, Difference::Higher | Difference::Lower)
     }
+
+    /// Whether there are too few trials to say anything.
+    pub fn cannot_tell(&self) -> bool {
+        self.comparison.verdict == Difference::TooFew
+    }
 }
 
 /// Both sides compared.
@@ -244,6 +250,8 @@ pub struct ComparedSides {
     pub all: Vec<Compared>,
     /// What could not be compared, as sentences.
     pub not_compared: Vec<String>,
+    /// Cells of the first side that the second has not: nobody can tell what became of them.
+    pub missing: Vec<String>,
     /// Whether trials were taken as pairs of one block.
     pub paired: bool,
     /// By figure, the largest shift that a side compared with itself showed, as a share; empty if that was
@@ -251,6 +259,13 @@ pub struct ComparedSides {
     pub noise_floors: BTreeMap<Figure, f64>,
     /// Where the noise floor comes from.
     pub noise_from: NoiseFrom,
+}
+
+impl ComparedSides {
+    /// Whether it is known of everything on the first side that the second is not worse.
+    pub fn held(&self) -> bool {
+        self.missing.is_empty() && !self.all.iter().any(|c| c.is_worse() || c.cannot_tell())
+    }
 }
 
 /// Who measured the noise floor.
@@ -292,6 +307,7 @@ pub fn compare_sides(a: &Side, b: &Side, again: Option<&Side>, least: f64, p: f6
     let rule =
         |figure| CompareRule { paired, noise_floor: floors.get(&figure).copied().unwrap_or(0.0), ..rule };
     found.all = family(&a, &b, rule, &mut found.not_compared);
+    found.missing = a.cells.keys().filter(|cell| !b.cells.contains_key(*cell)).cloned().collect();
     let mut comparisons: Vec<Comparison> = found.all.iter().map(|c| c.comparison.clone()).collect();
     correct(&mut comparisons);
     for (compared, comparison) in found.all.iter_mut().zip(comparisons) {
@@ -357,11 +373,27 @@ pub struct Course {
     pub values: Vec<(String, f64)>,
     /// Where it changed.
     pub changes: Vec<ChangePoint>,
+    /// Fewest values that can show a change; fewer than that can say nothing.
+    pub needed: usize,
+}
+
+impl Course {
+    /// Whether there are too few values to say anything.
+    pub fn cannot_tell(&self) -> bool {
+        self.values.len() < self.needed
+    }
+
+    /// Whether it changed for the worse when it last changed.
+    pub fn got_worse(&self) -> bool {
+        let last = self.changes.last();
+        last.is_some_and(|change| (change.after < change.before) == self.figure.more_is_better())
+    }
 }
 
 /// The history of all cells and figures over `sides`, which are put into the order of their time where that
-/// is known. Courses with changes come first.
-pub fn history(sides: &[Side]) -> Vec<Course> {
+/// is known. A change is one of at least the share `least`, with a p below `p` after correction for all
+/// figures. Courses with changes come first.
+pub fn history(sides: &[Side], least: f64, p: f64) -> Vec<Course> {
     /// Time, number of the side, value.
     type Dated = (u64, usize, f64);
     let mut courses: BTreeMap<(String, Figure), Vec<Dated>> = BTreeMap::new();
@@ -373,13 +405,18 @@ pub fn history(sides: &[Side]) -> Vec<Course> {
             }
         }
     }
+    // Bonferroni: the chance of any false alarm in all figures stays below p.
+    let most_p = p / courses.len().max(1) as f64;
+    let test = ChangeTest::Permutations;
+    let rule = ChangeRule { most_p, least_change: least, test, ..ChangeRule::default() };
+    let needed = values_needed(most_p);
     let mut courses: Vec<Course> = courses
         .into_iter()
         .map(|((cell, figure), mut values)| {
             values.sort_by_key(|(at, number, _)| (*at, *number));
             let series: Vec<f64> = values.iter().map(|(.., value)| *value).collect();
             let values = values.iter().map(|(_, number, v)| (sides[*number].name.clone(), *v)).collect();
-            Course { cell, figure, values, changes: change_points(&series, &ChangeRule::default()) }
+            Course { cell, figure, values, changes: change_points(&series, &rule), needed }
         })
         .collect();
     courses.sort_by_key(|course| course.changes.is_empty());
@@ -494,6 +531,10 @@ mod tests {
         b.cells.insert("other".into(), b.cells["reads: disk slow"].clone());
         let found = compare_sides(&a, &b, None, 0.02, 0.01);
         assert_eq!(found.not_compared, ["other: only in b"]);
+        assert!(found.missing.is_empty());
+        // The other way round a cell is gone, and nobody can tell whether it is worse.
+        let gone = compare_sides(&b, &a, None, 0.02, 0.01);
+        assert!(gone.missing == ["other"] && !gone.held(), "{gone:?}");
     }
 
     #[test]
@@ -507,10 +548,45 @@ mod tests {
                 one
             })
             .collect();
-        let courses = history(&sides);
+        let courses = history(&sides, 0.02, 0.01);
         let throughput = courses.iter().find(|c| c.figure == Figure::Throughput).unwrap();
         assert_eq!(throughput.changes.len(), 1, "{throughput:?}");
         let words = change_in_words(throughput, &throughput.changes[0]);
         assert!(words.contains("lower from r18 on"), "{words}");
+        assert!(throughput.got_worse() && !throughput.cannot_tell());
+        // What does not matter is no change, and a p that so few trials cannot reach says so.
+        let unmoved = |least, p| history(&sides, least, p).iter().all(|course| course.changes.is_empty());
+        assert!(unmoved(0.5, 0.01) && !unmoved(0.02, 1e-4) && unmoved(0.02, 1e-9));
+        assert!(history(&sides, 0.02, 1e-9).iter().all(Course::cannot_tell));
+    }
+
+    /// Three trials of one run, two of which agree to the last digit.
+    #[test]
+    fn three_trials_are_no_history() {
+        let mut three = side("r", "x", 1000.0, 3);
+        for figures in three.cells.values_mut().flat_map(BTreeMap::values_mut) {
+            figures[1].value = figures[0].value;
+            figures[2].value = 1.9 * figures[0].value;
+        }
+        for course in history(&[three], 0.02, 0.01) {
+            assert!(course.changes.is_empty() && course.cannot_tell() && course.needed >= 10, "{course:?}");
+        }
+        assert!(history(&[], 0.02, 0.01).is_empty());
+    }
+
+    /// 4 threads against 8: three trials cannot show even twice as much, and say how many could.
+    #[test]
+    fn too_few_trials_cannot_tell() {
+        let found = compare_sides(&side("a", "1", 1000.0, 3), &side("b", "2", 1890.0, 3), None, 0.02, 0.01);
+        assert!(found.all.iter().all(Compared::cannot_tell) && !found.held(), "{found:?}");
+        let needed = found.all[0].comparison.trials_needed();
+        let enough = u32::try_from(needed).unwrap();
+        let found =
+            compare_sides(&side("a", "1", 1000.0, enough), &side("b", "2", 1890.0, enough), None, 0.02, 0.01);
+        assert!(found.all.iter().all(|c| c.differs() && !c.cannot_tell()), "{found:?}");
+        let same =
+            compare_sides(&side("a", "1", 1000.0, 8), &side("again", "2", 1001.0, 8), None, 0.02, 0.01);
+        assert!(same.held(), "{same:?}");
+        assert!(ComparedSides::default().held(), "nothing to compare is refused before");
     }
 }
