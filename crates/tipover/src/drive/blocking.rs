@@ -205,7 +205,7 @@ impl Hand<'_> {
         let update_began = if self.verifies { self.verify(read, ended) } else { ended };
         let (outcome, retries) = self.attempt(update);
         let ended = clock.now();
-        let timing = Timing { due: update_began, began: update_began, ended };
+        let timing = Timing { due: self.work.plan.part_due(due, update_began), began: update_began, ended };
         let mut books = self.shelf.books();
         books.record_part(OpKind::Update, outcome, &timing, retries);
         let timing = Timing { due, began, ended };

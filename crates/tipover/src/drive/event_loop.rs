@@ -338,7 +338,7 @@ impl Loop<'_> {
         let goes_on = job.then.is_some() && outcome == Outcome::Done;
         let mut books = self.shelf.books();
         if part {
-            let due = if job.retries_before == 0 && job.then.is_some() { job.due } else { job.request_began };
+            let due = work.plan.part_due(job.due, job.request_began);
             let timing = Timing { due, began: job.request_began, ended };
             books.record_part(job.request.kind(), outcome, &timing, job.retries);
         }

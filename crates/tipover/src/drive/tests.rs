@@ -8,6 +8,7 @@ use std::ops::Range;
 use tipover_core::metric::Metric;
 use tipover_core::op::{Failure, Fields, OpKind};
 use tipover_core::target::{Facts, Session};
+use tipover_core::units::Rate;
 use tipover_core::workload::{Ycsb, distribution::Requests};
 
 /// Which operations, by their number, and how long.
@@ -222,6 +223,53 @@ fn a_read_modify_write_is_one_operation_of_two_parts() {
     let books = to_the_end(&target, &dataset, &workload, 10, 0).books;
     assert_eq!(books.of(OpKind::ReadModifyWrite).unwrap().refused()[&Failure::Conflict], 10);
     assert!(books.of(OpKind::Update).is_none());
+}
+
+/// One session, sixteen times as much offered as it can do: the last operations wait a long time, and so do
+/// both parts of them.
+#[test]
+fn parts_of_an_operation_are_due_when_it_is() {
+    let dataset = Dataset::ycsb(1000);
+    let fields = Fields::All;
+    let workload = Always(Op::ReadModifyWrite { record: 1, read: fields, write: fields, version: 7 });
+    let records = Records::new(dataset.records);
+    let run_on = |target: &dyn Target, offered: Option<f64>| {
+        let plan = Plan::closed(target, &dataset, &workload, &records, 1, Clock::start());
+        let arrivals = offered.map(|load| (Arrivals::Constant(Rate(load)), 1));
+        let plan = Plan { arrivals, limit: Some(200), few: 0, ..plan };
+        run(&plan, |sessions| {
+            assert!(sessions.wait(Duration::from_secs(60)), "the plan has an end");
+            sessions.cut().books
+        })
+        .unwrap()
+    };
+    let check = |books: &Books, waits: bool| {
+        let [read, update, whole] = [OpKind::Read, OpKind::Update, OpKind::ReadModifyWrite].map(|kind| {
+            let latencies = books.of(kind).unwrap().latencies().clone();
+            (latencies.residence().mean(), latencies.service().mean())
+        });
+        assert!(
+            read.1 + update.1 <= 1.01 * whole.1,
+            "service is of the part alone: {read:?} {update:?} {whole:?}"
+        );
+        if waits {
+            assert!(read.0 > 2.0 * read.1 && update.0 >= read.0, "{read:?} {update:?} {whole:?}");
+            assert!(
+                (update.0 / whole.0 - 1.0).abs() < 0.01,
+                "the update ends with the whole: {update:?} {whole:?}"
+            );
+        } else {
+            assert_eq!(update.0, update.1, "in a closed loop nothing waits");
+        }
+    };
+    let target = Counting { slow: Duration::from_millis(4), ..Default::default() };
+    check(&run_on(&target, Some(2000.0)), true);
+    check(&run_on(&target, None), false);
+    // The same over a wire, where a round trip is some microseconds.
+    let server = Server::start();
+    let target = Echo { address: server.address, wires: true };
+    check(&run_on(&target, Some(1e6)), true);
+    check(&run_on(&target, None), false);
 }
 
 #[test]
