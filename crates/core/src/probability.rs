@@ -19,8 +19,8 @@ pub fn normal_quantile(p: f64) -> f64 {
     Normal::standard().inverse_cdf(p)
 }
 
-/// The x with P(X > x) = `above`, from the library's own, which is good to three digits where a shape is about a
-/// million: Newton's steps make them all.
+/// The x with P(X > x) = `above`, from the library's own, which is good to three digits where a shape is
+/// about a million: Newton's steps make them all.
 fn quantile(of: &(impl Continuous<f64, f64> + ContinuousCDF<f64, f64>), above: f64) -> f64 {
     let mut x = of.inverse_cdf(1.0 - above);
     for _ in 0..20 {
@@ -121,8 +121,8 @@ mod tests {
         assert_close(binomial(10, 10, 0.3), 1.0);
     }
 
-    /// The 97.5 % points of Abramowitz & Stegun, table 26.10, and what they tend to beyond its last row: at 31
-    /// degrees of freedom it is 2.040 and not yet the normal's 1.960.
+    /// The 97.5 % points of Abramowitz & Stegun, table 26.10, and what they tend to beyond its last row: at
+    /// 31 degrees of freedom it is 2.040 and not yet the normal's 1.960.
     #[test]
     fn students_quantiles_are_those_of_the_tables() {
         let table = [(1.0, 12.706), (2.0, 4.303), (5.0, 2.571), (10.0, 2.228), (30.0, 2.042), (31.0, 2.040)];

@@ -225,7 +225,7 @@ impl Record {
             busy: own_ns as f64 / 1e9 / measured.seconds(),
             processors: cores.min(f64::from(self.spec.load.sessions)),
             idle: idle.map(|ns| ns / machine_ns),
-            steal: system("system_cpu_steal_ns").map(|ns| ns / machine_ns),
+            steal: self.steal(),
             late,
         }))
     }
@@ -235,6 +235,35 @@ impl Record {
         self.measured.as_ref()?.offered.as_ref()?;
         let phase = self.phases.iter().find(|phase| phase.name == "measure")?;
         phase.evidence.split_once("; ").map(|(_, words)| words.to_string())
+    }
+
+    /// Operations that were done and that the plan wants, where `measure_most` ended the trial before it had
+    /// them: its figures rest on less than was asked for.
+    pub fn fell_short(&self) -> Option<(u64, u64)> {
+        let (done, wanted) = (self.measured.as_ref()?.operations(), self.spec.trial.measure_operations);
+        (done < wanted).then_some((done, wanted))
+    }
+
+    /// Share of the machine's processor time in the measured phase that was taken by programs that are no
+    /// part of the trial. `None` for a server, whose own time is not known apart, and where the machine's was
+    /// not read.
+    pub fn neighbours(&self) -> Option<f64> {
+        let measured = self.measured.as_ref().filter(|_| !self.spec.target.kind.is_server())?;
+        let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
+        let system = |name: &str| measured.growth(probe::SYSTEM, name);
+        let (first, last) = (measured.first.get(probe::SYSTEM)?, measured.last.get(probe::SYSTEM)?);
+        let machine_ns = cores * last.end.since(first.end).as_nanos() as f64;
+        let others = ["system_cpu_iowait_ns", "system_cpu_steal_ns"].map(|name| system(name).unwrap_or(0.0));
+        let free_ns = system("system_cpu_idle_ns")? + others.iter().sum::<f64>();
+        let own_ns = (measured.cpu.process_ns + measured.cpu.disk_ns) as f64;
+        (machine_ns > 0.0).then(|| ((machine_ns - free_ns - own_ns) / machine_ns).clamp(0.0, 1.0))
+    }
+
+    /// Share of the machine's processor time in the measured phase that its host gave to others.
+    pub fn steal(&self) -> Option<f64> {
+        let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
+        let measured = self.measured.as_ref()?;
+        Some(measured.growth(probe::SYSTEM, "system_cpu_steal_ns")? / (cores * measured.seconds() * 1e9))
     }
 
     /// Whether its figures may be used.

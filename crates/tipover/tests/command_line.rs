@@ -455,6 +455,56 @@ fn an_audit_says_what_it_cannot_read_and_what_it_leaves_out() {
     assert_eq!(json["left_out"].as_array().map(Vec::len), Some(1), "{json}");
 }
 
+/// YCSB prints zeros for what it did not do, and they are faster than anything.
+#[test]
+fn rows_of_no_operations_are_no_measurements() {
+    let place = Place::new();
+    let done = "[OVERALL], RunTime(ms), 1000\n[OVERALL], Throughput(ops/sec), 10.0\n[READ], Operations, 10\n\
+                [READ], AverageLatency(us), 50.5\n[READ], MinLatency(us), 40\n[READ], MaxLatency(us), 60\n";
+    let nothing = "[UPDATE], Operations, 0\n[UPDATE], AverageLatency(us), 0.0\n[UPDATE], MinLatency(us), 0\n\
+                   [UPDATE], MaxLatency(us), 0\n[UPDATE], 99thPercentileLatency(us), 0\n";
+    place.write("both.txt", &format!("{done}{nothing}"));
+    place.write("done.txt", done);
+    place.write("nothing.txt", nothing);
+    let both = place.run(&["audit", "both.txt"]).with_code(&[0]);
+    assert!(both.stdout.contains("UPDATE: 0 operations"), "{}", both.stdout);
+    assert!(!place.run(&["audit", "done.txt"]).with_code(&[0]).stdout.contains("0 operations"));
+    place.run(&["audit", "nothing.txt"]).with_code(&[2]);
+    let compared = place.run(&["compare", "both.txt", "both.txt", "--json"]);
+    assert!(!compared.stdout.contains("YCSB: UPDATE"), "{}", compared.stdout);
+}
+
+/// Damage in a folder is a finding, and a file that is nothing but damage cannot be read.
+#[test]
+fn an_audit_accuses_damaged_files() {
+    let place = Place::new();
+    place.write("results/whole/record.json", "{\"format\": 1, \"experiment\": \"a\", \"verdict\": {}}");
+    place.write("results/torn/record.json", "{\"format\": 2, \"experiment\": \"a\", \"verd");
+    let torn = place.run(&["audit", "results"]).with_code(&[1]);
+    assert!(torn.stdout.contains("damaged JSON") && torn.stdout.contains("1 broken"), "{}", torn.stdout);
+    assert!(torn.stdout.contains("a record of format 1"), "{}", torn.stdout);
+    let alone = place.run(&["audit", "results/torn/record.json"]).with_code(&[2]);
+    assert!(alone.stderr.contains("damaged JSON"), "{}", alone.stderr);
+    place.run(&["audit", "results/whole"]).with_code(&[2]);
+}
+
+/// Whatever cannot be meant is refused in words, before anything is started.
+#[test]
+fn find_refuses_promises_and_loads_that_cannot_be_meant() {
+    let place = Place::new();
+    let refused = |arguments: &[&str], words: &str| {
+        let run = place.run(&[&["find", "capacity"], arguments].concat()).with_code(&[2]);
+        assert!(run.stderr.contains(words), "{arguments:?}: {}", run.stderr);
+    };
+    refused(&["--promise", "p99 <= 0 ms"], "no operation takes no time");
+    for (from, to) in
+        [("500", "100"), ("NaN", "100"), ("1", "NaN"), ("1", "1e300"), ("1e300", "1e301"), ("-5", "9")]
+    {
+        refused(&[&format!("--from={from}"), &format!("--to={to}")], "are no range");
+    }
+    refused(&["--sessions", "--from=0.5"], "are no range");
+}
+
 /// Three files of one program on either side, the second side slower by a third.
 #[test]
 fn compare_tells_a_slower_side_from_the_same_side_again() {

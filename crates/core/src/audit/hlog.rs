@@ -153,9 +153,9 @@ mod tests {
         assert!(audit(&study).findings.iter().any(|f| f.law == "Whole file" && f.numbers.contains("line 4")));
     }
 
-    /// Every byte of a sound log is changed in three ways: what was read from the line that it stands in is then
-    /// the same as before, is called damaged, or is read under another tag, time or maximum and shown as that.
-    /// No histogram is lost or changed in silence.
+    /// Every byte of a sound log is changed in three ways: what was read from the line that it stands in is
+    /// then the same as before, is called damaged, or is read under another tag, time or maximum and shown as
+    /// that. No histogram is lost or changed in silence.
     #[test]
     fn no_damaged_byte_loses_a_histogram_in_silence() {
         let whole = log(1.0);

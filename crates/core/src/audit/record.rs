@@ -130,8 +130,8 @@ mod tests {
         assert!(checked > 100, "{checked}");
     }
 
-    /// Half the operations that throughput and sessions ask for, a histogram that is not the one counted, and a
-    /// trial that measured nothing.
+    /// Half the operations that throughput and sessions ask for, a histogram that is not the one counted, and
+    /// a trial that measured nothing.
     #[test]
     fn our_own_unsound_trials_are() {
         let honest = records().pop().unwrap();

@@ -1,6 +1,7 @@
 //! The machine's canary: a small fixed load that knows nothing of the target. What changes in it between
 //! trials is the machine, or its neighbours.
 
+use super::rank::{median, robust_deviation};
 use super::repeats::{CanaryVerdict, judge_canaries};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,15 @@ type Part = fn(&Canary) -> Option<f64>;
 /// per trial, in the same order; a trial without its pair of canaries is unknown.
 pub fn judge_session(trials: &[&[Canary]]) -> Vec<CanaryVerdict> {
     trials.iter().map(|own| verdict(trials, own)).collect()
+}
+
+/// By how much the processor's canaries of a session vary, as a share of their median (robust standard
+/// deviation): a neighbour who was there all the time makes all of them unusual, and none of them more than
+/// the others. `None` with fewer than four.
+pub fn unrest(trials: &[&[Canary]]) -> Option<f64> {
+    let all: Vec<f64> = trials.iter().copied().flatten().map(|canary| canary.spin_ns).collect();
+    let middle = median(&all).filter(|middle| all.len() >= 4 && *middle > 0.0)?;
+    Some(robust_deviation(&all)? / middle)
 }
 
 fn verdict(session: &[&[Canary]], own: &[Canary]) -> CanaryVerdict {
@@ -69,6 +79,18 @@ mod tests {
                 other => assert!(n != 3 && *other == CanaryVerdict::Quiet, "{n}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_neighbour_who_is_always_there_makes_canaries_vary() {
+        let session = |off: f64| -> Vec<[Canary; 2]> {
+            (0..5).map(|n| [canary(1e6 * (1.0 + off * f64::from(n))); 2]).collect()
+        };
+        let of =
+            |trials: &[[Canary; 2]]| unrest(&trials.iter().map(<[Canary; 2]>::as_slice).collect::<Vec<_>>());
+        assert!(of(&session(0.002)).unwrap() < 0.01);
+        assert!(of(&session(0.3)).unwrap() > 0.1);
+        assert_eq!((of(&session(0.3)[..1]), of(&[])), (None, None));
     }
 
     #[test]

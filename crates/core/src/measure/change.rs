@@ -24,12 +24,12 @@ pub struct ChangeRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeTest {
-    /// Student's t between both sides of the place, as if the place had been known before: quick, and for long
-    /// series. It is the best of many places, so noise is accused more often than p says, and two values that
-    /// happen to be equal make the third a change.
+    /// Student's t between both sides of the place, as if the place had been known before: quick, and for
+    /// long series. It is the best of many places, so noise is accused more often than p says, and two values
+    /// that happen to be equal make the third a change.
     Student,
-    /// How often the values in another order give as large a change at their best place: what p says, whatever
-    /// their distribution. Few values can never give a small one, see [`values_needed`].
+    /// How often the values in another order give as large a change at their best place: what p says,
+    /// whatever their distribution. Few values can never give a small one, see [`values_needed`].
     Permutations,
 }
 
@@ -266,8 +266,8 @@ mod tests {
         assert_eq!((found.len(), found[0]), (2, 3));
     }
 
-    /// The culprit: two values that happen to be the same, and a third one. A hundred honest series of noise, and
-    /// nothing at all.
+    /// The culprit: two values that happen to be the same, and a third one. A hundred honest series of noise,
+    /// and nothing at all.
     #[test]
     fn permutations_accuse_no_more_than_they_say() {
         let strict =

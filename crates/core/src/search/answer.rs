@@ -18,8 +18,8 @@ pub enum Verdict {
     GeneratorLimited,
     /// The generator was late again and again even at the least load: this machine cannot say anything.
     GeneratorLate,
-    /// At an end of the interval more trials were discarded than count, because the generator was late: what is
-    /// left is a selection, and nobody can tell.
+    /// At an end of the interval more trials were discarded than count, because the generator was late: what
+    /// is left is a selection, and nobody can tell.
     CannotTell,
     /// Repetitions contradict each other, however far the ends are moved apart.
     Irregular,

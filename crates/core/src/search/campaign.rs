@@ -284,8 +284,8 @@ fn every_broken_trial_is_followed_by_a_rest_and_invalid_ones_count_for_nothing()
     for trial in &trials {
         assert_eq!(trial.rest == Rest::Baseline, trial.bad_ratio(0) > 0.01, "{trial:?}");
     }
-    // The same trials, with invalid ones in between that say the opposite: as many as there are others change no
-    // bound, and more than that leave a selection, whichever end they lie at.
+    // The same trials, with invalid ones in between that say the opposite: as many as there are others change
+    // no bound, and more than that leave a selection, whichever end they lie at.
     let answer = |trials: &[FinishedTrial]| match next(trials, &goals) {
         Step::Done(answer) => answer,
         other => panic!("the search is over: {other:?}"),

@@ -122,9 +122,9 @@ impl<'a> Plan<'a> {
         self.sessions > self.few || self.arrivals.is_some() || self.timeout.is_zero()
     }
 
-    /// When a later part of an operation was due that was `due` itself, if it was sent at `began`: with the whole
-    /// operation in an open loop, because whoever waits for the update of a read-modify-write has waited since
-    /// then, and YCSB counts so too; when it was sent in a closed one.
+    /// When a later part of an operation was due that was `due` itself, if it was sent at `began`: with the
+    /// whole operation in an open loop, because whoever waits for the update of a read-modify-write has
+    /// waited since then, and YCSB counts so too; when it was sent in a closed one.
     fn part_due(&self, due: Tick, began: Tick) -> Tick {
         if self.arrivals.is_some() { due } else { began }
     }

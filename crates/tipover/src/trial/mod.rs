@@ -771,7 +771,7 @@ impl Series<'_> {
         }
         let books = books.unwrap_or_else(Books::closed);
         let operations = books.done();
-        let mut evidence = format!("{operations} operations in {seconds:.1} s");
+        let mut evidence = spec.trial.in_words(operations, seconds);
         if let Some(offered) = &offered {
             evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
         }

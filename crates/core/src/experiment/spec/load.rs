@@ -124,6 +124,21 @@ mod optional_span {
     }
 }
 
+impl TrialSpec {
+    /// What a measured phase came to, for its evidence: also that it ended by `measure_most`, before it had
+    /// the operations that the plan wants.
+    pub fn in_words(&self, operations: u64, seconds: f64) -> String {
+        let came_to = format!("{operations} operations in {seconds:.1} s");
+        match operations < self.measure_operations {
+            true => format!(
+                "{came_to} of the {} that the plan wants: measure_most ended it",
+                self.measure_operations
+            ),
+            false => came_to,
+        }
+    }
+}
+
 impl Default for TrialSpec {
     fn default() -> Self {
         TrialSpec {

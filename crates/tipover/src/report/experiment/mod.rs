@@ -83,6 +83,10 @@ pub fn of_experiment(
             sections.extend(load::sections(&cells));
         }
     }
+    // Second, so that nobody reads the answer without it.
+    if let Some(sentence) = sections::disturbed(&cells) {
+        headline.insert(headline.len().min(1), sentence);
+    }
     headline.extend(sections::shortcomings(&cells));
     sections.push(accesses::section(besides.pictures));
     sections.push(sections::trials(&cells));
@@ -124,6 +128,8 @@ fn provenance(records: &[Record], command: &str) -> Provenance {
 mod tests {
     use super::*;
     use crate::report::{Terminal, html, text};
+    use tipover_core::measure::Canary;
+    use tipover_core::metric::{Sample, probe};
     use tipover_core::record::Verdict;
     use tipover_core::simulate::{self, Machine};
 
@@ -151,6 +157,96 @@ mod tests {
         );
         assert!(page.charts().count() >= 3);
         assert!(html(&page).contains("<html"));
+    }
+
+    /// As if a real machine of two cores had been measured, of whose time `others` went to other programs.
+    fn on_a_machine(records: &mut [Record], others: f64) {
+        for (n, record) in records.iter_mut().enumerate() {
+            record.machine = serde_json::json!({"cores": 2});
+            let spin_ns = 4e6 + n as f64;
+            record.canaries = vec![Canary { spin_ns, wake_ns: 6e4, sync_ns: None }; 2];
+            let Some(measured) = &mut record.measured else { continue };
+            let machine_ns = 2.0 * measured.seconds() * 1e9;
+            let own = 0.5;
+            (measured.cpu.process_ns, measured.cpu.disk_ns) = ((own * machine_ns) as u64, 0);
+            for (samples, at, idle_ns) in [
+                (&mut measured.first, measured.begin, 0.0),
+                (&mut measured.last, measured.end, machine_ns * (1.0 - own - others)),
+            ] {
+                let values = [("system_cpu_idle_ns", idle_ns), ("system_cpu_steal_ns", 0.0)];
+                let values = values.map(|(name, value)| (name.to_string(), value)).into();
+                samples.insert(probe::SYSTEM.into(), Sample { begin: at, end: at, values });
+            }
+        }
+    }
+
+    /// A compiler beside the trials, the same trials by themselves, and trials of which nothing is known.
+    #[test]
+    fn a_disturbed_machine_is_in_the_headline_and_a_quiet_one_is_not() {
+        let (experiment, records) = simulated();
+        let page = |records: &[Record]| of_experiment(&experiment, records, Besides::default(), "x").unwrap();
+        let disturbed = |records: &[Record]| -> Option<String> {
+            let page = page(records);
+            let found = page.headline.iter().position(|said| said.starts_with("Disturbed"))?;
+            assert_eq!(found, 1, "right behind the answer: {:?}", page.headline);
+            assert!(html(&page).contains("Disturbed: ") && page.to_json().contains("Disturbed: "));
+            assert!(text(&page, Terminal::PLAIN).contains("Disturbed: "));
+            Some(page.headline[found].clone())
+        };
+        assert_eq!(disturbed(&records), None, "nothing is known");
+        let mut quiet = records.clone();
+        on_a_machine(&mut quiet, 0.05);
+        assert_eq!(disturbed(&quiet), None);
+        let mut loud = records.clone();
+        on_a_machine(&mut loud, 0.25);
+        let n = loud.len();
+        let said = disturbed(&loud).unwrap();
+        assert!(
+            said.contains(&format!("in {n} of {n} trials (other programs took up to 25 % of the")),
+            "{said}"
+        );
+        let mut canary = quiet.clone();
+        canary[2].canaries[1].spin_ns *= 1.5;
+        let said = disturbed(&canary).unwrap();
+        assert!(said.contains("in 1 of") && said.contains("the canary differed at 1"), "{said}");
+        let mut unrest = quiet.clone();
+        for (n, record) in unrest.iter_mut().enumerate() {
+            record.canaries[0].spin_ns *= 1.0 + 0.1 * n as f64;
+        }
+        assert!(disturbed(&unrest).unwrap().contains("the canaries of all trials vary by"));
+        let mut stolen = quiet;
+        let last = stolen[0].measured.as_mut().unwrap().last.get_mut(probe::SYSTEM).unwrap();
+        last.values.insert("system_cpu_steal_ns".into(), 1e12);
+        assert!(disturbed(&stolen).unwrap().contains("the host gave up to"));
+    }
+
+    #[test]
+    fn a_trial_that_measure_most_ended_says_so() {
+        let (experiment, mut records) = simulated();
+        let said = |records: &[Record]| {
+            let page = of_experiment(&experiment, records, Besides::default(), "x").unwrap();
+            page.headline.into_iter().find(|said| said.contains("ended by measure_most"))
+        };
+        let enough = |records: &mut [Record], wanted: u64| {
+            records.iter_mut().for_each(|record| record.spec.trial.measure_operations = wanted);
+        };
+        enough(&mut records, 1);
+        assert_eq!(said(&records), None);
+        let done = records[0].measured.as_ref().unwrap().operations();
+        records[0].spec.trial.measure_operations = done + 1;
+        let words = said(&records).unwrap();
+        assert!(words.contains(&format!("(the fewest: {done} of {})", done + 1)), "{words}");
+        assert!(words.contains("1 of "), "{words}");
+        assert_eq!(said(&[]), None);
+        let spec = &records[0].spec.trial;
+        assert_eq!(
+            spec.in_words(done, 2.0),
+            format!(
+                "{done} operations in 2.0 s of the {} that the plan wants: measure_most ended it",
+                done + 1
+            )
+        );
+        assert_eq!(spec.in_words(done + 1, 2.0), format!("{} operations in 2.0 s", done + 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::report::{
 use crate::study::comparison::{Compared, Side};
 use crate::study::{CellRecords, Cells};
 use tipover_core::experiment::{Experiment, TargetKind};
-use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session};
+use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session, unrest};
 use tipover_core::record::{Record, Verdict as Belief};
 use tipover_core::units::{Bytes, span};
 
@@ -98,12 +98,73 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
         let trials = if failed == 1 { "trial" } else { "trials" };
         sentences.push(format!("{failed} {trials} failed; see Trials for the reasons."));
     }
+    let short: Vec<(u64, u64)> =
+        cells.records().filter(|record| record.is_valid()).filter_map(Record::fell_short).collect();
+    if let Some((done, wanted)) = short.iter().min() {
+        sentences.push(format!(
+            "Before they had the operations that the plan wants, {} of {there} trials were ended by measure_most (the \
+             fewest: {done} of {wanted}); their figures rest on less.",
+            short.len()
+        ));
+    }
     if invalid > 0 {
         sentences.push(format!(
             "{invalid} trials were measured but cannot be believed, and are in no figure; see Trials."
         ));
     }
     sentences
+}
+
+/// Other programs, and the host, may take so much of the machine's processors before it counts as disturbed:
+/// kernel threads that work for the trial are among them. A canary may vary by so much.
+const NEIGHBOURS: f64 = 0.15;
+const STEAL: f64 = 0.01;
+const UNREST: f64 = 0.10;
+
+/// That the machine was disturbed while these trials ran, and by what; `None` when nothing was seen.
+pub fn disturbed(cells: &Cells<'_>) -> Option<String> {
+    let records: Vec<&Record> = cells.records().filter(|record| record.measured.is_some()).collect();
+    let session: Vec<&[Canary]> = records.iter().map(|record| record.canaries.as_slice()).collect();
+    let canaries = judge_session(&session);
+    let percent = |share: f64| Number::new(100.0 * share, "%").digits(2).to_string();
+    let most = |of: &dyn Fn(&Record) -> Option<f64>, limit: f64| {
+        let shares: Vec<Option<f64>> =
+            records.iter().map(|record| of(record).filter(|share| *share > limit)).collect();
+        let most = shares.iter().flatten().copied().fold(0.0, f64::max);
+        (shares, most)
+    };
+    let (neighbours, most_neighbours) = most(&Record::neighbours, NEIGHBOURS);
+    let (steal, most_steal) = most(&Record::steal, STEAL);
+    let differs: Vec<bool> = canaries.iter().map(|v| matches!(v, CanaryVerdict::Disturbed { .. })).collect();
+    let trials =
+        (0..records.len()).filter(|n| neighbours[*n].is_some() || steal[*n].is_some() || differs[*n]).count();
+    let mut because = Vec::new();
+    if most_neighbours > 0.0 {
+        because.push(format!(
+            "other programs took up to {} of the machine's processors",
+            percent(most_neighbours)
+        ));
+    }
+    if most_steal > 0.0 {
+        because.push(format!("the host gave up to {} of them to others", percent(most_steal)));
+    }
+    match differs.iter().filter(|differs| **differs).count() {
+        0 => {}
+        n => because.push(format!("the canary differed at {n}")),
+    }
+    let unrest = unrest(&session).filter(|unrest| *unrest > UNREST);
+    because.extend(unrest.map(|unrest| format!("the canaries of all trials vary by {}", percent(unrest))));
+    let of = match trials {
+        0 => "the machine was not quiet".to_string(),
+        n => format!("the machine was not quiet in {n} of {} trials", records.len()),
+    };
+    (!because.is_empty()).then(|| {
+        format!(
+            "Disturbed: {of} ({}). The figures below are of the target and of its neighbours; measure again when nothing \
+             else runs.",
+            because.join(", ")
+        )
+    })
 }
 
 /// What became of each trial, and the evidence on which its phases ended.
@@ -129,7 +190,7 @@ pub fn trials(cells: &Cells<'_>) -> Section {
         }
         for record in &c.records {
             let (verdict, text) = match &record.verdict {
-                Belief::Valid => (Verdict::Held, String::new()),
+                Belief::Valid => (Verdict::Held, short(record)),
                 Belief::Invalid { reasons } => (Verdict::Unknown, reasons.join("; ")),
                 Belief::Failed { reason } => (Verdict::NotHeld, reason.clone()),
             };
@@ -175,6 +236,13 @@ pub fn trials(cells: &Cells<'_>) -> Section {
             .into(),
     }));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
+}
+
+/// That a trial has fewer operations than the plan wants; empty where it has them.
+fn short(record: &Record) -> String {
+    record
+        .fell_short()
+        .map_or_else(String::new, |(done, wanted)| format!("with {done} of {wanted} operations"))
 }
 
 /// The throughput of one trial with the interval that its own intervals give it.
