@@ -182,7 +182,7 @@ impl Goals {
         if !(self.least >= lowest && self.most <= highest && self.least < self.most) {
             let (unit, least, most) = (self.scale.unit(), self.least, self.most);
             return Err(format!(
-                "loads from {least} to {most} {unit} are no range: the first must be below the second, and both lie \
+                "loads from {least:?} to {most:?} {unit} are no range: the first must be below the second, and both lie \
                  between {lowest} and {highest}"
             ));
         }
