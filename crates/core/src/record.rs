@@ -16,24 +16,36 @@ use std::time::Duration;
 /// operation, failed ones apart.
 pub const FORMAT: u32 = 2;
 
+/// Why a text cannot be read as a record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is no record, or only a part of one.
+    #[error("not a record: {0}")]
+    Damaged(String),
+    /// Another version of this program wrote it.
+    #[error("{0}")]
+    OtherFormat(String),
+}
+
 /// Reads a record.
 ///
 /// # Errors
 /// When the text is none, or one of another format; the sentence says which.
-pub fn read(text: &str) -> Result<Record, String> {
+pub fn read(text: &str) -> Result<Record, Unreadable> {
     #[derive(Deserialize)]
     struct Head {
         format: u32,
     }
-    let head: Head = serde_json::from_str(text).map_err(|error| format!("not a record: {error}"))?;
+    let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
+    let head: Head = serde_json::from_str(text).map_err(damaged)?;
     if head.format != FORMAT {
-        return Err(format!(
+        return Err(Unreadable::OtherFormat(format!(
             "a record of format {}, and this program reads {FORMAT}: use the version that made it, or measure \
              again into another --results folder",
             head.format
-        ));
+        )));
     }
-    serde_json::from_str(text).map_err(|error| format!("not a record: {error}"))
+    serde_json::from_str(text).map_err(damaged)
 }
 
 /// One trial, finished or failed.

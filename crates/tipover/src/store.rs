@@ -2,7 +2,9 @@
 //!
 //! Problems that shaped it: a run may be killed at any moment, so a trial exists from the moment its folder
 //! is renamed into place and not before; a changed setting must not reuse an old result, so a cell's folder
-//! carries the hash of its spec; a failed trial is worth knowing but must be tried again.
+//! carries the hash of its spec; a failed trial is worth knowing but must be tried again; and what a disk
+//! damaged since must not stand in the way of all that is whole: a damaged trial is a missing one, and is
+//! said to be.
 //!
 //! ```text
 //! results/<experiment>/plan.toml                     the plan as given
@@ -28,10 +30,20 @@ use tipover_core::check::binary::Encoder;
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
-use tipover_core::record::{self, Interval, Record, Verdict};
+use tipover_core::record::{self, Interval, Record, Unreadable, Verdict};
 use tipover_core::search::SearchRecord;
 use tipover_core::storage::BenchRecord;
 use tipover_core::units::Tick;
+use tipover_lab::Scratch;
+
+/// The records of an experiment.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// Those that can be read.
+    pub whole: Vec<Record>,
+    /// Of each that cannot, a sentence with what to do.
+    pub damaged: Vec<String>,
+}
 
 /// The results of one experiment.
 #[derive(Debug, Clone)]
@@ -40,7 +52,7 @@ pub struct Store {
 }
 
 fn staged_name(trial: &Trial<'_>) -> String {
-    format!(".staged-{}", trial.folder())
+    format!("{STAGED}{}", trial.folder())
 }
 
 /// An empty folder for what is written while `trial` runs; [`Store::keep`] keeps it with the rest. One that a
@@ -67,14 +79,14 @@ pub struct Kept {
 }
 
 /// A trace of a disk, in a folder that is removed with it.
-pub struct Recording(tempfile::TempDir);
+pub struct Recording(Scratch);
 
 impl Recording {
     /// A place for one, below `folder`.
     pub fn in_folder(folder: &Path) -> Result<Recording> {
         let folder = std::path::absolute(folder)?;
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        let own = tempfile::Builder::new().prefix("trace-").tempdir_in(&folder);
+        let own = Scratch::create_in(&folder);
         Ok(Recording(own.with_context(|| format!("making a folder in {}", folder.display()))?))
     }
 
@@ -85,6 +97,71 @@ impl Recording {
 }
 
 const TRACE: &str = "accesses.trace";
+const PLAN: &str = "plan.toml";
+/// What is being written has a name that begins so until it is whole.
+const STAGED: &str = ".staged-";
+
+/// What there is where a whole thing is looked for.
+#[derive(Debug)]
+enum Found<T> {
+    Nothing,
+    /// There was one; a sentence says why it cannot be read, and what to do.
+    Damaged(String),
+    Whole(T),
+}
+
+impl<T> Found<T> {
+    fn whole(self) -> Option<T> {
+        match self {
+            Found::Whole(whole) => Some(whole),
+            Found::Nothing | Found::Damaged(_) => None,
+        }
+    }
+}
+
+/// Reads what lies at `path`, with `parse`.
+///
+/// # Errors
+/// The system refuses: what may be whole must not be taken for damaged, and be replaced.
+fn look<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, Unreadable>) -> Result<Found<T>> {
+    let bytes = match fs::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        read => read.with_context(|| format!("reading {}", path.display()))?,
+    };
+    let parsed = match std::str::from_utf8(&bytes) {
+        Ok(text) => parse(text),
+        Err(error) => Err(Unreadable::Damaged(error.to_string())),
+    };
+    match parsed {
+        Ok(whole) => Ok(Found::Whole(whole)),
+        Err(Unreadable::Damaged(error)) => Ok(Found::Damaged(damaged(path, &error))),
+        Err(Unreadable::OtherFormat(sentence)) => bail!("{}: {sentence}", path.display()),
+    }
+}
+
+fn damaged(path: &Path, why: &str) -> String {
+    let kept = aside(path.parent().filter(|_| path.ends_with(RECORD)).unwrap_or(path));
+    format!(
+        "{} is damaged ({why}) and counts as missing: running again measures it anew, and keeps what is left of \
+         it as {}",
+        path.display(),
+        kept.display()
+    )
+}
+
+/// A name beside `path` that is not taken: `0.damaged`, `0.damaged-2` and so on.
+fn aside(path: &Path) -> PathBuf {
+    let named = |suffix: String| {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(suffix);
+        path.with_file_name(name)
+    };
+    let others = (2..).map(|n| named(format!(".damaged-{n}")));
+    let mut names = std::iter::once(named(".damaged".into())).chain(others);
+    names.find(|path| !path.exists()).expect("numbers do not end")
+}
+
+const RECORD: &str = "record.json";
 
 /// Removes a staged folder unless it was renamed into place.
 struct Staged(Option<PathBuf>);
@@ -102,34 +179,33 @@ impl Store {
     /// The folder of `experiment` under `results`; created, with the plan in it, when absent.
     ///
     /// # Errors
-    /// When it holds the results of another plan, unless `replace_plan`.
+    /// When it holds the results of another plan or a damaged one, unless `replace_plan`; and when nothing
+    /// can be written there: better now than when the first trial is to be kept.
     pub fn open(results: &Path, experiment: &Experiment, plan: &str, replace_plan: bool) -> Result<Store> {
         let folder = results.join(&experiment.name);
-        let path = folder.join("plan.toml");
+        let path = folder.join(PLAN);
         // What is kept has no password in it.
         let plan = redact(plan);
-        let plan = plan.as_str();
-        match fs::read_to_string(&path) {
-            Ok(present) if present == plan => {}
-            Ok(present) if !replace_plan => {
-                let line = present.lines().zip(plan.lines()).take_while(|(a, b)| a == b).count() + 1;
-                bail!(
-                    "{} holds results of another version of this plan (they differ from line {line} on): use another \
-                     --results folder, or --replace-plan to keep what still fits and measure the rest",
-                    folder.display()
-                );
-            }
-            Ok(_) | Err(_) => {
-                if !path.exists() && folder.exists() && fs::read_dir(&folder)?.next().is_some() {
-                    bail!(
-                        "{} is not a results folder: it has no plan.toml; give another --results",
-                        folder.display()
-                    );
-                }
+        let present = match fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            read => Some(read.with_context(|| format!("reading {}", path.display()))?),
+        };
+        match present {
+            Some(present) if present == plan.as_bytes() => {}
+            Some(present) if !replace_plan => bail!("{}", not_this_plan(&path, &present, &plan)),
+            None if !replace_plan && holds_anything(&folder)? => bail!(
+                "{} is not a results folder: it has no plan.toml; give another --results, or --replace-plan if \
+                 it had one and lost it",
+                folder.display()
+            ),
+            _ => {
                 fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-                write_file(&path, |file| Ok(file.write_all(plan.as_bytes())?))?;
+                replace_file(&path, |file| Ok(file.write_all(plan.as_bytes())?))?;
             }
         }
+        tempfile::tempfile_in(&folder).with_context(|| {
+            format!("nothing can be kept in {}: give another --results", folder.display())
+        })?;
         Ok(Store { folder })
     }
 
@@ -155,7 +231,7 @@ impl Store {
     /// Results that are already there.
     pub fn existing(results: &Path, name: &str) -> Result<Store> {
         let folder = results.join(name);
-        if !folder.join("plan.toml").exists() {
+        if !folder.join(PLAN).exists() {
             let known = Self::names(results);
             if known.is_empty() {
                 bail!("there are no results in {}: make some with `tipover run {name}`", results.display());
@@ -167,9 +243,17 @@ impl Store {
     }
 
     /// The plan that the results were made with.
+    ///
+    /// # Errors
+    /// It cannot be read.
     pub fn plan(&self) -> Result<String> {
-        let path = self.folder.join("plan.toml");
+        let path = self.plan_path();
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// Where the plan lies that the results were made with.
+    pub fn plan_path(&self) -> PathBuf {
+        self.folder.join(PLAN)
     }
 
     /// Experiments with results in a folder.
@@ -178,7 +262,7 @@ impl Store {
             .into_iter()
             .flatten()
             .flatten()
-            .filter(|entry| entry.path().join("plan.toml").exists())
+            .filter(|entry| entry.path().join(PLAN).exists())
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect();
         names.sort();
@@ -194,17 +278,22 @@ impl Store {
         self.folder.join(trial.cell.id()).join(trial.folder())
     }
 
-    /// The record of a trial, if it was carried out.
+    fn look(&self, trial: &Trial<'_>) -> Result<Found<Record>> {
+        let folder = self.trial_folder(trial);
+        let path = folder.join(RECORD);
+        Ok(match look(&path, record::read)? {
+            // The folder came into its place with a record in it.
+            Found::Nothing if folder.exists() => Found::Damaged(damaged(&path, "it is gone")),
+            found => found,
+        })
+    }
+
+    /// The record of a trial, if it was carried out and the record is whole.
+    ///
+    /// # Errors
+    /// The system refuses to read it, or it is of another version of this program.
     pub fn record(&self, trial: &Trial<'_>) -> Result<Option<Record>> {
-        let path = self.trial_folder(trial).join("record.json");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e).with_context(|| format!("reading {}", path.display())),
-        };
-        let record =
-            record::read(&text).map_err(anyhow::Error::msg).with_context(|| path.display().to_string())?;
-        Ok(Some(record))
+        Ok(self.look(trial)?.whole())
     }
 
     /// All intervals of a trial that was carried out.
@@ -223,32 +312,71 @@ impl Store {
 
     /// The records of all trials of `experiment` that were carried out, in the order of its cells, twins
     /// beside their trials.
-    pub fn records(&self, experiment: &Experiment) -> Result<Vec<Record>> {
-        let mut records = Vec::new();
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn records(&self, experiment: &Experiment) -> Result<Records> {
+        let mut records = Records::default();
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
             for repeat in 0..experiment.repeats {
                 for twin in [false, true] {
-                    records.extend(self.record(&Trial { cell, repeat, twin })?);
+                    match self.look(&Trial { cell, repeat, twin })? {
+                        Found::Nothing => {}
+                        Found::Damaged(sentence) => records.damaged.push(sentence),
+                        Found::Whole(record) => records.whole.push(record),
+                    }
                 }
             }
         }
         Ok(records)
     }
 
-    /// The trials that are not there yet, or failed; with `retry`, also those that cannot be believed.
-    pub fn missing<'a>(&self, trials: Vec<Trial<'a>>, retry: bool) -> Result<Vec<Trial<'a>>> {
+    /// The trials that are not there yet, are damaged, or failed; with `retry`, also those that cannot be
+    /// believed. `note` hears of those that are damaged.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn missing<'a>(
+        &self,
+        trials: Vec<Trial<'a>>,
+        retry: bool,
+        mut note: impl FnMut(&str),
+    ) -> Result<Vec<Trial<'a>>> {
         let mut missing = Vec::new();
         for trial in trials {
-            let again = match self.record(&trial)?.map(|record| record.verdict) {
-                None | Some(Verdict::Failed { .. }) => true,
-                Some(Verdict::Invalid { .. }) => retry,
-                Some(Verdict::Valid) => false,
+            let again = match self.look(&trial)? {
+                Found::Nothing => true,
+                Found::Damaged(sentence) => {
+                    note(&sentence);
+                    true
+                }
+                Found::Whole(record) => match record.verdict {
+                    Verdict::Failed { .. } => true,
+                    Verdict::Invalid { .. } => retry,
+                    Verdict::Valid => false,
+                },
             };
             if again {
                 missing.push(trial);
             }
         }
         Ok(missing)
+    }
+
+    /// What has become of a trial, in a word.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn state(&self, trial: &Trial<'_>) -> Result<&'static str> {
+        Ok(match self.look(trial)? {
+            Found::Nothing => "missing",
+            Found::Damaged(_) => "damaged",
+            Found::Whole(record) => match record.verdict {
+                Verdict::Valid => "valid",
+                Verdict::Invalid { .. } => "invalid",
+                Verdict::Failed { .. } => "failed",
+            },
+        })
     }
 
     /// How the backlog of a trial's measured phase went: seconds since the phase began, and operations due
@@ -335,15 +463,22 @@ impl Store {
             false => stage(&self.folder, trial)?,
         };
         let mut staged = Staged(Some(staged_path.clone()));
-        write_file(&staged_path.join("record.json"), |file| {
+        write_file(&staged_path.join(RECORD), |file| {
             serde_json::to_writer_pretty(&mut *file, record)?;
             Ok(file.write_all(b"\n")?)
         })?;
         write_more(&staged_path)?;
         sync_folder(&staged_path)?;
-        let _ = fs::remove_dir_all(&folder);
-        fs::rename(&staged_path, &folder).with_context(|| format!("renaming into {}", folder.display()))?;
-        staged.0 = None;
+        if let Found::Damaged(_) = self.look(trial)? {
+            let aside = aside(&folder);
+            fs::rename(&folder, &aside).with_context(|| format!("renaming into {}", aside.display()))?;
+        }
+        if exchange(&staged_path, &folder)? {
+            // What was there before has the staged name now, and goes with it.
+            drop(staged);
+        } else {
+            staged.0 = None;
+        }
         sync_folder(cell)
     }
 }
@@ -354,39 +489,53 @@ impl Store {
         self.folder.join(cell.id()).join("search.json")
     }
 
-    /// The search of a cell, if one was begun.
-    pub fn search(&self, cell: &Cell) -> Result<Option<SearchRecord>> {
-        let path = self.search_path(cell);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(
-                serde_json::from_str(&text).with_context(|| format!("{} is no search", path.display()))?,
-            )),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e).with_context(|| format!("reading {}", path.display())),
-        }
+    fn look_for_search(&self, cell: &Cell) -> Result<Found<SearchRecord>> {
+        look(&self.search_path(cell), |text| {
+            serde_json::from_str(text).map_err(|error| Unreadable::Damaged(error.to_string()))
+        })
     }
 
-    /// The searches of all cells of `experiment` that were begun, in the order of its cells.
-    pub fn searches(&self, experiment: &Experiment) -> Result<Vec<SearchRecord>> {
+    /// The search of a cell, if one was begun and is whole; `note` hears of a damaged one.
+    ///
+    /// # Errors
+    /// The system refuses to read it.
+    pub fn search(&self, cell: &Cell, note: impl FnOnce(&str)) -> Result<Option<SearchRecord>> {
+        let found = self.look_for_search(cell)?;
+        if let Found::Damaged(sentence) = &found {
+            note(sentence);
+        }
+        Ok(found.whole())
+    }
+
+    /// The searches of all cells of `experiment` that were begun, in the order of its cells; `note` hears of
+    /// damaged ones.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn searches(&self, experiment: &Experiment, mut note: impl FnMut(&str)) -> Result<Vec<SearchRecord>> {
         let mut found = Vec::new();
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
-            found.extend(self.search(cell)?);
+            found.extend(self.search(cell, &mut note)?);
         }
         Ok(found)
     }
 
     /// Keeps a search as far as it has come, in place of what was kept before.
+    ///
+    /// # Errors
+    /// It cannot be written; what was kept before is there still.
     pub fn keep_search(&self, cell: &Cell, record: &SearchRecord) -> Result<()> {
         let path = self.search_path(cell);
         let folder = path.parent().expect("a search lies in its cell's folder");
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-        let staged = folder.join(".staged-search.json");
-        write_file(&staged, |file| {
+        if let Found::Damaged(_) = self.look_for_search(cell)? {
+            let aside = aside(&path);
+            fs::rename(&path, &aside).with_context(|| format!("renaming into {}", aside.display()))?;
+        }
+        replace_file(&path, |file| {
             serde_json::to_writer_pretty(&mut *file, record)?;
             Ok(file.write_all(b"\n")?)
-        })?;
-        fs::rename(&staged, &path).with_context(|| format!("renaming into {}", path.display()))?;
-        sync_folder(folder)
+        })
     }
 }
 
@@ -474,7 +623,7 @@ fn tagged(phase: &str, kind: OpKind, books: &Books) -> Vec<(String, Histogram)> 
 /// they are on the disk, all of them.
 pub fn keep_numbered(parent: &Path, files: &[(&str, String)]) -> Result<PathBuf> {
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-    let staged_path = parent.join(format!(".staged-{}", std::process::id()));
+    let staged_path = parent.join(format!("{STAGED}{}", std::process::id()));
     let _ = fs::remove_dir_all(&staged_path);
     fs::create_dir(&staged_path).with_context(|| format!("creating {}", staged_path.display()))?;
     let mut staged = Staged(Some(staged_path.clone()));
@@ -498,6 +647,65 @@ pub fn keep_numbered(parent: &Path, files: &[(&str, String)]) -> Result<PathBuf>
     }
 }
 
+/// Why the plan at `path` does not fit, and what to do.
+fn not_this_plan(path: &Path, present: &[u8], plan: &str) -> String {
+    let folder = path.parent().unwrap_or(path).display();
+    if plan.as_bytes().starts_with(present) || std::str::from_utf8(present).is_err() {
+        let next = "--replace-plan writes it anew and keeps every trial that fits";
+        return format!("{} is damaged (only its beginning is left, or no text): {next}", path.display());
+    }
+    let present = String::from_utf8_lossy(present);
+    let line = present.lines().zip(plan.lines()).take_while(|(a, b)| a == b).count() + 1;
+    format!(
+        "{folder} holds results of another version of this plan (they differ from line {line} on): use another \
+         --results folder, or --replace-plan to keep what still fits and measure the rest"
+    )
+}
+
+/// Whether there is something in `folder` but what a run that was killed at its very beginning left.
+fn holds_anything(folder: &Path) -> Result<bool> {
+    match fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        read => {
+            let entries = read.with_context(|| format!("reading {}", folder.display()))?;
+            let staged = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(STAGED);
+            Ok(entries.flatten().any(|entry| !staged(&entry)))
+        }
+    }
+}
+
+/// Renames `staged` to `folder` in one step; says whether there was one of that name, which has the staged
+/// name then.
+fn exchange(staged: &Path, folder: &Path) -> Result<bool> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let there = folder.exists();
+    if there && renameat_with(CWD, staged, CWD, folder, RenameFlags::EXCHANGE).is_ok() {
+        return Ok(true);
+    }
+    // A file system that cannot exchange: between these two steps neither has the name.
+    let _ = fs::remove_dir_all(folder);
+    fs::rename(staged, folder).with_context(|| format!("renaming into {}", folder.display()))?;
+    Ok(false)
+}
+
+/// Writes a file in place of what may be there: when this returns it is on the disk, and whoever reads it
+/// meanwhile finds the old one or the new one, whole.
+///
+/// # Errors
+/// It cannot be written; then what was there is there still.
+pub fn replace_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let staged = path.with_file_name(format!("{STAGED}{name}"));
+    let written = write_file(&staged, write).and_then(|()| {
+        fs::rename(&staged, path).with_context(|| format!("renaming into {}", path.display()))
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&staged);
+    }
+    written?;
+    sync_folder(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
 fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let doing = || format!("writing {}", path.display());
     let mut file = BufWriter::new(File::create(path).with_context(doing)?);
@@ -508,3 +716,6 @@ fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()
 fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|f| f.sync_all()).with_context(|| format!("flushing {}", folder.display()))
 }
+
+#[cfg(test)]
+mod tests;

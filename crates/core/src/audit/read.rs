@@ -68,7 +68,7 @@ pub fn read(name: &str, text: &str, mapping: Option<&Mapping>) -> Result<Study, 
     )?;
     let table = match format {
         Format::Record => {
-            return Ok(record::of_record(&crate::record::read(text)?));
+            return Ok(record::of_record(&crate::record::read(text).map_err(|error| error.to_string())?));
         }
         Format::Iostat => texts::iostat(text),
         Format::Ycsb => texts::ycsb(text),

@@ -5,10 +5,11 @@ use super::run::{command_line, prepare};
 use super::{BadInput, Ending};
 use crate::report::{self, Terminal};
 use crate::runner::{self, Order};
-use crate::store::Store;
+use crate::store::{Store, replace_file};
 use crate::trial::Interrupt;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
+use std::io::Write;
 use std::path::Path;
 use tipover_core::experiment::{Experiment, Promise, SearchSpec};
 use tipover_core::search::{Scale, Verdict};
@@ -83,13 +84,13 @@ impl Find {
             found?;
         }
         let store = Store::existing(results, &experiment.name).map_err(|e| BadInput(format!("{e:#}")))?;
-        let records = store.searches(&experiment)?;
+        let records = store.searches(&experiment, |damaged| eprintln!("{damaged}"))?;
         if records.is_empty() {
             return Err(BadInput(format!("{}: nothing was searched yet", store.folder().display())).into());
         }
         let page = report::of_searches(&experiment, &records, &command);
         let path = store.folder().join("tipping-points.html");
-        std::fs::write(&path, report::html(&page)).with_context(|| format!("writing {}", path.display()))?;
+        replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
         if json {
             println!("{}", page.to_json());
         } else {

@@ -100,20 +100,32 @@ impl PlanArguments {
             None => self.plan.clone(),
         };
         let store = Store::existing(results, &name).map_err(|e| BadInput(format!("{e:#}")))?;
-        let text = store.plan()?;
+        let damaged = |error: &dyn std::fmt::Display| {
+            let next =
+                format!("`tipover run {name} --replace-plan` writes it anew and keeps every trial that fits");
+            BadInput(format!("{} is damaged ({error}): {next}", store.plan_path().display()))
+        };
+        let text = store.plan().map_err(|error| damaged(&format!("{error:#}")))?;
         let scales = match &self.scale {
             Some(scale) => vec![scale.clone()],
             None => Experiment::scales(&text),
         };
+        // Without flags of the user's the plan was read before it was kept.
+        if let Some(scale) = Experiment::scales(&text).first()
+            && let Err(error) = Experiment::parse(&text, scale, &[])
+        {
+            return Err(damaged(&error).into());
+        }
         let mut most: Option<(usize, Experiment)> = None;
         for scale in scales {
             let experiment = self.of_text(&text, &scale)?;
-            let records = store.records(&experiment)?.len();
+            let records = store.records(&experiment)?;
+            let records = records.whole.len() + records.damaged.len();
             if most.as_ref().is_none_or(|(count, _)| records > *count) {
                 most = Some((records, experiment));
             }
         }
-        let (_, experiment) = most.ok_or_else(|| BadInput(format!("the plan of {name} has no scales")))?;
+        let (_, experiment) = most.ok_or_else(|| damaged(&"no scale is left in it"))?;
         Ok((store, experiment))
     }
 

@@ -5,11 +5,12 @@ use super::plan::PlanArguments;
 use super::run::command_line;
 use super::{BadInput, Ending};
 use crate::report::{self, AccessPicture, Besides, Page, Terminal};
-use crate::store::Store;
+use crate::store::{Records, Store, replace_file};
 use crate::study::accesses::{Accesses, SMALL};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use tipover_core::experiment::{Experiment, Trial};
 use tipover_core::record::Interval;
@@ -44,14 +45,15 @@ impl Report {
             let others = self.beside.iter().map(|path| side(path)).collect::<Result<Vec<_>>>()?;
             // After the answer, before the evidence.
             let place = page.sections.len().min(1);
-            page.sections.insert(place, report::beside(&experiment, &store.records(&experiment)?, &others));
+            let records = store.records(&experiment)?.whole;
+            page.sections.insert(place, report::beside(&experiment, &records, &others));
         }
         if json {
             println!("{}", page.to_json());
             return Ok(Ending::Held);
         }
         let path = self.output.clone().unwrap_or_else(|| store.folder().join("report.html"));
-        std::fs::write(&path, report::html(&page)).with_context(|| format!("writing {}", path.display()))?;
+        replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
         println!("{}", path.display());
         Ok(Ending::Held)
     }
@@ -80,9 +82,13 @@ impl Show {
     }
 }
 
+/// The page of what there is of `experiment`. What is damaged is left out, and said first.
+///
+/// # Errors
+/// There are no results.
 pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
-    let records = store.records(experiment)?;
-    if records.is_empty() {
+    let Records { whole: records, mut damaged } = store.records(experiment)?;
+    if records.is_empty() && damaged.is_empty() {
         return Err(BadInput(format!(
             "{} has no results at scale {}: run `tipover run {} --scale {}` first",
             store.folder().display(),
@@ -92,25 +98,44 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
         ))
         .into());
     }
-    let besides = Besides { pictures: pictures(store, experiment)?, series: cold_series(store, experiment)? };
+    let besides = Besides {
+        pictures: pictures(store, experiment, &mut damaged),
+        series: cold_series(store, experiment, &mut damaged)?,
+    };
     let mut page = report::of_experiment(experiment, &records, besides, command)?;
     let open = experiment.trials().into_iter().filter(|trial| trial.cell.spec.load.arrivals.is_some());
-    let course = |trial| Ok(report::Course { backlog: store.backlog(&trial)?, trial });
-    if let Some(section) = report::backlogs(&open.map(course).collect::<Result<Vec<_>>>()?) {
+    let courses = open.filter_map(|trial| {
+        let backlog = unless_damaged(store.backlog(&trial), &mut damaged)?;
+        Some(report::Course { backlog, trial })
+    });
+    if let Some(section) = report::backlogs(&courses.collect::<Vec<_>>()) {
         // Behind the figures that it explains.
         page.sections.insert(page.sections.len().min(1), section);
     }
+    page.headline.splice(0..0, damaged);
     Ok(page)
 }
 
+/// What was read; what could not be read is noted, and the page goes without it.
+fn unless_damaged<T>(read: Result<T>, damaged: &mut Vec<String>) -> Option<T> {
+    let note = |error: anyhow::Error| damaged.push(format!("{error:#}: the page goes without it."));
+    read.map_err(note).ok()
+}
+
 /// The intervals of the first trial of each cell that was measured from cold.
-fn cold_series(store: &Store, experiment: &Experiment) -> Result<BTreeMap<String, Vec<Interval>>> {
+fn cold_series(
+    store: &Store,
+    experiment: &Experiment,
+    damaged: &mut Vec<String>,
+) -> Result<BTreeMap<String, Vec<Interval>>> {
     let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).filter(|c| c.spec.trial.cold);
     let mut series = BTreeMap::new();
     for cell in cells {
         let trial = Trial { cell, repeat: 0, twin: false };
-        if store.record(&trial)?.is_some_and(|record| record.is_valid()) {
-            series.insert(cell.id(), store.series(&trial)?);
+        if store.record(&trial)?.is_some_and(|record| record.is_valid())
+            && let Some(intervals) = unless_damaged(store.series(&trial), damaged)
+        {
+            series.insert(cell.id(), intervals);
         }
     }
     Ok(series)
@@ -120,27 +145,31 @@ fn cold_series(store: &Store, experiment: &Experiment) -> Result<BTreeMap<String
 const MOST_PICTURES: usize = 8;
 
 /// The moving pictures of cells that were traced, of each cell its first trial with a trace.
-fn pictures(store: &Store, experiment: &Experiment) -> Result<Vec<AccessPicture>> {
+fn pictures(store: &Store, experiment: &Experiment, damaged: &mut Vec<String>) -> Vec<AccessPicture> {
     let mut pictures = Vec::new();
     for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).filter(|c| c.spec.disk.trace) {
         let mut traces =
             (0..experiment.repeats).filter_map(|repeat| store.trace(&Trial { cell, repeat, twin: false }));
         let Some(path) = traces.next().filter(|_| pictures.len() < MOST_PICTURES) else { continue };
-        let map = FileMap::load_beside(&path).context("reading which file lies where")?;
-        let accesses = Accesses::of_trace(&path, map.as_ref(), SMALL)?;
+        let Some(accesses) = unless_damaged(accesses_of(&path), damaged) else { continue };
         let labels: Vec<&str> = cell.labels.iter().map(|(_, label)| label.as_str()).collect();
         let id = format!("picture-{}", pictures.len() + 1);
         let title = format!("{}: {}", cell.sweep, labels.join(", "));
         pictures.push(AccessPicture { id, title, accesses });
     }
-    Ok(pictures)
+    pictures
+}
+
+fn accesses_of(trace: &Path) -> Result<Accesses> {
+    let map = FileMap::load_beside(trace).context("reading which file lies where")?;
+    Accesses::of_trace(trace, map.as_ref(), SMALL).with_context(|| format!("reading {}", trace.display()))
 }
 
 /// Writes the report into the results folder and prints its facts.
 pub fn publish(store: &Store, experiment: &Experiment, command: &str, json: bool) -> Result<Ending> {
     let page = page(store, experiment, command)?;
     let path = store.folder().join("report.html");
-    std::fs::write(&path, report::html(&page)).with_context(|| format!("writing {}", path.display()))?;
+    replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
     if json {
         println!("{}", page.to_json());
     } else {
