@@ -24,9 +24,10 @@ pub struct Calibration {
     /// The latency asked for.
     #[serde(with = "span", rename = "configured_ns")]
     pub configured: Duration,
-    /// The latency that single 4 KiB direct reads then met (beyond 50 ms: what follows from those at 50 ms).
-    #[serde(with = "span", rename = "achieved_ns")]
-    pub achieved: Duration,
+    /// What was met with the compensation in force. `None` where this latency was not measured: under load,
+    /// the compensation of the nearest one that was is used.
+    #[serde(flatten)]
+    pub check: Option<Check>,
     /// What the daemon takes off for the transport.
     #[serde(with = "span", rename = "compensation_ns")]
     pub compensation: Duration,
@@ -36,6 +37,84 @@ pub struct Calibration {
     /// The most reads per second on the unshaped disk.
     #[serde(rename = "floor_iops")]
     pub floor_iops: Rate,
+}
+
+/// What single 4 KiB direct reads met with the compensation applied (beyond 50 ms: what follows from those at
+/// 50 ms).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The typical latency.
+    #[serde(with = "span", rename = "achieved_ns")]
+    pub achieved: Duration,
+    /// A tenth of the reads was quicker.
+    #[serde(with = "span", rename = "achieved_ns_p10")]
+    pub quick: Duration,
+    /// A tenth of the reads was slower.
+    #[serde(with = "span", rename = "achieved_ns_p90")]
+    pub slow: Duration,
+    /// Whether the typical latency is the configured one, within 4 % and 2 us.
+    pub held: bool,
+}
+
+impl Check {
+    fn of(reads: &mut [Duration], wanted: Duration) -> Check {
+        let achieved = least_median(reads.to_vec());
+        reads.sort_unstable();
+        let at = |share: usize| reads.get(reads.len() * share / 10).copied().unwrap_or_default();
+        let held = achieved.abs_diff(wanted) <= wanted / 25 + Duration::from_micros(2);
+        Check { achieved, quick: at(1), slow: at(9), held }
+    }
+
+    /// The same of a latency so much longer.
+    fn longer(self, by: Duration) -> Check {
+        let Check { achieved, quick, slow, held } = self;
+        Check { achieved: achieved + by, quick: quick + by, slow: slow + by, held }
+    }
+}
+
+/// What the way was found to add at one latency.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Overhead {
+    /// The typical latency of the shape.
+    #[serde(with = "span", rename = "latency_ns")]
+    pub latency: Duration,
+    /// What is taken off.
+    #[serde(with = "span", rename = "compensation_ns")]
+    pub compensation: Duration,
+    /// What that gave; `None` of the unshaped disk.
+    pub check: Option<Check>,
+}
+
+/// Finds what to take off at a latency: measures, corrects, and measures again until that is what was wanted.
+/// `measure` gives the latencies that so many reads meet with a compensation applied.
+///
+/// A machine that is busy for a while makes the way look longer than it is, and its correction a disk that is
+/// too fast ever after. Others can only add, so of several measurements, a little apart, the least counts;
+/// and the last one is the check, of the very compensation that stays.
+pub(crate) fn find<E>(
+    wanted: Duration,
+    guess: Duration,
+    most: Duration,
+    mut measure: impl FnMut(Duration, usize) -> Result<Vec<Duration>, E>,
+) -> Result<Overhead, E> {
+    const MOST_ROUNDS: usize = 8;
+    let latency = wanted.min(LONGEST);
+    // At long latencies what the way costs hardly counts, and reads take long.
+    let rounds = if latency < Duration::from_millis(2) { 4 } else { 2 };
+    let mut compensation = guess;
+    let mut least = most;
+    let mut round = 1;
+    loop {
+        let check = Check::of(&mut measure(compensation, reads(latency))?, latency);
+        let found = (compensation + check.achieved).saturating_sub(latency);
+        if (round >= rounds && check.held) || round >= MOST_ROUNDS {
+            let check = Some(check.longer(wanted - latency));
+            return Ok(Overhead { latency: wanted, compensation, check });
+        }
+        least = least.min(found);
+        compensation = least;
+        round += 1;
+    }
 }
 
 /// The unshaped disk.
@@ -129,25 +208,29 @@ fn several_at_a_time(file: &OwnedFd, urgent: bool) -> io::Result<Rate> {
 pub(crate) const LONGEST: Duration = Duration::from_millis(50);
 
 /// How many reads tell an overhead well enough in about 150 ms.
-pub(crate) fn reads(latency: Duration) -> usize {
+fn reads(latency: Duration) -> usize {
     (0.15 / latency.as_secs_f64().max(1e-6)).clamp(9.0, 400.0) as usize
 }
 
 /// Typical latency of `reads` single direct reads: stalls of a busy machine are not the way's. A neighbour
 /// can be busy for longer than half of the reads, so of three medians, one after the other, the least counts:
 /// others can only add.
-pub(crate) fn latency(path: &Path, reads: usize) -> io::Result<Duration> {
+fn latency(path: &Path, reads: usize) -> io::Result<Duration> {
+    Ok(least_median(latencies(path, reads)?))
+}
+
+/// Latencies of `reads` single direct reads, in their order.
+pub(crate) fn latencies(path: &Path, reads: usize) -> io::Result<Vec<Duration>> {
     let file = open(path)?;
     // A thread of its own, so that it may be more urgent than the caller's: it is the way that is measured,
     // not how this machine's scheduler treats one more reader.
-    let measured = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             privilege::run_on_time(READER_PRIORITY);
             read_pages(&file, 0, reads)
         });
         reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))
-    });
-    Ok(least_median(measured?))
+    })
 }
 
 fn least_median(mut latencies: Vec<Duration>) -> Duration {
@@ -205,6 +288,40 @@ mod tests {
         assert_eq!(least_median(latencies), Duration::from_micros(31));
         assert_eq!(least_median(vec![way(0)]), way(0));
         assert_eq!(least_median(Vec::new()), Duration::ZERO);
+    }
+
+    /// A way that takes 45 us, and twice that in the rounds for which `busy` says so, with some jitter.
+    fn calibrated(wanted: Duration, busy: impl Fn(usize) -> bool) -> Overhead {
+        let mut round = 0;
+        let way = |compensation: Duration, reads: usize| {
+            round += 1;
+            let way = Duration::from_micros(if busy(round) { 90 } else { 45 });
+            let jitter = |n| Duration::from_nanos(500 * (n % 5) as u64);
+            Ok::<_, ()>((0..reads).map(|n| wanted.min(LONGEST) + way + jitter(n) - compensation).collect())
+        };
+        find(wanted, Duration::from_micros(60), Duration::from_micros(280), way).unwrap()
+    }
+
+    #[test]
+    fn what_a_busy_moment_added_is_not_taken_off() {
+        let wanted = Duration::from_micros(250);
+        for busy_for in 0..4 {
+            let overhead = calibrated(wanted, |round| round <= busy_for);
+            let check = overhead.check.unwrap();
+            assert_eq!(overhead.compensation, Duration::from_micros(46), "busy for {busy_for}");
+            assert!(check.held && check.quick <= check.achieved && check.achieved <= check.slow, "{check:?}");
+        }
+        // Busy again when it is checked: that is said, and nothing more is taken off for it.
+        let overhead = calibrated(wanted, |round| round != 2);
+        assert_eq!(overhead.compensation, Duration::from_micros(46));
+        assert!(!overhead.check.unwrap().held, "{overhead:?}");
+    }
+
+    #[test]
+    fn beyond_the_longest_only_the_difference_is_added() {
+        let overhead = calibrated(Duration::from_millis(80), |_| false);
+        assert_eq!(overhead.compensation, Duration::from_micros(46));
+        assert_eq!(overhead.check.unwrap().achieved, Duration::from_millis(80));
     }
 
     #[test]

@@ -76,6 +76,13 @@ fn obey(control: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether whoever was at the other end is gone.
+fn is_closed(stream: &UnixStream) -> bool {
+    use rustix::net::{RecvFlags, recv};
+    let mut byte = [0];
+    matches!(recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((0, _)))
+}
+
 impl Daemon {
     /// Obeys one client until it is gone, or until there is nothing left to obey with.
     fn converse(self: &Arc<Self>, control: UnixStream) -> io::Result<()> {
@@ -130,7 +137,7 @@ impl Daemon {
         let mut stack = self.stack.lock();
         Ok(match (request, &mut *stack) {
             (Request::Mount(request), None) => {
-                let (built, mounted) = Stack::build(request, self.privileges)?;
+                let (built, mounted) = Stack::build(request, self.privileges, &|| is_closed(&self.parent))?;
                 let _ = self.shape.set(built.shared_shape());
                 *stack = Some(built);
                 Response::Mounted(mounted)

@@ -1,5 +1,6 @@
 //! Disks that stay when the program that mounted them ends, and how to find them again.
 
+use crate::calibrate::Overhead;
 use crate::leftovers::{Leftover, leftovers};
 use crate::mount::{Control, DaemonCommand, Disk, DiskError, MountOptions};
 use crate::protocol::{MountRequest, Notes, Request, Response};
@@ -149,23 +150,21 @@ impl Disk {
     }
 
     fn notes(&self, began: Counters) -> Notes {
-        let nanoseconds = |span: &Duration| span.as_nanos() as u64;
         Notes {
             request: self.options().request(),
             mounted: self.mounted.clone(),
-            spec: self.spec(),
+            in_force: self.in_force.lock().clone(),
             floor: self.floor,
-            overheads: self.overheads.lock().iter().map(|(l, o)| (nanoseconds(l), nanoseconds(o))).collect(),
-            calibration: self.calibration(),
+            overheads: self.overheads.lock().values().copied().collect(),
             began,
         }
     }
 
     fn recalled(control: Control, notes: Notes) -> Disk {
-        let Notes { request, mounted, spec, floor, overheads, calibration, began } = notes;
-        let spans = |(latency, overhead)| (Duration::from_nanos(latency), Duration::from_nanos(overhead));
-        let overheads: BTreeMap<Duration, Duration> = overheads.into_iter().map(spans).collect();
-        let options = MountOptions::of(request, spec.clone());
+        let Notes { request, mounted, in_force, floor, overheads, began } = notes;
+        let overheads: BTreeMap<Duration, Overhead> =
+            overheads.into_iter().map(|overhead| (overhead.latency, overhead)).collect();
+        let options = MountOptions::of(request, in_force.spec.clone());
         Disk {
             control: control.into(),
             daemon: None,
@@ -174,8 +173,7 @@ impl Disk {
             mounted,
             floor,
             overheads: overheads.into(),
-            spec: spec.into(),
-            calibration: calibration.into(),
+            in_force: in_force.into(),
             began,
         }
     }

@@ -41,7 +41,7 @@ mod transport;
 mod volatile;
 
 pub use backing::{Backing, File, Memory};
-pub use calibrate::Calibration;
+pub use calibrate::{Calibration, Check};
 pub use clock::monotonic;
 pub use daemon::serve;
 pub use extents::{Extent, FileMap};

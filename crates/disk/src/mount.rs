@@ -1,6 +1,6 @@
 //! The client's side: a [`Disk`] is a mounted shaped disk with its daemon, and dropping it takes both away.
 
-use crate::calibrate::{self, Calibration, Floor};
+use crate::calibrate::{self, Calibration, Floor, Overhead};
 use crate::extents::{self, Extent, FileMap};
 use crate::leftovers;
 use crate::privilege::Privileges;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tipover_core::device::{Counters, Spec};
-use tipover_core::units::{Bytes, Rate};
+use tipover_core::units::{Bytes, Rate, span};
 
 /// What stands between the disk's users and its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +142,26 @@ pub enum MountError {
         /// What would do.
         least: Bytes,
     },
+    /// Making a file system so large would take more than there is.
+    #[error(
+        "a disk of {} cannot be made here: {filesystem} writes about {} to make it, and there is room for {}; give it at most {}",
+        size.rounded(), written.rounded(), room.rounded(), most.rounded()
+    )]
+    TooLarge {
+        /// As given.
+        size: Bytes,
+        /// The file system's name.
+        filesystem: &'static str,
+        /// What making it writes.
+        written: Bytes,
+        /// Free memory, or free space in the backing's folder.
+        room: Bytes,
+        /// What would do.
+        most: Bytes,
+    },
+    /// Whoever asked for it wants it no more; what was made so far was taken away.
+    #[error("interrupted")]
+    Interrupted,
     /// The daemon could not be started.
     #[error("{} could not be started as the disk's daemon: {reason}", program.display())]
     Start {
@@ -205,13 +226,17 @@ impl Control {
         Ok(Control { out: stream, lines, daemon })
     }
     pub fn ask(&mut self, request: &Request) -> Result<Response, DiskError> {
-        let response = self.exchange(request).map_err(DiskError::Gone)?;
+        self.ask_unless(request, &|| false)
+    }
+    /// The same, unless the answer is `unwanted` before it comes: then the daemon is left, and ends.
+    fn ask_unless(&mut self, request: &Request, unwanted: &dyn Fn() -> bool) -> Result<Response, DiskError> {
+        let response = self.exchange(request, unwanted).map_err(DiskError::Gone)?;
         match response {
             Response::Failed { step, reason } => Err(DiskError::Failed { step, reason }),
             other => Ok(other),
         }
     }
-    fn exchange(&mut self, request: &Request) -> io::Result<Response> {
+    fn exchange(&mut self, request: &Request, unwanted: &dyn Fn() -> bool) -> io::Result<Response> {
         let mut text = serde_json::to_string(request)?;
         text.push('\n');
         self.out.write_all(text.as_bytes())?;
@@ -223,6 +248,10 @@ impl Control {
                 Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 // A daemon that cannot die because its own disk holds it does not close its socket either.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.daemon.is_alive() => {
+                    if unwanted() {
+                        let _ = self.out.shutdown(Shutdown::Both);
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
                     if begin.elapsed() > LONGEST_STEP {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
@@ -249,10 +278,18 @@ pub struct Disk {
     pub(crate) mounted: Mounted,
     pub(crate) floor: Floor,
     /// Transport overhead by configured latency, as far as measured.
-    pub(crate) overheads: Mutex<BTreeMap<Duration, Duration>>,
-    pub(crate) spec: Mutex<Spec>,
-    pub(crate) calibration: Mutex<Option<Calibration>>,
+    pub(crate) overheads: Mutex<BTreeMap<Duration, Overhead>>,
+    pub(crate) in_force: Mutex<InForce>,
     pub(crate) began: Counters,
+}
+
+/// The shape that requests meet.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct InForce {
+    pub spec: Spec,
+    /// What is taken off its latency for the transport.
+    #[serde(with = "span", rename = "compensation_ns")]
+    pub compensation: Duration,
 }
 
 impl Disk {
@@ -261,6 +298,14 @@ impl Disk {
     /// # Errors
     /// See [`MountError`]; nothing stays mounted.
     pub fn mount(options: MountOptions) -> Result<Disk, MountError> {
+        Disk::mount_unless(options, &|| false)
+    }
+
+    /// The same, unless it is `unwanted` meanwhile: making a large file system takes long.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount), and [`MountError::Interrupted`].
+    pub fn mount_unless(options: MountOptions, unwanted: &dyn Fn() -> bool) -> Result<Disk, MountError> {
         check(&options)?;
         let (control, daemon) = start(&options.daemon)
             .map_err(|reason| MountError::Start { program: options.daemon.program.clone(), reason })?;
@@ -273,17 +318,19 @@ impl Disk {
             mounted: Mounted::default(),
             floor: Floor::default(),
             overheads: Mutex::default(),
-            spec: Mutex::default(),
-            calibration: Mutex::default(),
+            in_force: Mutex::default(),
             options,
         };
         let request = Request::Mount(disk.options.request());
-        let Response::Mounted(mounted) = disk.ask(&request)? else {
-            return Err(DiskError::out_of_step().into());
-        };
+        let answer = disk.control.get_mut().ask_unless(&request, unwanted);
+        if answer.is_err() && unwanted() {
+            return Err(MountError::Interrupted);
+        }
+        let Response::Mounted(mounted) = answer? else { return Err(DiskError::out_of_step().into()) };
         disk.mounted = mounted;
         disk.floor = calibrate::floor(&disk.mounted.calibration_file).map_err(DiskError::Calibration)?;
-        disk.overheads.lock().insert(Duration::ZERO, disk.floor.latency);
+        let unshaped = Overhead { latency: Duration::ZERO, compensation: disk.floor.latency, check: None };
+        disk.overheads.lock().insert(Duration::ZERO, unshaped);
         let spec = disk.options.spec.clone();
         disk.set_spec(&spec)?;
         Ok(disk)
@@ -353,7 +400,7 @@ impl Disk {
 
     /// The shape in force.
     pub fn spec(&self) -> Spec {
-        self.spec.lock().clone()
+        self.in_force.lock().spec.clone()
     }
 
     /// Changes the disk's shape. Requests that arrive from now on meet it; those under way keep their times.
@@ -369,52 +416,53 @@ impl Disk {
         if !self.overheads.lock().contains_key(&typical) && self.in_flight()? == 0 {
             return self.calibrate(spec).map(|_| ());
         }
-        self.set_shape(spec, self.overhead_near(typical))?;
-        *self.spec.lock() = spec.clone();
+        self.put_in_force(spec, self.overhead_near(typical))
+    }
+
+    fn put_in_force(&self, spec: &Spec, compensation: Duration) -> Result<(), DiskError> {
+        self.set_shape(spec, compensation)?;
+        *self.in_force.lock() = InForce { spec: spec.clone(), compensation };
         self.remember()
     }
 
-    /// Measures what the transport adds to this shape's latency, and leaves the disk in this shape. The disk
-    /// should be idle.
+    /// Measures anew what the transport adds to this shape's latency, checks the correction, and leaves the
+    /// disk in this shape. The disk should be idle.
     ///
     /// # Errors
     /// As [`set_spec`](Self::set_spec).
     pub fn calibrate(&self, spec: &Spec) -> Result<Calibration, DiskError> {
         self.floor.check(spec)?;
         let typical = calibrate::typical(spec);
-        let mut overhead = self.overhead_near(typical);
-        let mut achieved = self.floor.latency;
         if !typical.is_zero() {
             let latency = typical.min(calibrate::LONGEST);
             let bare = Spec { latency, ..Spec::default() };
-            let measure = |overhead, reads| {
-                self.set_shape(&bare, overhead)?;
-                calibrate::latency(&self.mounted.calibration_file, reads).map_err(DiskError::Calibration)
+            let measure = |compensation, reads| {
+                // A busy moment shall not hold up all measurements.
+                std::thread::sleep(Duration::from_millis(20));
+                self.set_shape(&bare, compensation)?;
+                calibrate::latencies(&self.mounted.calibration_file, reads).map_err(DiskError::Calibration)
             };
-            let reads = calibrate::reads(latency);
-            overhead = (overhead + measure(overhead, reads)?).saturating_sub(latency).min(self.floor.most());
-            achieved = typical - latency + measure(overhead, reads)?;
+            let guess = self.overhead_near(typical);
+            let overhead = calibrate::find(typical, guess, self.floor.most(), measure)?;
+            self.overheads.lock().insert(typical, overhead);
         }
-        self.overheads.lock().insert(typical, overhead);
-        self.set_shape(spec, overhead)?;
-        *self.spec.lock() = spec.clone();
-        let calibration = Calibration {
-            spec: spec.clone(),
-            configured: typical,
-            achieved,
-            compensation: overhead,
-            floor: self.floor.latency,
-            floor_iops: self.floor.iops,
-        };
-        *self.calibration.lock() = Some(calibration.clone());
-        self.remember()?;
-        Ok(calibration)
+        self.put_in_force(spec, self.overhead_near(typical))?;
+        Ok(self.calibration())
     }
 
-    /// The last calibration: configured against achieved. `None` while only unshaped or known shapes were
-    /// set.
-    pub fn calibration(&self) -> Option<Calibration> {
-        self.calibration.lock().clone()
+    /// The shape in force: configured against achieved.
+    pub fn calibration(&self) -> Calibration {
+        let InForce { spec, compensation } = self.in_force.lock().clone();
+        let configured = calibrate::typical(&spec);
+        let measured = self.overheads.lock().get(&configured).copied();
+        Calibration {
+            spec,
+            configured,
+            check: measured.filter(|known| known.compensation == compensation).and_then(|known| known.check),
+            compensation,
+            floor: self.floor.latency,
+            floor_iops: self.floor.iops,
+        }
     }
 
     /// What carries the requests: one unshaped read, and the most unshaped reads per second, measured at
@@ -435,7 +483,7 @@ impl Disk {
         };
         let overheads = self.overheads.lock();
         let nearest = overheads.iter().min_by(|a, b| distance(a.0).total_cmp(&distance(b.0)));
-        nearest.map_or(self.floor.latency, |(_, overhead)| *overhead)
+        nearest.map_or(self.floor.latency, |(_, overhead)| overhead.compensation)
     }
 
     /// Writes out and forgets the cached pages of all files on this disk, and of no other.
@@ -636,11 +684,52 @@ fn check(options: &MountOptions) -> Result<(), MountError> {
             let least = Bytes(filesystem.least());
             return Err(MountError::TooSmall { size: options.size, filesystem: filesystem.kind(), least });
         }
+        options.check_size()?;
     } else if !root && !has_fusermount() {
         return Err(MountError::NoFusermount);
     }
     options.transport.resolve(&options.backing).map_err(MountError::NoRing)?;
     check_mountpoint(&options.mountpoint)
+}
+
+impl MountOptions {
+    /// Whether there is room for what making the file system writes.
+    ///
+    /// # Errors
+    /// [`MountError::TooLarge`].
+    pub fn check_size(&self) -> Result<(), MountError> {
+        let room = match &self.backing {
+            BackingChoice::Memory => available_memory(),
+            BackingChoice::Directory(folder) => free_space(folder),
+        };
+        // What cannot be found out is no reason to refuse.
+        let Some(room) = room.filter(|_| self.mode == Mode::Block) else { return Ok(()) };
+        let fits = |size: &Bytes| self.filesystem.written(*size) <= room;
+        if fits(&self.size) {
+            return Ok(());
+        }
+        let smaller =
+            std::iter::successors(Some(1 << 62), |size: &u64| Some(size / 2).filter(|half| *half > 0));
+        Err(MountError::TooLarge {
+            size: self.size,
+            filesystem: self.filesystem.kind(),
+            written: self.filesystem.written(self.size),
+            room,
+            most: smaller.map(Bytes).find(fits).unwrap_or_default(),
+        })
+    }
+}
+
+/// What programs can still get without swapping, by the kernel's estimate.
+fn available_memory() -> Option<Bytes> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(Bytes::kib(line.trim().strip_suffix(" kB")?.parse().ok()?))
+}
+
+fn free_space(folder: &Path) -> Option<Bytes> {
+    let about = rustix::fs::statvfs(folder).ok()?;
+    Some(Bytes(about.f_bavail * about.f_frsize))
 }
 
 fn has_fusermount() -> bool {

@@ -54,7 +54,7 @@ impl Stack {
                 power.epoch.fetch_add(1, SeqCst);
                 power.dead.store(false, SeqCst);
                 self.rig = Some(Rig::Device { volatile, power });
-                let calibration_file = self.mount_device(false)?;
+                let calibration_file = self.mount_device(None)?;
                 Ok(Mounted { loop_number: self.state.loop_number, calibration_file, ..before.clone() })
             }
             Some(Rig::Folder { folder, attic, journal }) if journal.powered().is_err() => {

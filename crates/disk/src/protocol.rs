@@ -1,7 +1,7 @@
 //! What client and daemon say to each other: one JSON object a line, each request with one response.
 
-use crate::calibrate::{Calibration, Floor};
-use crate::mount::{Filesystem, Mode};
+use crate::calibrate::{Floor, Overhead};
+use crate::mount::{Filesystem, InForce, Mode};
 use crate::privilege::Privileges;
 use crate::trace::TraceSummary;
 use crate::transport::Transport;
@@ -64,12 +64,10 @@ pub(crate) enum Request {
 pub(crate) struct Notes {
     pub request: MountRequest,
     pub mounted: Mounted,
-    /// The shape in force.
-    pub spec: Spec,
+    pub in_force: InForce,
     pub floor: Floor,
-    /// Transport overheads by latency, in nanoseconds.
-    pub overheads: Vec<(u64, u64)>,
-    pub calibration: Option<Calibration>,
+    /// As far as measured.
+    pub overheads: Vec<Overhead>,
     /// When the disk was handed over.
     pub began: Counters,
 }

@@ -70,7 +70,12 @@ pub(crate) const WORKER_PRIORITY: i32 = 9;
 const WAITING_THREADS: usize = 32;
 
 impl Stack {
-    pub fn build(request: MountRequest, mut privileges: Privileges) -> Result<(Stack, Mounted), Failure> {
+    /// Puts all layers up, unless `unwanted` while a step takes long.
+    pub fn build(
+        request: MountRequest,
+        mut privileges: Privileges,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<(Stack, Mounted), Failure> {
         let transport =
             request.transport.resolve(&request.backing).map_err(failed("choosing the ring as transport"))?;
         let state = State::begin().map_err(failed("writing the state file"))?;
@@ -90,7 +95,7 @@ impl Stack {
         };
         privileges.realtime = stack.start_timer()?;
         let calibration_file = match request.mode {
-            Mode::Block => stack.build_block(&request)?,
+            Mode::Block => stack.build_block(&request, unwanted)?,
             Mode::File => stack.build_file(&request)?,
         };
         let mounted =
@@ -125,7 +130,11 @@ impl Stack {
         Ok(granted.recv().unwrap_or(false))
     }
 
-    fn build_block(&mut self, request: &MountRequest) -> Result<PathBuf, Failure> {
+    fn build_block(
+        &mut self,
+        request: &MountRequest,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<PathBuf, Failure> {
         self.shape.answers_end_in_softirqs();
         let backing: Arc<dyn Backing> = match &request.backing {
             BackingChoice::Memory => {
@@ -152,11 +161,12 @@ impl Stack {
         let fuse = self.state.folder().join("fuse");
         self.make_folder(&fuse)?;
         self.mount_fuse(&fuse, image, content, threads, SessionACL::Owner)?;
-        self.mount_device(true)
+        self.mount_device(Some(unwanted))
     }
 
-    /// Block mode: puts a loop device on the image and mounts what is on it, or what is made anew.
-    pub(crate) fn mount_device(&mut self, fresh: bool) -> Result<PathBuf, Failure> {
+    /// Block mode: puts a loop device on the image and mounts what is on it, or what is made anew unless
+    /// `unwanted`.
+    pub(crate) fn mount_device(&mut self, anew: Option<&dyn Fn() -> bool>) -> Result<PathBuf, Failure> {
         let request = self.request.clone();
         let number = self.attach_loop(&self.state.folder().join("fuse").join(IMAGE))?;
         let device = loopdev::device_path(number);
@@ -164,9 +174,11 @@ impl Stack {
         let _ = std::fs::write(loopdev::attribute(number, "queue/max_sectors_kb"), "512");
         let _ = std::fs::write(loopdev::attribute(number, "queue/scheduler"), "none");
         let kind = request.filesystem.kind();
-        if fresh {
-            request.filesystem.make(&device).map_err(failed(format!("making {kind} on it")))?;
+        if let Some(unwanted) = anew {
+            let made = request.filesystem.make(&device, unwanted);
+            made.map_err(failed(format!("making {kind} on it")))?;
         }
+        let fresh = anew.is_some();
         self.make_folder(&request.mountpoint)?;
         self.note(|state| state.mountpoint = Some(request.mountpoint.clone()))?;
         // The dead file system of before a power cut may still be in use somewhere, with the same identity.

@@ -137,6 +137,19 @@ fn failures_in_words(failures: &BTreeMap<Failure, u64>) -> String {
     failures.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
+/// What is to be said of a disk whose latency, when it was checked, was not the one asked for.
+pub fn unlike_asked(calibration: &serde_json::Value) -> Option<String> {
+    let of = |key: &str| span::rounded(Duration::from_nanos(calibration[key].as_u64().unwrap_or(0)));
+    (calibration["held"] == false).then(|| {
+        format!(
+            "the disk's latency was {} where {} was asked for, when it was checked: the machine was busy, so measure \
+             again when it is quiet",
+            of("achieved_ns"),
+            of("configured_ns")
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,7 +66,7 @@ impl DiskCommand {
         match &self.verb {
             Verb::Bench(bench) => bench.execute(results, json, interrupt),
             Verb::Watch(watch) => watch.execute(results, json, interrupt),
-            Verb::Mount(mount) => mount.execute(json),
+            Verb::Mount(mount) => mount.execute(json, interrupt),
             Verb::Umount(umount) => umount.execute(json),
             Verb::List => mount::list(json),
             Verb::Set(set) => set.execute(json),

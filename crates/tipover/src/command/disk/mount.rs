@@ -3,11 +3,14 @@
 use super::{Shape, absolute, find, refused};
 use crate::DISK_DAEMON_VERB;
 use crate::command::{BadInput, Ending};
+use crate::trial::{Interrupt, Interrupted};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tipover_core::device::Spec;
 use tipover_core::units::{Bytes, span};
 use tipover_disk::{
     BackingChoice, DaemonCommand, Disk, Filesystem, Mode, MountError, MountOptions, Transport,
@@ -96,7 +99,7 @@ enum TransportChoice {
 
 impl Mount {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
+    pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let spec = self.shape.read()?;
         if self.shape.profile.is_none() && self.shape.spec.is_none() {
             let next = "name a disk with --profile NAME (see `tipover disk profiles`) or --spec";
@@ -118,7 +121,7 @@ impl Mount {
             FilesystemChoice::Ext4 => Filesystem::Ext4,
             FilesystemChoice::Xfs => Filesystem::Xfs,
         };
-        let mut disk = Disk::mount(MountOptions {
+        let options = MountOptions {
             mode,
             filesystem,
             size: self.size,
@@ -133,8 +136,9 @@ impl Mount {
                 TransportChoice::Ring => Transport::Ring,
             },
             daemon: DaemonCommand::this_program(&[DISK_DAEMON_VERB]),
-        })
-        .map_err(explain)?;
+        };
+        let mut disk = Disk::mount_unless(options, &|| interrupt.is_set()).map_err(explain)?;
+        interrupt.check()?;
         if let Some((user, group)) = owner {
             std::os::unix::fs::chown(disk.path(), Some(user), Some(group))
                 .with_context(|| format!("giving {} to its owner", disk.path().display()))?;
@@ -174,6 +178,10 @@ fn explain(error: MountError) -> anyhow::Error {
     match error {
         MountError::Disk(error) => refused(error),
         MountError::Start { .. } => error.into(),
+        MountError::Interrupted => Interrupted.into(),
+        MountError::TooLarge { .. } | MountError::TooSmall { .. } => {
+            BadInput(format!("--size: {error}")).into()
+        }
         input => BadInput(input.to_string()).into(),
     }
 }
@@ -224,12 +232,27 @@ fn print_facts(facts: &Value) {
     println!("{}: {} ({place}, daemon {})", text("mountpoint"), text("brief"), facts["daemon"]);
     let calibration = &facts["calibration"];
     if calibration["configured_ns"].as_u64().is_some_and(|ns| ns > 0) {
+        let [wanted, achieved, quick, slow, taken_off] =
+            ["configured_ns", "achieved_ns", "achieved_ns_p10", "achieved_ns_p90", "compensation_ns"]
+                .map(|key| nanoseconds(&calibration[key]));
+        let measured = match calibration["held"].as_bool() {
+            Some(_) => format!("{achieved} when checked (eight in ten from {quick} to {slow})"),
+            None => "not measured under load".into(),
+        };
         println!(
-            "  latency of single 4 KiB reads: {} wanted, {} achieved ({} taken off for the transport)",
-            nanoseconds(&calibration["configured_ns"]),
-            nanoseconds(&calibration["achieved_ns"]),
-            nanoseconds(&calibration["compensation_ns"]),
+            "  latency of single 4 KiB reads: {wanted} wanted, {measured}; {taken_off} taken off for the transport"
         );
+        let again = "measure again when the disk and the machine are idle";
+        match calibration["held"].as_bool() {
+            Some(true) => {}
+            held => {
+                let why = held.map_or(
+                    "the correction is that of the nearest latency that was measured",
+                    |_| "this is not the disk that was asked for: the machine was busy while it was measured",
+                );
+                println!("  {why}; {again}: tipover disk set {} '{}'", text("mountpoint"), text("spec"));
+            }
+        }
     }
     let way = match facts["transport"].as_str() {
         Some("ring") => "FUSE over io_uring",
@@ -338,16 +361,21 @@ pub fn list(json: bool) -> Result<Ending> {
             ),
         }
     }
+    for left in &leftovers {
+        println!("{left}");
+    }
     if !leftovers.is_empty() {
-        println!("also {} left by killed daemons: `tipover doctor --clean` removes them", leftovers.len());
+        println!("`tipover doctor --clean` takes away what dead daemons left");
     }
     Ok(Ending::Held)
 }
 
 /// Change a disk's shape while it is mounted
 ///
-/// Requests that arrive from now on meet the new shape; those under way keep their times. On an idle disk the
-/// new latency is calibrated first; under load the nearest known overhead is used.
+/// SPEC is the whole new shape: what it does not name has no limit (to change one value of a profile, name
+/// the profile too). File system, size, data, readahead, faults, traces and counters stay. Requests that
+/// arrive from now on meet the new shape; those under way keep their times. On an idle disk the new latency
+/// is measured anew; under load the nearest known correction is used.
 #[derive(Debug, Args)]
 pub struct Set {
     /// Where it is mounted
@@ -368,13 +396,55 @@ impl Set {
     pub fn execute(&self, json: bool) -> Result<Ending> {
         let spec = super::spec(self.profile.as_deref(), self.spec.as_deref())?;
         let disk = find(&self.folder)?;
-        disk.set_spec(&spec).map_err(refused)?;
-        let facts = describe(&disk)?;
+        let before = disk.spec();
+        if disk.in_flight()? == 0 {
+            disk.calibrate(&spec).map_err(refused)?;
+        } else {
+            disk.set_spec(&spec).map_err(refused)?;
+        }
+        let mut facts = describe(&disk)?;
+        facts["replaced"] = before.to_string().into();
         if json {
             println!("{}", serde_json::to_string_pretty(&facts)?);
         } else {
             print_facts(&facts);
+            for line in changes(&before, &spec) {
+                println!("  {line}");
+            }
+            println!("  kept: file system, size, data, readahead, faults, traces and counters");
         }
         Ok(Ending::Held)
+    }
+}
+
+/// What a new shape replaces, a line for each key.
+fn changes(before: &Spec, now: &Spec) -> Vec<String> {
+    let keys = |spec: &Spec| -> BTreeMap<String, String> {
+        let text = spec.to_string();
+        text.split(',').filter_map(|part| part.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
+    };
+    let (before, now) = (keys(before), keys(now));
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let value = |of: &BTreeMap<String, String>, name| of.get(name).cloned().unwrap_or("not set".into());
+    let changed = names.into_iter().filter(|name| before.get(*name) != now.get(*name));
+    let lines: Vec<String> = changed
+        .map(|name| format!("replaced: {name}: {}, before {}", value(&now, name), value(&before, name)))
+        .collect();
+    if lines.is_empty() { vec!["the shape is as it was".into()] } else { lines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_is_said_key_by_key() {
+        let lines = |before: &str, now: &str| changes(&before.parse().unwrap(), &now.parse().unwrap());
+        assert_eq!(
+            lines("iops=600,latency=7ms", "latency=1ms"),
+            ["replaced: iops: not set, before 600", "replaced: latency: 1ms, before 7ms"]
+        );
+        assert_eq!(lines("unlimited", "iops=600"), ["replaced: iops: 600, before not set"]);
+        assert_eq!(lines("iops=600", "iops=600"), ["the shape is as it was"]);
     }
 }
