@@ -301,17 +301,17 @@ fn a_killed_laboratory_leaves_no_server_and_its_folder_is_found() {
     let words: Vec<&str> = line.split(' ').collect();
     let (pid, data) = (words[1].parse().unwrap(), PathBuf::from(words[2]));
     let scratch = data.parent().and_then(Path::parent).unwrap().to_path_buf();
-    assert!(!tipover_lab::leftover_folders().contains(&scratch), "its owner lives");
+    assert!(!tipover_lab::leftover_folders(&std::env::temp_dir()).contains(&scratch), "its owner lives");
 
     laboratory.kill().unwrap();
     laboratory.wait().unwrap();
     assert!(gone(pid), "the server outlived its laboratory");
-    assert!(tipover_lab::leftover_folders().contains(&scratch));
+    assert!(tipover_lab::leftover_folders(&std::env::temp_dir()).contains(&scratch));
     // The backends follow their main process within a moment; until then they may still write.
     let began = Instant::now();
     while scratch.exists() && began.elapsed() < Duration::from_secs(20) {
         tipover_lab::clean().unwrap();
-        tipover_lab::clean_folders();
+        tipover_lab::clean_folders(&std::env::temp_dir());
     }
     assert!(!scratch.exists());
 }

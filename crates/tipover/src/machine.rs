@@ -220,7 +220,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 /// The folder, or what there is above it: it may be made later, and its parent decides where it will lie.
-fn existing(folder: &Path) -> PathBuf {
+pub fn existing(folder: &Path) -> PathBuf {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
     let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     existing.canonicalize().unwrap_or_else(|_| existing.to_path_buf())

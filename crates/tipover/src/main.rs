@@ -7,6 +7,7 @@ mod clock;
 mod command;
 mod drive;
 mod history;
+mod interrupt;
 mod machine;
 mod probe;
 mod report;
@@ -19,13 +20,12 @@ mod ycsb;
 
 use clap::{Parser, Subcommand};
 use command::{BadInput, Ending};
+use interrupt::{Interrupt, Interrupted};
 use std::any::Any;
+use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use trial::{Interrupt, Interrupted};
 
 /// Starts an agent; hidden, because only the laboratory talks to it.
 const AGENT_VERB: &str = "agent-child";
@@ -85,6 +85,14 @@ enum Verb {
     },
 }
 
+impl Verb {
+    /// Whether it holds something from its beginning that must be put away. Those that run trials measure
+    /// first what is missing, and hold something only then.
+    fn holds(&self) -> bool {
+        matches!(self, Verb::Disk(_) | Verb::Lab(_) | Verb::SelfTest(_) | Verb::Ycsb(_))
+    }
+}
+
 fn main() -> ExitCode {
     // Before anything else: the daemon must be single-threaded when it starts and must not parse or print.
     match std::env::args_os().nth(1) {
@@ -97,29 +105,60 @@ fn main() -> ExitCode {
         Some(verb) if verb == AGENT_VERB => return ended(agent::serve().map(|()| Ending::Held)),
         _ => {}
     }
-    let cli = Cli::parse();
-    forgive_closed_pipes(|| ended(listen_to_signals().and_then(|interrupt| execute(&cli, &interrupt))))
+    tell_what_cannot_be_printed(|| match parsed() {
+        Ok(cli) => ended(Interrupt::listen().and_then(|interrupt| {
+            let _holding = cli.verb.holds().then(|| interrupt.hold());
+            // What a hurried end made go wrong is no news.
+            execute(&cli, &interrupt).or_else(|error| interrupt.check().and(Err(error)))
+        })),
+        Err(code) => code,
+    })
 }
 
-/// A reader that has seen enough, as `head` has, closes the pipe. Printing then panics, which puts everything
-/// away in good order, but is nothing to tell about: the exit code is what a shell gives to a closed pipe.
-fn forgive_closed_pipes(work: impl FnOnce() -> ExitCode) -> ExitCode {
+/// Why the answer could not be printed, if that is what a panic was about.
+fn unprinted(payload: &dyn Any) -> Option<&str> {
+    let text = payload.downcast_ref::<String>()?;
+    let streams = ["stdout", "stderr"].map(|stream| format!("failed printing to {stream}: "));
+    streams.iter().find_map(|prefix| text.strip_prefix(prefix))
+}
+
+/// Printing panics where it cannot, which puts everything away in good order. A reader that has seen enough,
+/// as `head` has, closes the pipe: nothing to tell about, and the exit code is what a shell gives to a closed
+/// pipe. Everything else, such as a full disk, is a sentence.
+fn tell_what_cannot_be_printed(work: impl FnOnce() -> ExitCode) -> ExitCode {
     const CLOSED_PIPE: u8 = 128 + 13;
-    fn is_closed_pipe(payload: &dyn Any) -> bool {
-        let text = payload.downcast_ref::<String>();
-        text.is_some_and(|t| t.starts_with("failed printing to stdout") && t.contains("Broken pipe"))
-    }
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
-        if !is_closed_pipe(panicked.payload()) {
+        if unprinted(panicked.payload()).is_none() {
             tell(panicked);
         }
     }));
-    match panic::catch_unwind(AssertUnwindSafe(work)) {
+    let ended = panic::catch_unwind(AssertUnwindSafe(work)).or_else(|payload| {
+        match unprinted(payload.as_ref()).map(str::to_string) {
+            Some(reason) => Err(reason),
+            None => panic::resume_unwind(payload),
+        }
+    });
+    // What stands in the buffer still has to find its way out.
+    let flushed = std::io::stdout().flush().map_err(|error| error.to_string());
+    match ended.and_then(|code| flushed.map(|()| code)) {
         Ok(code) => code,
-        Err(payload) if is_closed_pipe(payload.as_ref()) => ExitCode::from(CLOSED_PIPE),
-        Err(payload) => panic::resume_unwind(payload),
+        Err(reason) if reason.contains("Broken pipe") => ExitCode::from(CLOSED_PIPE),
+        Err(reason) => {
+            // Standard error may be what cannot be written.
+            let _ = writeln!(std::io::stderr(), "tipover: the answer cannot be printed: {reason}");
+            ExitCode::from(1)
+        }
     }
+}
+
+/// What the command line says; or, as an exit code, that help or a mistake in it was all there was to say.
+fn parsed() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|said| match said.print() {
+        Ok(()) => ExitCode::from(said.exit_code() as u8),
+        // As the other words that cannot be printed.
+        Err(error) => panic!("failed printing to stdout: {error}"),
+    })
 }
 
 fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
@@ -134,7 +173,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Compare(compare) => compare.execute(cli.json),
         Verb::Break(breaking) => breaking.execute(&cli.results, cli.json, interrupt),
         Verb::Disk(disk) => disk.execute(&cli.results, cli.json, interrupt),
-        Verb::Lab(lab) => lab.execute(cli.json),
+        Verb::Lab(lab) => lab.execute(cli.json, interrupt),
         Verb::Explain(explain) => explain.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
         Verb::Ycsb(ycsb) => ycsb.execute(interrupt),
@@ -143,17 +182,6 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
             Ok(Ending::Held)
         }
     }
-}
-
-/// The first signal asks everything to stop in good order; the second one ends the program at once, and what
-/// it mounted is unmounted by the disk's daemon.
-fn listen_to_signals() -> anyhow::Result<Interrupt> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
-        signal_hook::flag::register(signal, flag.clone())?;
-    }
-    Ok(Interrupt(flag))
 }
 
 /// An error with its causes, each said once: many causes stand in the words of what they caused already.
@@ -181,7 +209,7 @@ fn ended(result: anyhow::Result<Ending>) -> ExitCode {
             } else {
                 1
             };
-            eprintln!("tipover: {}", in_words(&error));
+            let _ = writeln!(std::io::stderr(), "tipover: {}", in_words(&error));
             ExitCode::from(code)
         }
     }

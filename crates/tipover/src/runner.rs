@@ -173,7 +173,8 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
     let Order { experiment, store, work, interrupt, .. } = order;
     let all = experiment.trials();
     let planned = all.len();
-    let missing = store.missing(all, retry)?;
+    let missing = store.missing(all, retry, |damaged| eprintln!("{damaged}"))?;
+    let _holding = interrupt.hold();
     let mut tally = Tally { present: planned - missing.len(), ..Tally::default() };
     if missing.is_empty() {
         return Ok(tally);
@@ -188,7 +189,7 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
     let surroundings = order.surroundings(&missed, &progress);
-    let mut site = Site::new(work);
+    let mut site = Site::new(work, interrupt);
     let mut laboratory = Laboratory::default();
     let (broken, mut missing): (Vec<_>, Vec<_>) =
         missing.into_iter().partition(|trial| trial.cell.spec.lab.is_some());
@@ -220,38 +221,42 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
 }
 
 /// Trials of one cell after each other, a few at a time: they share a cluster, and cells still take turns.
-fn together_by_cell(mut trials: Vec<Trial<'_>>) -> Vec<Trial<'_>> {
+fn together_by_cell(trials: Vec<Trial<'_>>) -> Vec<Trial<'_>> {
     const AT_A_TIME: usize = 5;
-    let mut ordered = Vec::new();
-    while let Some(first) = trials.first().cloned() {
-        let mut taken = 0;
-        trials.retain(|trial| {
-            let same = taken < AT_A_TIME && trial.cell == first.cell;
-            if same {
-                taken += 1;
-                ordered.push(trial.clone());
+    let mut groups: Vec<Vec<Trial<'_>>> = Vec::new();
+    let mut open: Vec<(&Cell, usize)> = Vec::new();
+    for trial in trials {
+        let known = open.iter_mut().find(|(cell, _)| std::ptr::eq(*cell, trial.cell));
+        match known {
+            Some((_, group)) if groups[*group].len() < AT_A_TIME => groups[*group].push(trial),
+            _ => {
+                match known {
+                    Some((_, group)) => *group = groups.len(),
+                    None => open.push((trial.cell, groups.len())),
+                }
+                groups.push(vec![trial]);
             }
-            !same
-        });
+        }
     }
-    ordered
+    groups.into_iter().flatten().collect()
 }
 
 /// Searches the tipping points of all cells, and in each what limits it. Goes on where an earlier search
 /// stopped.
 pub fn find(order: Order<'_>, search: &SearchSpec) -> Result<()> {
     let Order { experiment, store, work, .. } = order;
+    let _holding = order.interrupt.hold();
     let missed = missed_requirements(experiment, work);
     let cells: Vec<&Cell> = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).collect();
     let progress = Progress::new(cells.len(), 0);
     missed.iter().for_each(|requirement| progress.say(requirement));
     let context = order.surroundings(&missed, &progress);
     let goals = search.goals(experiment.seed)?;
-    let mut site = Site::new(work);
+    let mut site = Site::new(work, order.interrupt);
     for cell in cells {
         let trial = Trial { cell, repeat: 0, twin: false };
         progress.begin(std::slice::from_ref(&trial));
-        let known = store.search(cell)?;
+        let known = store.search(cell, |damaged| progress.say(damaged))?;
         // Other promises or another range make another search.
         let mut record = known
             .filter(|r| r.promises == search.promises && r.planned().is_some_and(|s| s.goals == goals))

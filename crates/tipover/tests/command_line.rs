@@ -153,7 +153,12 @@ const MISTAKES: &[Mistake] = &[
         answered: &["disk.size of 500 MiB is too small", "--only"],
     },
     Mistake { typed: &["--set", "machine.memory=60000 GiB"], answered: &["this cannot run here", "memory"] },
-    Mistake { typed: &["--repeats", "0"], answered: &["one repeat"] },
+    Mistake {
+        typed: &["--set", "disk.mode=block", "--set", "disk.size=4000000 TiB"],
+        answered: &["working-set: disk.size: a disk of", "give it at most"],
+    },
+    Mistake { typed: &["--repeats", "60000000"], answered: &["repeats = 60000000", "1 to 100000"] },
+    Mistake { typed: &["--repeats", "0"], answered: &["repeats = 0", "1 to 100000"] },
     Mistake { typed: &["--repeats", "few"], answered: &["'few'", "--repeats"] },
     Mistake { typed: &["run", "nowhere.toml"], answered: &["nowhere.toml: No such file"] },
     Mistake { typed: &["run", "."], answered: &[".: Is a directory"] },
@@ -388,6 +393,46 @@ fn a_reader_that_has_seen_enough_is_no_fault() {
     let mut explain = Command::new(env!("CARGO_BIN_EXE_tipover"));
     let ended = explain.args(["explain", "zipfian"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!((ended.status.code(), String::from_utf8(ended.stderr).unwrap()), (Some(141), String::new()));
+}
+
+/// Whoever writes an answer onto a full disk hears of it, in a sentence.
+#[test]
+fn an_answer_that_cannot_be_printed_is_said() {
+    let place = Place::new();
+    let verbs = [
+        "--help",
+        "--version",
+        "run --help",
+        "list",
+        "list --json",
+        "doctor",
+        "doctor --json",
+        "explain zipfian",
+        "disk profiles",
+        "disk profiles --json",
+        "disk list",
+        "lab up",
+        "break wiredtiger --plan",
+        "run working-set --list",
+        "run working-set --list --json",
+        "show working-set",
+    ];
+    for verb in verbs {
+        let full = fs::File::options().write(true).open("/dev/full").expect("every Linux has it");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tipover"));
+        command.args(verb.split(' ')).current_dir(place.here()).stdin(Stdio::null()).stdout(full);
+        let ended = command.stderr(Stdio::piped()).output().expect("it starts");
+        let said = String::from_utf8(ended.stderr).expect("UTF-8");
+        if verb.starts_with("show") {
+            // Nothing was to be printed, so nothing is in the way of the answer.
+            assert_eq!(ended.status.code(), Some(2), "{verb}: {said}");
+            continue;
+        }
+        assert_eq!(ended.status.code(), Some(1), "{verb}: {said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.starts_with("tipover: the answer cannot be printed: No space left"), "{verb}: {said}");
+        assert!(!said.contains("panicked"), "{verb}: {said}");
+    }
 }
 
 #[test]

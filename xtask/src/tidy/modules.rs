@@ -10,12 +10,24 @@ const BINARY: &[(&str, &[&str])] = &[
     (
         "command",
         &[
-            "runner", "trial", "ycsb", "agent", "machine", "drive", "probe", "report", "storage", "study",
-            "store", "history", "clock",
+            "runner",
+            "trial",
+            "ycsb",
+            "agent",
+            "machine",
+            "drive",
+            "probe",
+            "report",
+            "storage",
+            "study",
+            "store",
+            "history",
+            "clock",
+            "interrupt",
         ],
     ),
     ("runner", &["breaking", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
-    ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock"]),
+    ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock", "interrupt"]),
     // Trials with a cluster of their own that is broken: like a trial, with its own clients, which a test
     // holds beside the sessions of a run.
     ("breaking", &["trial", "machine", "drive", "clock"]),
@@ -35,6 +47,7 @@ const BINARY: &[(&str, &[&str])] = &[
     ("probe", &["clock"]),
     ("store", &[]),
     ("clock", &[]),
+    ("interrupt", &[]),
 ];
 
 /// The systems that are measured; one never sees another.

@@ -163,6 +163,9 @@ struct Header {
     sweep: Vec<SweepText>,
 }
 
+/// More cannot be meant: at a second each it would be more than a day for every cell.
+pub const MOST_REPEATS: u32 = 100_000;
+
 fn one() -> u64 {
     1
 }
@@ -235,8 +238,11 @@ impl Experiment {
             }
         }
         let header: Header = table.try_into().map_err(|e: toml::de::Error| explain(e.message()))?;
-        if header.repeats == 0 || header.sweep.is_empty() {
-            return wrong("a plan needs at least one sweep and one repeat");
+        if header.sweep.is_empty() {
+            return wrong("a plan needs at least one sweep");
+        }
+        if !(1..=MOST_REPEATS).contains(&header.repeats) {
+            return wrong(format!("repeats = {} is not from 1 to {MOST_REPEATS}", header.repeats));
         }
         let mut sweeps = Vec::new();
         for sweep in header.sweep {
@@ -515,7 +521,8 @@ mod tests {
                 "unknown value `wiredtigre`: did you mean `wiredtiger`?",
             ),
             ("sessions = 16", "sessions = 0", "load.sessions must be at least 1"),
-            ("repeats = 2", "repeats = 0", "at least one sweep and one repeat"),
+            ("repeats = 2", "repeats = 0", "repeats = 0 is not from 1 to 100000"),
+            ("repeats = 2", "repeats = 4000000000", "is not from 1 to 100000"),
             ("\"iops=5000\",", "\"iopz=5000\",", "iops"),
             ("size = \"1 GiB\"", "size = \"1 Gib\"", "is not a size"),
             (

@@ -189,7 +189,7 @@ impl Cluster {
                 Ok(false) => "it did not happen".to_string(),
                 Err(error) => error.to_string(),
             };
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > PATIENCE || !self.any_runs() {
                 return Err(ClusterError::NotYet { wanted: wanted.into(), waited: began.elapsed(), found });
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -268,7 +268,7 @@ impl Cluster {
                 self.find_primary();
                 return Ok(());
             }
-            if began.elapsed() > patience {
+            if began.elapsed() > patience || !self.any_runs() {
                 return Err(ClusterError::NotYet {
                     wanted: "every node follows".into(),
                     waited: began.elapsed(),
@@ -277,6 +277,11 @@ impl Cluster {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Whether there is anybody to wait for.
+    fn any_runs(&mut self) -> bool {
+        self.nodes.iter_mut().any(Node::is_running)
     }
 
     /// A node that has everything that was acknowledged: the primary, or a member of Galera that neither
@@ -475,7 +480,7 @@ impl Cluster {
 fn clean_before() {
     // What cannot be removed now is shown by `tipover doctor`; it is no reason not to begin.
     let _ = crate::clean();
-    crate::clean_folders();
+    crate::clean_folders(&std::env::temp_dir());
 }
 
 /// An address of the loopback that differs between laboratories: 127.0.0.0/8 is all this machine's own.

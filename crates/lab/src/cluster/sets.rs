@@ -54,13 +54,13 @@ impl Cluster {
     }
 
     /// Tells it as often as it takes: what a cluster has just elected may still be on its way.
-    fn tell_until(&self, node: usize, command: &Document) -> Result<(), ClusterError> {
+    fn tell_until(&mut self, node: usize, command: &Document) -> Result<(), ClusterError> {
         let began = Instant::now();
         loop {
             match self.tell(node, command) {
                 Ok(_) => return Ok(()),
                 Err(refused) if refused.code() == ALREADY => return Ok(()),
-                Err(refused) if began.elapsed() > PATIENCE => {
+                Err(refused) if began.elapsed() > PATIENCE || !self.any_runs() => {
                     return Err(self.refused(node, command, refused));
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -83,8 +83,10 @@ impl Cluster {
         self.wait_whole(PATIENCE)?;
         for router in (0..self.nodes.len()).filter(|node| self.is_router(*node)).collect::<Vec<_>>() {
             self.nodes[router].start()?;
-            for set in self.recipe.sets.iter().filter(|set| set.duty == Some(Duty::Shard)) {
-                self.tell_until(router, &add_shard(set, &|name| self.host(name)))?;
+            let shards = self.recipe.sets.clone().into_iter().filter(|set| set.duty == Some(Duty::Shard));
+            for set in shards {
+                let command = add_shard(&set, &|name| self.host(name));
+                self.tell_until(router, &command)?;
             }
         }
         Ok(())
@@ -197,7 +199,7 @@ impl Cluster {
                 self.primary = leader;
                 return Ok(());
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > PATIENCE || !self.any_runs() {
                 let found = leader.map_or("nobody is primary".into(), |leader| {
                     format!("{} is primary", self.nodes[leader].name())
                 });

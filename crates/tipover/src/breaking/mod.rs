@@ -95,8 +95,9 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
             record.verdict = believable(&broken);
             record.broken = Some(Box::new(broken));
         }
-        Err(error) if error.is::<crate::trial::Interrupted>() => return Err(error),
         Err(error) => {
+            // Whatever else went wrong then is only what being in a hurry does.
+            context.interrupt.check()?;
             // Whatever went wrong may be the cluster's; the next trial gets a new one.
             laboratory.running = None;
             record.verdict = record::Verdict::Failed { reason: redact(&in_words(&error)) };

@@ -10,12 +10,13 @@ use crate::study::{BrokenCell, CellRecords, Cells};
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
+use clap::builder::RangedI64ValueParser;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tipover_core::check::{Model, Verdict};
-use tipover_core::experiment::{Check, Durability, Experiment, Turns, unknown};
+use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, Turns, unknown};
 use tipover_core::schedule::{Fault, Schedule, Undo, When};
 use tipover_core::units::{Bytes, span};
 use tipover_lab::{ClusterRecipe, RECIPES, System};
@@ -48,7 +49,7 @@ pub struct Break {
     checks: Vec<String>,
 
     /// How many runs, each with all the faults
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = repeats())]
     times: u32,
 
     /// A setting of the servers in their own words, such as synchronous_commit=off; can be repeated
@@ -160,6 +161,10 @@ pub struct Break {
     plan: bool,
 }
 
+fn repeats() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MOST_REPEATS))
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
@@ -211,7 +216,7 @@ impl Break {
         let _ = std::fs::remove_dir(&work);
         let tally = tally?;
         report::publish(&store, &experiment, &command, json)?;
-        let records = store.records(&experiment)?;
+        let records = store.records(&experiment)?.whole;
         eprintln!(
             "{} runs now, {} were there already, {} failed",
             tally.measured, tally.present, tally.failed

@@ -12,9 +12,8 @@ use tipover_core::experiment::{Address, Experiment};
 ///
 /// Checks privileges, kernel facilities, room and quiet, and says what to do about what is missing. With
 /// --target it asks a server for its settings too, and holds them against its vendor's notes for production.
-/// With
-/// --clean it first removes what killed runs of tipover left behind: mounts, loop devices, memory groups. It
-/// touches nothing that tipover did not make.
+/// With --clean it first removes what killed runs of tipover left behind: mounts, loop devices, memory
+/// groups, and folders, also those in the results folder. It touches nothing that tipover did not make.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Remove what killed runs left behind
@@ -29,6 +28,7 @@ pub struct Doctor {
 impl Doctor {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
+        let places = [std::env::temp_dir(), results.join(".work")];
         let mut cleaned = Vec::new();
         if self.clean {
             for (leftover, removed) in tipover_disk::clean() {
@@ -39,12 +39,14 @@ impl Doctor {
             }
             let groups = tipover_lab::clean()?;
             // After the groups: what still ran in one could write into its folder.
-            for (folder, removed) in tipover_lab::clean_folders() {
+            for (folder, removed) in places.iter().flat_map(|place| tipover_lab::clean_folders(place)) {
                 cleaned.push(match removed {
                     Ok(()) => format!("removed folder {}", folder.display()),
                     Err(error) => format!("not removed: folder {}: {error}", folder.display()),
                 });
             }
+            // Empty now, unless another run is at work there.
+            let _ = std::fs::remove_dir(results.join(".work"));
             cleaned.extend(groups.removed.iter().map(|g| format!("removed memory group {}", g.name)));
             cleaned.extend(
                 groups
@@ -53,20 +55,11 @@ impl Doctor {
                     .map(|(g, error)| format!("not removed: memory group {}: {error}", g.name)),
             );
         }
-        let facts = machine::Facts::read(results);
+        let mut facts = machine::Facts::read(results);
+        facts.leftovers.extend(tipover_disk::leftovers().iter().map(ToString::to_string));
+        let folders = places.iter().flat_map(|place| tipover_lab::leftover_folders(place));
+        facts.leftovers.extend(folders.map(|folder| format!("folder {}", folder.display())));
         let mut requirements = machine::check(&facts, &Needs::default());
-        for leftover in tipover_disk::leftovers() {
-            requirements.push(machine::Requirement {
-                id: "leftover".into(),
-                met: false,
-                severity: Severity::Degrades,
-                wanted: "nothing left by killed runs".into(),
-                found: leftover.to_string(),
-                why: "It holds memory, a mount or a loop device.".into(),
-                next: "tipover doctor --clean".into(),
-                source: String::new(),
-            });
-        }
         if let Some(address) = &self.target {
             requirements.extend(of_server(address, &facts)?);
         }

@@ -5,6 +5,7 @@
 
 use super::{BadInput, Ending};
 use crate::in_words;
+use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -191,9 +192,9 @@ enum Answer {
 
 impl Lab {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
+    pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
-            LabVerb::Up(up) => up.execute(json),
+            LabVerb::Up(up) => up.execute(json, interrupt),
             LabVerb::Status { name } => {
                 show(&status(name)?, json)?;
                 Ok(Ending::Held)
@@ -215,7 +216,7 @@ impl Lab {
 }
 
 impl Up {
-    fn execute(&self, json: bool) -> Result<Ending> {
+    fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let Some(recipe) = &self.recipe else {
             for (name, text) in RECIPES {
                 println!("{name}\n    {}", ClusterRecipe::parse(text)?.about);
@@ -256,9 +257,26 @@ impl Up {
         let mut keeper = command.spawn().context("starting the laboratory's keeper")?;
         let mut input = keeper.stdin.take().context("the keeper's input was piped")?;
         writeln!(input, "{}", serde_json::to_string(&order)?)?;
-        let mut line = String::new();
         let output = keeper.stdout.take().context("the keeper's output was piped")?;
-        BufReader::new(output).read_line(&mut line)?;
+        let (said, hears) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = said.send(BufReader::new(output).read_line(&mut line).map(|_| line));
+        });
+        let line = loop {
+            match hears.recv_timeout(Duration::from_millis(50)) {
+                Ok(line) => break line?,
+                Err(_) if interrupt.is_set() => break String::new(),
+                Err(_) => {}
+            }
+        };
+        if interrupt.is_set() {
+            // It puts away what there is so far.
+            let process = rustix::process::Pid::from_child(&keeper);
+            rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
+            keeper.wait()?;
+            interrupt.check()?;
+        }
         if line.is_empty() {
             bail!("the laboratory's keeper ended without a word ({})", keeper.wait()?);
         }
@@ -405,10 +423,10 @@ pub fn keep() -> Result<()> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     let order: Order = serde_json::from_str(&line).context("this command is started by `tipover lab up`")?;
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone())?;
-    }
+    let interrupt = Interrupt::listen()?;
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, interrupt.asked.clone())?;
+    let _holding = interrupt.hold();
+    let is_up = end_with_who_waits(&interrupt)?;
     let say = |answer: &Answer| -> Result<()> {
         let mut output = std::io::stdout();
         writeln!(output, "{}", serde_json::to_string(answer)?)?;
@@ -424,10 +442,31 @@ pub fn keep() -> Result<()> {
         }
     };
     let first = describe(&order, &mut cluster);
+    is_up.store(true, Ordering::Relaxed);
     say(&Answer::Up(Box::new(first)))?;
-    let served = serve(&listener, &order, cluster, &ended);
+    let served = serve(&listener, &order, cluster, &interrupt.asked);
     let _ = std::fs::remove_file(&path);
     served
+}
+
+/// While the cluster comes up, whoever reads our standard output waits for it; gone, it waits no more, and we
+/// go too. What is returned is to be set when it is up.
+fn end_with_who_waits(interrupt: &Interrupt) -> Result<Arc<AtomicBool>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let is_up = Arc::new(AtomicBool::new(false));
+    let (up, interrupt) = (is_up.clone(), interrupt.clone());
+    let pause = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    std::thread::Builder::new().name("who waits".into()).spawn(move || {
+        let output = std::io::stdout();
+        while !up.load(Ordering::Relaxed) {
+            let mut looked = [PollFd::new(&output, PollFlags::empty())];
+            if poll(&mut looked, Some(&pause)).is_ok_and(|seen| seen > 0) && !up.load(Ordering::Relaxed) {
+                interrupt.asked.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    })?;
+    Ok(is_up)
 }
 
 fn listen(path: &Path) -> Result<UnixListener> {

@@ -5,12 +5,13 @@ use super::{BadInput, Ending, report};
 use crate::machine;
 use crate::runner::{self, Order};
 use crate::store::Store;
-use crate::trial::Interrupt;
+use crate::trial::{self, Interrupt};
 use anyhow::Result;
 use clap::Args;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::{Experiment, redact};
+use tipover_core::experiment::{BackingKind, Experiment, redact};
+use tipover_disk::BackingChoice;
 
 /// Run an experiment, or what is missing of it
 ///
@@ -79,6 +80,16 @@ fn check(experiment: &Experiment, results: &Path) -> Result<()> {
     if let Some(reason) = runner::too_small_disk(experiment) {
         return Err(BadInput(format!("{}: {reason}", experiment.name)).into());
     }
+    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+        let backing = match cell.spec.disk.backing {
+            BackingKind::Memory => BackingChoice::Memory,
+            BackingKind::Disk => BackingChoice::Directory(machine::existing(results)),
+        };
+        let options = trial::mount_options(&cell.spec.disk, backing, PathBuf::new());
+        if let Some(Err(error)) = options.map(|options| options.check_size()) {
+            return Err(BadInput(format!("{}: disk.size: {error}", experiment.name)).into());
+        }
+    }
     if results.exists() && !results.is_dir() {
         let reason = format!("{} is a file, not a folder: give another --results", results.display());
         return Err(BadInput(reason).into());
@@ -106,10 +117,15 @@ pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan
         }
     }
     tipover_lab::clean()?;
+    let work = results.join(".work");
+    for (folder, removed) in tipover_lab::clean_folders(&work) {
+        if let Err(error) = removed {
+            eprintln!("left by an earlier run and not removed: {}: {error}", folder.display());
+        }
+    }
     let store =
         Store::open(results, experiment, text, replace_plan).map_err(|e| BadInput(format!("{e:#}")))?;
     let reserved = store.reserve().map_err(|e| BadInput(format!("{e:#}")))?;
-    let work = results.join(".work");
     Ok(Prepared { store, work, reserved })
 }
 
@@ -127,12 +143,7 @@ fn list(experiment: &Experiment, results: &Path, json: bool) -> Result<Ending> {
     let store = Store::existing(results, &experiment.name).ok();
     let mut rows = Vec::new();
     for trial in experiment.trials() {
-        let state = match store.as_ref().map(|s| s.record(&trial)).transpose()?.flatten() {
-            None => "missing".to_string(),
-            Some(record) => {
-                serde_json::to_value(&record.verdict)?["verdict"].as_str().unwrap_or("?").to_string()
-            }
-        };
+        let state = store.as_ref().map_or(Ok("missing"), |store| store.state(&trial))?;
         rows.push((trial.cell.id(), trial.repeat, state));
     }
     if json {
@@ -145,7 +156,7 @@ fn list(experiment: &Experiment, results: &Path, json: bool) -> Result<Ending> {
         for (cell, repeat, state) in &rows {
             println!("{cell} #{} {state}", repeat + 1);
         }
-        let missing = rows.iter().filter(|(_, _, state)| state == "missing").count();
+        let missing = rows.iter().filter(|(_, _, state)| ["missing", "damaged"].contains(state)).count();
         eprintln!("{} trials, {missing} missing", rows.len());
     }
     Ok(Ending::Held)

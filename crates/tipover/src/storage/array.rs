@@ -79,7 +79,7 @@ pub fn check(
     };
     let slowed = slow_motion(sizing);
     let spec = how.spec.slowed(slowed);
-    let folder = tempfile::Builder::new().prefix("tipover-array-").tempdir()?;
+    let folder = tipover_lab::Scratch::create()?;
     let mut built = Vec::new();
     let mut files = Vec::new();
     for number in 0..disks {

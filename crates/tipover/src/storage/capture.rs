@@ -47,7 +47,7 @@ pub fn capture_copy(
     stop: Stop<'_>,
     progress: &mut dyn FnMut(&str, f64),
 ) -> Result<Captured> {
-    let folder = tempfile::Builder::new().prefix("tipover-copy-").tempdir()?;
+    let folder = tipover_lab::Scratch::create()?;
     let at = folder.path().join("disk");
     let root = rustix::process::geteuid().is_root();
     let refused = |why: String| Unusable(format!("no copy to compare with: {why}"));

@@ -7,6 +7,7 @@ mod search;
 mod site;
 mod verdict;
 
+pub use crate::interrupt::{Interrupt, Interrupted};
 pub use neighbour::home;
 pub use search::{planned, search};
 pub use site::{Site, data_key, mount_options};
@@ -22,7 +23,6 @@ use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::Judgement;
 use tipover_core::device::{Counters, Spec as DeviceSpec};
@@ -42,22 +42,6 @@ pub trait Report {
     fn share(&self, done: f64);
     /// A sentence about how it goes.
     fn note(&self, text: &str);
-}
-
-/// Set by signals, asked by everything that waits.
-#[derive(Debug, Clone, Default)]
-pub struct Interrupt(pub Arc<AtomicBool>);
-
-/// The user asked to stop.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
-impl Interrupt {
-    /// An error when the user asked to stop.
-    pub fn check(&self) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
-    }
 }
 
 /// What is the same for all trials of a run.
@@ -89,6 +73,9 @@ const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
 /// Whether two trials can share a warmed-up target: they differ in nothing but the disk's shape, and whether
 /// it is traced.
 pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
+    if (a.repeat, a.twin) != (b.repeat, b.twin) {
+        return false;
+    }
     let unshaped = |trial: &Trial<'_>| {
         let mut spec = trial.cell.spec.clone();
         spec.disk.shape = String::new();
@@ -99,7 +86,7 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
     // the tables were made.
     let spec = &a.cell.spec;
     let alone = spec.trial.cold || spec.workload.kind.is_checked();
-    a == b || ((a.repeat, a.twin) == (b.repeat, b.twin) && !alone && unshaped(a) == unshaped(b))
+    a == b || (!alone && unshaped(a) == unshaped(b))
 }
 
 /// Carries out trials that share a warm-up, one after the other on the same warmed-up target, and gives each
@@ -122,9 +109,11 @@ pub fn carry_out<'t>(
     let mut left = VecDeque::from(trials);
     let mut series = Series { site, context, clock: Clock::start(), machine, common: Common::default() };
     if let Err(error) = series.run(&mut left, &mut keep) {
-        if error.is::<Interrupted>() || error.is::<NotKept>() {
+        if error.is::<NotKept>() {
             return Err(error);
         }
+        // Whatever else went wrong then is only what being in a hurry does.
+        context.interrupt.check()?;
         // Without a trial left it was the target that would not stop; what was measured is kept.
         if let Some(failed) = left.pop_front() {
             let (record, series) = (series.failed(&failed, &error), series.common.series.clone());
@@ -271,8 +260,10 @@ impl Series<'_> {
             let before = std::mem::replace(&mut canary, self.canary());
             // Unshaped again, so that nothing waits for a slow disk that is not measured.
             self.site.unshape()?;
+            let mut unlike = None;
             if self.site.mounted().is_some() {
                 let calibration = self.site.calibrate(&shape)?;
+                unlike = verdict::unlike_asked(&calibration);
                 self.common.disk = self.disk_facts(&shape, calibration)?;
             }
             let checked = match &staged {
@@ -281,6 +272,7 @@ impl Series<'_> {
             };
             let mut record = self.record(trial);
             record.phases.append(&mut log.phases);
+            record.missed.extend(unlike);
             record.verdict = verdict::judge(spec, &measured, &warm_up, limited, checked.as_ref());
             record.checked = checked;
             record.measured = Some(measured);

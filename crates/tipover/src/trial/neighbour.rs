@@ -1,5 +1,5 @@
 //! A server on this machine: its process, found by the port that it listens on, and the block device under
-//! its working folder. Both are the kernel's word and not the server's; where they cannot be had, a sentence
+//! its data. Both are the kernel's word and not the server's; where they cannot be had, a sentence
 //! says why.
 
 use crate::machine::{BlockDevice, Home};
@@ -50,7 +50,7 @@ pub fn process(address: &Address, kind: TargetKind) -> Result<u32, String> {
 /// # Errors
 /// A sentence, when it does not run on this machine or cannot be seen.
 pub fn home(address: &Address, kind: TargetKind) -> Result<Home, String> {
-    let folder = PathBuf::from(format!("/proc/{}/cwd", process(address, kind)?));
+    let folder = data_folder(process(address, kind)?);
     let device_of = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
     let wal_apart = match kind {
         TargetKind::Postgres => {
@@ -61,13 +61,39 @@ pub fn home(address: &Address, kind: TargetKind) -> Result<Home, String> {
     Ok(Home { device: BlockDevice::under(&folder), wal_apart })
 }
 
-/// The block device under the working folder of a process, where databases keep their data by habit.
+/// Where a server keeps its data: in its working folder by habit, unless that is `/`, where daemons go that
+/// fork; then with the largest file that it holds open for writing.
+fn data_folder(process: u32) -> PathBuf {
+    let working = PathBuf::from(format!("/proc/{process}/cwd"));
+    if std::fs::read_link(&working).is_ok_and(|folder| folder != Path::new("/")) {
+        return working;
+    }
+    let written = |descriptor: std::fs::DirEntry| {
+        let number = descriptor.file_name().into_string().ok()?;
+        let info = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let mode = i32::from_str_radix(flags.trim(), 8).ok()? & libc::O_ACCMODE;
+        let about = std::fs::metadata(descriptor.path()).ok().filter(|about| about.is_file())?;
+        let path = std::fs::read_link(descriptor.path()).ok()?;
+        // Seen through the process's own root, as its working folder is.
+        let inside = PathBuf::from(format!("/proc/{process}/root")).join(path.strip_prefix("/").ok()?);
+        (mode != libc::O_RDONLY && inside.exists()).then_some((about.len(), inside))
+    };
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let largest = open.filter_map(written).max();
+    largest.and_then(|(_, file)| file.parent().map(Path::to_path_buf)).unwrap_or(working)
+}
+
+/// The block device under the data of a process.
+///
+/// # Errors
+/// A sentence, when there is none, or it cannot be seen.
 pub fn device(process: u32) -> Result<String, String> {
-    let folder = format!("/proc/{process}/cwd");
-    let about = std::fs::metadata(&folder).map_err(|error| format!("{folder}: {error}"))?;
+    let folder = data_folder(process);
+    let about = std::fs::metadata(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
     let device = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))
-        .map_err(|_| "the server's working folder is on no block device".to_string())?;
+        .map_err(|_| "the server's data is on no block device".to_string())?;
     let name = device.file_name().and_then(|name| name.to_str());
     name.map(ToString::to_string).ok_or_else(|| "the device has no name".into())
 }
@@ -114,6 +140,35 @@ mod tests {
         assert_eq!(of("postgres://anna@[::1]:5433/bank?sslmode=require"), Some(("::1".into(), 5433)));
         assert_eq!(of("mongodb://one,two/bank"), None);
         assert_eq!(place("mongodb://one", TargetKind::Mongodb), Some(("one".into(), 27017)));
+    }
+
+    #[test]
+    fn a_daemon_that_went_to_the_root_is_found_by_what_it_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        std::fs::create_dir(path("data")).unwrap();
+        std::fs::write(path("data/large"), vec![0; 1 << 20]).unwrap();
+        std::fs::write(path("log"), "small").unwrap();
+        std::fs::write(path("only-read"), vec![0; 2 << 20]).unwrap();
+        let script = "exec 3<>data/large 4>>log 5<only-read; cd $0; exec sleep 60";
+        let found = |place: &str| {
+            let mut server = std::process::Command::new("sh")
+                .args(["-c", script, place])
+                .current_dir(folder.path())
+                .spawn()
+                .unwrap();
+            let comm = format!("/proc/{}/comm", server.id());
+            while std::fs::read_to_string(&comm).unwrap().trim() != "sleep" {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            let found = data_folder(server.id()).canonicalize().unwrap();
+            server.kill().unwrap();
+            server.wait().unwrap();
+            found
+        };
+        assert_eq!(found("/"), path("data").canonicalize().unwrap());
+        // Elsewhere the habit counts.
+        assert_eq!(found("."), folder.path().canonicalize().unwrap());
     }
 
     #[test]

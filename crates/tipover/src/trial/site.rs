@@ -19,6 +19,7 @@ const JOURNAL_DISK: Bytes = Bytes(2 << 30);
 /// A mounted disk and the data on it. Dropped, everything is unmounted and forgotten.
 pub struct Site {
     folder: PathBuf,
+    interrupt: Interrupt,
     mounted: Option<Mounted>,
 }
 
@@ -33,8 +34,8 @@ struct Mounted {
 
 impl Site {
     /// Nothing is mounted yet; disks that keep their bytes in files keep them under `folder`.
-    pub fn new(folder: &Path) -> Site {
-        Site { folder: folder.to_path_buf(), mounted: None }
+    pub fn new(folder: &Path, interrupt: &Interrupt) -> Site {
+        Site { folder: folder.to_path_buf(), interrupt: interrupt.clone(), mounted: None }
     }
 
     /// The disk of `spec`, mounted and unshaped. One that differs in more than its shape replaces the one
@@ -95,7 +96,8 @@ impl Site {
         std::fs::create_dir_all(&self.folder)
             .with_context(|| format!("creating {}", self.folder.display()))?;
         let options = mount_options(spec, backing, std::path::absolute(mountpoint)?);
-        Ok(Disk::mount(options.context("this target has no disk of ours")?)?)
+        let options = options.context("this target has no disk of ours")?;
+        Ok(Disk::mount_unless(options, &|| self.interrupt.is_set())?)
     }
 
     /// The folder with the data of `spec`, loaded now if it was not before, with nothing of it in the page

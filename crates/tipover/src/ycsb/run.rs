@@ -16,7 +16,6 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use tipover_core::experiment::{Retries, Spec, TargetKind, redact};
 use tipover_core::measure::Books;
@@ -243,7 +242,7 @@ impl<'a> Watch<'a> {
             self.ended = self.clock.now();
             let elapsed = self.ended.since(self.began);
             let time_is_over = self.settings.most_time.is_some_and(|most| elapsed >= most);
-            let interrupted = interrupt.0.load(Ordering::Relaxed);
+            let interrupted = interrupt.is_set();
             let stops = time_is_over || interrupted || self.look(sessions);
             if all_done || stops {
                 // What is in flight is waited for, and counts.

@@ -161,6 +161,21 @@ impl Running<'_> {
         rustix::process::kill_process(id, signal).expect("our own child can be signalled");
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_some()
+    }
+
+    /// Waits for its end after a SIGKILL; says whether that was what ended it.
+    pub fn was_killed(&mut self) -> bool {
+        self.child.wait().expect("our own child").code().is_none()
+    }
+
+    /// What it has said on standard error so far.
+    pub fn said(&self) -> String {
+        text(&self.err)
+    }
+
     /// Waits until `what` is so; fails if the program ends before, or after a minute.
     pub fn until<T>(&mut self, what: &str, mut so: impl FnMut(&Place) -> Option<T>) -> T {
         let patience = Instant::now() + Duration::from_secs(60);

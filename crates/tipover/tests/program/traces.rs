@@ -81,6 +81,18 @@ pub fn processes(mark: &str, folder: &Path, verb: &str) -> Vec<u32> {
     .collect()
 }
 
+/// Living processes of this program whose working folder lies in `folder`.
+pub fn named(program: &str, folder: &Path) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        let works_in = fs::read_link(format!("/proc/{id}/cwd")).unwrap_or_default();
+        name.trim() == program && works_in.starts_with(folder)
+    })
+    .collect()
+}
+
 /// A line of `/proc/PID/status` in bytes, such as `VmHWM`; `None` once the process has ended.
 pub fn memory_of(id: u32, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
