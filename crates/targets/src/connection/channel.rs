@@ -89,6 +89,10 @@ impl Route {
     }
 }
 
+/// No more than this waits to be understood, whatever lengths a server claims: MongoDB's longest message has
+/// 48 MB (`maxMessageSizeBytes`), and no row that is asked for here is longer.
+pub const MOST_WAITING: usize = 64 << 20;
+
 /// Bytes that arrived and are not understood yet.
 #[derive(Debug, Default)]
 pub struct Input {
@@ -134,13 +138,35 @@ impl Input {
     }
 
     /// Room for more bytes.
-    fn room(&mut self) -> &mut [u8] {
+    ///
+    /// # Errors
+    /// If [`MOST_WAITING`] are there.
+    fn room(&mut self) -> io::Result<&mut [u8]> {
         const LEAST: usize = 4 << 10;
         if self.bytes.len() - self.end < LEAST {
-            let length = (self.bytes.len() * 2).max(16 << 10);
+            if self.end >= MOST_WAITING {
+                let words = format!("the server's answer is longer than {} MiB", MOST_WAITING >> 20);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+            }
+            let length = (self.bytes.len() * 2).clamp(16 << 10, MOST_WAITING + LEAST);
             self.bytes.resize(length, 0);
         }
-        &mut self.bytes[self.end..]
+        Ok(&mut self.bytes[self.end..])
+    }
+
+    /// Takes bytes that came by no socket.
+    ///
+    /// # Errors
+    /// If [`MOST_WAITING`] are there.
+    pub fn take_in(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let room = self.room()?;
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            self.end += count;
+            bytes = &bytes[count..];
+        }
+        Ok(())
     }
 }
 
@@ -207,6 +233,11 @@ impl Channel {
             sockopt::set_socket_timeout(&self.socket, direction, Some(timeout).filter(|t| !t.is_zero()))?;
         }
         Ok(())
+    }
+
+    /// Whether somebody has taken the connection, and it is not encrypted.
+    pub fn is_plain(&self) -> bool {
+        !self.connecting && self.tls.is_none()
     }
 
     /// The socket, to wait for.
@@ -332,7 +363,7 @@ impl Channel {
         let Some(tls) = &mut self.tls else {
             let flags = recv_flags(wait);
             loop {
-                match net::recv(&self.socket, self.input.room(), flags) {
+                match net::recv(&self.socket, self.input.room()?, flags) {
                     Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok((count, _)) => {
                         self.input.end += count;
@@ -346,7 +377,7 @@ impl Channel {
             }
         };
         loop {
-            match tls.reader().read(self.input.room()) {
+            match tls.reader().read(self.input.room()?) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     self.input.end += count;

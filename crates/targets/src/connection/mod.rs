@@ -9,7 +9,7 @@ mod row;
 pub mod sql;
 mod tls;
 
-pub use channel::{Channel, Flow, Input, Route, Wait};
+pub use channel::{Channel, Flow, Input, MOST_WAITING, Route, Wait};
 pub use link::Link;
 #[cfg(feature = "postgres")]
 pub use link::send_apart;
@@ -104,6 +104,9 @@ enum Greeted {
     Refused(Refusal),
 }
 
+/// No message of a greeting is longer; libpq allows an error 30,000 bytes, and MySQL's key has a few hundred.
+const LONGEST_GREETING: usize = 64 << 10;
+
 /// Goes on with a greeting.
 fn greet(
     channel: &mut Channel,
@@ -127,6 +130,10 @@ fn greet(
             }
             Step::More if !channel.is_flushed() => {}
             Step::More => {
+                channel.input.forget();
+                if channel.input.rest().len() > LONGEST_GREETING {
+                    return Err(io::Error::other("what answers there has too much to say for a greeting"));
+                }
                 if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
@@ -138,6 +145,29 @@ fn greet(
     }
 }
 
+/// Words that are answered by what waits for words, as web servers do, and are of no use to a database.
+pub const NUDGE: &[u8] = b"\r\nGET / HTTP/1.0\r\n\r\n";
+
+/// Why a server that took the connection says nothing. It may be another one, that waits for words of its own
+/// protocol: then its answer to [`NUDGE`] is none of this one's. The connection is given up in any case.
+fn silent(channel: &mut Channel, greeting: &mut dyn Greeting) -> Refusal {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let mut provoked = || {
+        channel.set_timeout(PATIENCE)?;
+        channel.output.extend_from_slice(NUDGE);
+        channel.flush(Wait::Yes, &mut false)?;
+        channel.fill(Wait::Yes)
+    };
+    if provoked().is_ok()
+        && let Step::Refused(refusal) = greeting.greet(&mut channel.input, &mut Vec::new(), false)
+    {
+        return refusal;
+    }
+    Refusal::unavailable(
+        "the connection is taken, and then no answer in time; is the port right, and does the server not hang?",
+    )
+}
+
 /// Connects and waits until operations can be sent. Also says which way of `route` it was.
 pub fn connect(
     route: &Route,
@@ -146,17 +176,24 @@ pub fn connect(
 ) -> Result<(Channel, usize), Refusal> {
     let mut last = Refusal::unavailable("the host has no address");
     for way in 0..route.ways() {
+        let failed = |error: io::Error| Refusal::unavailable(in_words(&error));
         let mut attempt = || {
-            let mut channel = Channel::begin(route, way, timeout)?;
+            let mut channel = Channel::begin(route, way, timeout).map_err(failed)?;
             greeting.start(route.may_encrypt(), &mut channel.output);
-            let greeted = greet(&mut channel, route, greeting, Wait::Yes, Some(Instant::now() + timeout))?;
+            let deadline = Some(Instant::now() + timeout);
+            let greeted = match greet(&mut channel, route, greeting, Wait::Yes, deadline) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && channel.is_plain() => {
+                    return Err(silent(&mut channel, greeting));
+                }
+                greeted => greeted.map_err(failed)?,
+            };
             Ok((channel, greeted))
         };
         match attempt() {
             Ok((channel, Greeted::Ready)) => return Ok((channel, way)),
             Ok((_, Greeted::Refused(refusal))) => return Err(refusal),
             Ok((_, Greeted::Waiting(_))) => last = Refusal::unavailable("it did not answer"),
-            Err(error) => last = Refusal::unavailable(in_words(&error)),
+            Err(refusal) => last = refusal,
         }
     }
     Err(last)
@@ -173,9 +210,11 @@ fn in_words(error: &io::Error) -> String {
             "no answer in time; is the address right, and does no firewall drop it?".into()
         }
         io::ErrorKind::UnexpectedEof => "the server closed the connection".into(),
-        io::ErrorKind::InvalidData => format!(
-            "encryption failed: {error}; give the server's authority as a file, or ask for less checking"
-        ),
+        io::ErrorKind::InvalidData if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
+            format!(
+                "encryption failed: {error}; give the server's authority as a file, or ask for less checking"
+            )
+        }
         _ => error.to_string(),
     }
 }
@@ -183,7 +222,31 @@ fn in_words(error: &io::Error) -> String {
 /// What tests of servers share.
 #[cfg(test)]
 pub mod testing {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
     use tipover_core::experiment::Spec;
+
+    /// The port of something that is no database: a web server, which waits for the end of a line before it
+    /// says a word, or one that takes connections and never says any. It ends with the test's process, and
+    /// holds nothing else.
+    pub fn stranger(is_web_server: bool) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let mut input = BufReader::new(&stream);
+                    if is_web_server {
+                        let _ = input.read_until(b'\n', &mut Vec::new());
+                        let _ = (&stream).write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+                        return;
+                    }
+                    let _ = input.read_to_end(&mut Vec::new());
+                });
+            }
+        });
+        port
+    }
 
     /// The settings of a cell for a server of `kind` at `url`.
     pub fn spec(kind: &str, url: &str) -> Spec {

@@ -32,34 +32,56 @@ impl Client {
             payload.extend_from_slice(text);
         });
         self.channel.say().map_err(Report::lost)?;
-        let first = self.next()?;
-        match first.first() {
-            Some(0x00) => return Ok(Vec::new()),
-            Some(0xff) => return Err(Report::parse(&first)),
-            _ => {}
-        }
-        let mut reader = Reader(&first);
-        let columns = reader.length().ok_or_else(|| Report::lost("an answer without columns"))?;
-        let described = !self.hello.caches_metadata() || reader.byte() == Some(1);
-        for _ in 0..if described { columns } else { 0 } {
-            self.next()?;
-        }
-        let mut rows = Vec::new();
-        loop {
-            let row = self.next()?;
-            match row.first() {
-                Some(0xfe) => return Ok(rows),
-                Some(0xff) => return Err(Report::parse(&row)),
-                _ => {}
-            }
-            let mut reader = Reader(&row);
-            let value = |_| reader.counted().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-            rows.push((0..columns).map(value).collect());
-        }
+        let mut rows = Rows::new(self.hello.caches_metadata());
+        while rows.take(&self.next()?)? {}
+        Ok(rows.found)
     }
 
     fn next(&mut self) -> Result<Vec<u8>, Report> {
         self.channel.message(packet::next).map(|(_, payload)| payload).map_err(Report::lost)
+    }
+}
+
+/// The answer to a query, packet by packet.
+pub struct Rows {
+    caches_metadata: bool,
+    /// As the first packet says.
+    columns: Option<u64>,
+    /// So many descriptions of columns are still to come.
+    described: u64,
+    /// What came.
+    pub found: Vec<Texts>,
+}
+
+impl Rows {
+    /// Of an answer that begins; whether it says if columns are described was agreed upon in the greeting.
+    pub fn new(caches_metadata: bool) -> Rows {
+        Rows { caches_metadata, columns: None, described: 0, found: Vec::new() }
+    }
+
+    /// Understands a packet; true if more are to come.
+    ///
+    /// # Errors
+    /// What the server said instead, or that it is no answer.
+    pub fn take(&mut self, packet: &[u8]) -> Result<bool, Report> {
+        let mut reader = Reader(packet);
+        match (self.columns, packet.first()) {
+            (_, Some(0xff)) => return Err(Report::parse(packet)),
+            (None, Some(0x00)) => return Ok(false),
+            (None, _) => {
+                let columns = reader.length().filter(|columns| *columns <= packet::MOST_COLUMNS);
+                let columns = columns.ok_or_else(|| Report::lost("an answer without columns"))?;
+                self.columns = Some(columns);
+                self.described = if !self.caches_metadata || reader.byte() == Some(1) { columns } else { 0 };
+            }
+            (Some(_), _) if self.described > 0 => self.described -= 1,
+            (Some(_), Some(0xfe)) => return Ok(false),
+            (Some(columns), _) => {
+                let value = |_| reader.counted().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                self.found.push((0..columns).map(value).collect());
+            }
+        }
+        Ok(true)
     }
 }
 

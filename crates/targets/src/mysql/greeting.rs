@@ -39,6 +39,8 @@ pub struct Hello {
     settings: String,
     stage: Stage,
     server: Server,
+    /// The server was asked for its key, and has not answered yet.
+    awaits_key: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,7 @@ impl Hello {
             settings: settings.to_string(),
             stage: Stage::Silent,
             server: Server::default(),
+            awaits_key: false,
         }
     }
 
@@ -143,9 +146,9 @@ impl Hello {
             return Ok(Vec::new());
         }
         Ok(match plugin {
-            b"mysql_native_password" => proof::native(password, self.salt(20)),
-            b"caching_sha2_password" => proof::caching_sha2(password, self.salt(20)),
-            b"client_ed25519" => proof::ed25519(password, self.salt(32)),
+            b"mysql_native_password" => proof::native(password, self.salt(20)?),
+            b"caching_sha2_password" => proof::caching_sha2(password, self.salt(20)?),
+            b"client_ed25519" => proof::ed25519(password, self.salt(32)?),
             b"mysql_clear_password" if encrypted || self.place.is_local_socket() => self.clear_password(),
             b"mysql_clear_password" => {
                 return Err(Refusal {
@@ -169,9 +172,10 @@ impl Hello {
         })
     }
 
-    /// What the server wants to be answered to; behind it a zero may stand that does not count.
-    fn salt(&self, length: usize) -> &[u8] {
-        self.server.salt.get(..length).unwrap_or(&self.server.salt)
+    /// What the server wants to be answered to; behind it a zero may stand that does not count. A shorter one
+    /// would make proofs that can be looked up in a table.
+    fn salt(&self, length: usize) -> Result<&[u8], Refusal> {
+        self.server.salt.get(..length).ok_or_else(broken)
     }
 
     /// The password as it is, which only an encrypted connection or a local socket may carry.
@@ -179,12 +183,18 @@ impl Hello {
         [self.password(), &[0]].concat()
     }
 
-    /// The rest of `caching_sha2_password`, after the proof.
+    /// The rest of `caching_sha2_password`, after the proof. The password is sealed only for a key that lies
+    /// here, or, if there is none, for the one that we have just asked for: whoever stands between could
+    /// otherwise hand out his own at any time.
     fn prove_in_full(&mut self, asked: &[u8], output: &mut Vec<u8>, encrypted: bool) -> Result<(), Refusal> {
         const KNOWN: &[u8] = &[3];
         const SAY_IT: &[u8] = &[4];
         const SEND_YOUR_KEY: &[u8] = &[2];
+        if self.server.plugin != b"caching_sha2_password" {
+            return Err(broken());
+        }
         match asked {
+            key if std::mem::take(&mut self.awaits_key) => self.send_sealed(key, output)?,
             // An OK follows.
             KNOWN => {}
             SAY_IT if encrypted || self.place.is_local_socket() => {
@@ -197,15 +207,25 @@ impl Hello {
                         .map_err(|error| Refusal::unavailable(format!("{PUBLIC_KEY}: {path}: {error}")))?;
                     self.send_sealed(&key, output)?;
                 }
-                None => self.reply(output, SEND_YOUR_KEY),
+                None => {
+                    self.reply(output, SEND_YOUR_KEY);
+                    self.awaits_key = true;
+                }
             },
-            key => self.send_sealed(key, output)?,
+            _ => {
+                return Err(Refusal {
+                    failure: Failure::Other,
+                    reason: "the server sent a key that nobody asked for, and the password was not sent: somebody \
+                             may stand between; use ssl-mode=verify-full"
+                        .into(),
+                });
+            }
         }
         Ok(())
     }
 
     fn send_sealed(&mut self, key: &[u8], output: &mut Vec<u8>) -> Result<(), Refusal> {
-        let sealed = proof::sealed(self.password(), self.salt(20), key).map_err(|reason| Refusal {
+        let sealed = proof::sealed(self.password(), self.salt(20)?, key).map_err(|reason| Refusal {
             failure: Failure::Unsupported,
             reason: format!(
                 "the password cannot be encrypted for the server's key: {reason}; use ssl-mode=require"
@@ -340,8 +360,7 @@ fn broken() -> Refusal {
 
 impl Greeting for Hello {
     fn start(&mut self, _: bool, _: &mut Vec<u8>) {
-        self.stage = Stage::Silent;
-        self.server = Server::default();
+        (self.stage, self.server, self.awaits_key) = (Stage::Silent, Server::default(), false);
     }
 
     fn greet(&mut self, input: &mut Input, output: &mut Vec<u8>, encrypted: bool) -> Step {
@@ -350,6 +369,11 @@ impl Greeting for Hello {
                 Ok(()) => Step::More,
                 Err(refusal) => Step::Refused(refusal),
             };
+        }
+        // What is no handshake and no error shows it before the length that it seems to claim is there.
+        if self.stage == Stage::Silent && input.rest().get(4).is_some_and(|first| ![10, 0xff].contains(first))
+        {
+            return Step::Refused(broken());
         }
         while let Some((sequence, range)) = packet::next(input) {
             let payload = input.rest()[range.clone()].to_vec();

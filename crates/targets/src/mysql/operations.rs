@@ -194,9 +194,9 @@ impl<'a> Operations<'a> {
 
     fn result(&mut self, payload: &[u8]) -> Option<()> {
         let mut reader = Reader(payload);
-        let columns = reader.length()?;
+        let columns = reader.length().filter(|columns| *columns <= packet::MOST_COLUMNS)?;
         let described = !self.hello.caches_metadata() || reader.byte()? == 1;
-        self.phase = if described { Phase::Columns(columns) } else { Phase::Rows };
+        self.phase = if described && columns > 0 { Phase::Columns(columns) } else { Phase::Rows };
         Some(())
     }
 }

@@ -3,6 +3,10 @@
 use crate::connection::Input;
 use std::ops::Range;
 
+/// No table has more columns, and no answer to what is asked here (MySQL's manual, "Limits on Table Column
+/// Count").
+pub const MOST_COLUMNS: u64 = 4096;
+
 /// A payload of this length goes on in the next packet.
 const WHOLE: usize = 0xff_ffff;
 

@@ -60,6 +60,12 @@ pub fn sealed(password: &[u8], salt: &[u8], pem: &[u8]) -> Result<Vec<u8>, &'sta
     RsaKey::from_pem(pem).ok_or("it is no RSA key in PEM")?.encrypt(&salted)
 }
 
+/// Of a key that protects a password, up to the longest with which OpenSSL, and so any server, works
+/// (`OPENSSL_RSA_MAX_MODULUS_BITS`): time and memory grow with it.
+const MODULUS_BITS: std::ops::RangeInclusive<u64> = 1024..=16_384;
+/// OpenSSL's limit for a long modulus (`OPENSSL_RSA_MAX_PUBEXP_BITS`).
+const MOST_EXPONENT_BITS: u64 = 64;
+
 /// An RSA public key.
 struct RsaKey {
     modulus: BigUint,
@@ -77,7 +83,8 @@ impl RsaKey {
         let mut numbers = Der(Der(info.next(BITS)?.strip_prefix(&[0])?).next(SEQUENCE)?);
         let modulus = BigUint::from_bytes_be(numbers.next(INTEGER)?);
         let exponent = BigUint::from_bytes_be(numbers.next(INTEGER)?);
-        (modulus.bits() >= 1024).then_some(RsaKey { modulus, exponent })
+        let fits = MODULUS_BITS.contains(&modulus.bits()) && exponent.bits() <= MOST_EXPONENT_BITS;
+        fits.then_some(RsaKey { modulus, exponent })
     }
 
     /// RSAES-OAEP with SHA-1 and an empty label (RFC 8017, 7.1.1).

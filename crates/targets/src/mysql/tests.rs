@@ -8,6 +8,7 @@ use tipover_core::check::Model;
 use tipover_core::op::{Failure, Fields, Op, Outcome};
 use tipover_lab::recipe::{self, Server, ServerOptions, Transport};
 
+mod hostile;
 mod logins;
 
 const ALL: Fields = Fields::All;

@@ -196,7 +196,12 @@ impl Vault {
             }
             Part::Begin => {
                 let mut reader = Reader(payload);
-                let columns = reader.length().unwrap_or(0);
+                let columns = reader.length().filter(|columns| *columns <= packet::MOST_COLUMNS);
+                let Some(columns) = columns else {
+                    let open = self.op.kind().writes() && self.may_have_happened();
+                    let lost = if open { Outcome::Unknown } else { Outcome::Refused };
+                    return Answer::Last(lost(Failure::Corrupt));
+                };
                 let described = !self.hello.caches_metadata() || reader.byte() == Some(1);
                 self.part = if described && columns > 0 { Part::Columns(columns) } else { Part::Rows };
             }

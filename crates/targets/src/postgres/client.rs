@@ -39,17 +39,12 @@ impl Client {
                     put(&mut self.channel.output, b'c', |_| {});
                     self.flush()?;
                 }
-                b'E' => failure = Some(self.report(&body)?),
+                b'E' => failure = Some(report(&body)?),
                 b'Z' => return failure.map_or(Ok(()), Err),
+                message::BROKEN => return Err(Report::lost("an answer that is none")),
                 _ => {}
             }
         }
-    }
-
-    /// An error after which the server goes on; one after which it does not ends the query.
-    fn report(&self, body: &[u8]) -> Result<Report, Report> {
-        let report = Report::parse(body);
-        if report.ends_connection() { Err(report) } else { Ok(report) }
     }
 
     fn flush(&mut self) -> Result<(), Report> {
@@ -58,6 +53,43 @@ impl Client {
 
     fn next(&mut self) -> Result<(u8, Vec<u8>), Report> {
         self.channel.message(message::next).map_err(Report::lost)
+    }
+}
+
+/// An error after which the server goes on; one after which it does not ends the query.
+fn report(body: &[u8]) -> Result<Report, Report> {
+    let report = Report::parse(body);
+    if report.ends_connection() { Err(report) } else { Ok(report) }
+}
+
+/// The answer to a query, message by message.
+#[derive(Default)]
+pub struct Rows {
+    /// What came.
+    pub found: Vec<Texts>,
+    failure: Option<Report>,
+    unreplicated: bool,
+}
+
+impl Rows {
+    /// Understands a message; true if more are to come.
+    ///
+    /// # Errors
+    /// What the server said before it closed the connection, or that it is no answer.
+    pub fn take(&mut self, letter: u8, body: &[u8]) -> Result<bool, Report> {
+        match letter {
+            b'T' => self.found.clear(),
+            b'D' => {
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                self.found.push(message::columns(body).map(|value| value.map(text)).collect());
+            }
+            b'N' => self.unreplicated |= Report::parse(body).stopped_waiting_for_standbys(),
+            b'E' => self.failure = Some(report(body)?),
+            b'Z' => return Ok(false),
+            message::BROKEN => return Err(Report::lost("an answer that is none")),
+            _ => {}
+        }
+        Ok(true)
     }
 }
 
@@ -77,21 +109,13 @@ impl sql::Client for Client {
         put(&mut self.channel.output, b'Q', |body| put_text(body, text));
         self.flush()?;
         self.unreplicated = false;
-        let mut rows = Vec::new();
-        let mut failure = None;
+        let mut rows = Rows::default();
         loop {
             let (letter, body) = self.next()?;
-            match letter {
-                b'T' => rows.clear(),
-                b'D' => rows.push(
-                    message::columns(&body)
-                        .map(|value| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-                        .collect(),
-                ),
-                b'N' => self.unreplicated |= Report::parse(&body).stopped_waiting_for_standbys(),
-                b'E' => failure = Some(self.report(&body)?),
-                b'Z' => return failure.map_or(Ok(rows), Err),
-                _ => {}
+            let more = rows.take(letter, &body)?;
+            self.unreplicated = rows.unreplicated;
+            if !more {
+                return rows.failure.map_or(Ok(rows.found), Err);
             }
         }
     }

@@ -13,8 +13,20 @@ pub struct Hello {
     place: Place,
     settings: BTreeMap<String, String>,
     stage: Stage,
-    scram: Option<ScramSha256>,
+    proof: Proof,
     key: Option<[u8; 8]>,
+}
+
+/// How far the server has come with who is who.
+enum Proof {
+    /// It has asked for nothing, or for a password or a hash, which proves nothing of the server.
+    Ours,
+    /// It has begun SCRAM, in which it must show that it knows the password too.
+    Awaited(Box<ScramSha256>),
+    /// It has shown it.
+    Seen,
+    /// It lets us in.
+    Accepted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +50,7 @@ impl Hello {
             place: place.clone(),
             settings: settings.clone(),
             stage: Stage::Silent,
-            scram: None,
+            proof: Proof::Ours,
             key: None,
         }
     }
@@ -86,19 +98,24 @@ impl Hello {
 
     fn authenticate(&mut self, body: &[u8], output: &mut Vec<u8>) -> Result<(), Refusal> {
         let (kind, rest) = body.split_at_checked(4).ok_or_else(broken)?;
-        match u32::from_be_bytes([kind[0], kind[1], kind[2], kind[3]]) {
-            0 => {}
-            3 => {
+        let kind = u32::from_be_bytes([kind[0], kind[1], kind[2], kind[3]]);
+        // Who has begun SCRAM must end it: whoever only claims to be the server would else leave it, and ask
+        // for the password, or let us in and hear what we say.
+        match (kind, &mut self.proof) {
+            (0, Proof::Ours | Proof::Seen) => self.proof = Proof::Accepted,
+            (0 | 3..=10, Proof::Awaited(_)) => return Err(unproved("it broke off SCRAM")),
+            (0..=12, Proof::Seen | Proof::Accepted) => return Err(broken()),
+            (3, _) => {
                 let password = self.password()?.to_string();
                 put(output, b'p', |body| put_text(body, &password));
             }
-            5 => {
+            (5, _) => {
                 let salt = rest.try_into().map_err(|_| broken())?;
                 let user = self.place.user.as_bytes();
                 let hash = md5_hash(user, self.password()?.as_bytes(), salt);
                 put(output, b'p', |body| put_text(body, &hash));
             }
-            10 => {
+            (10, _) => {
                 if !rest.split(|&byte| byte == 0).any(|name| name == SCRAM_SHA_256.as_bytes()) {
                     return Err(unsupported("a SASL mechanism other than SCRAM-SHA-256"));
                 }
@@ -107,23 +124,19 @@ impl Hello {
                     put_text(body, SCRAM_SHA_256);
                     message::put_counted(body, scram.message());
                 });
-                self.scram = Some(scram);
+                self.proof = Proof::Awaited(Box::new(scram));
             }
-            11 => {
-                let scram = self.scram.as_mut().ok_or_else(broken)?;
+            (11, Proof::Awaited(scram)) => {
                 scram.update(rest).map_err(|error| Refusal::unavailable(format!("SCRAM: {error}")))?;
                 put(output, b'p', |body| body.extend_from_slice(scram.message()));
             }
-            12 => {
-                let mut scram = self.scram.take().ok_or_else(broken)?;
-                scram.finish(rest).map_err(|error| {
-                    Refusal::unavailable(format!(
-                        "the server did not prove that it knows the password: {error}"
-                    ))
-                })?;
+            (12, Proof::Awaited(scram)) => {
+                scram.finish(rest).map_err(|error| unproved(&error.to_string()))?;
+                self.proof = Proof::Seen;
             }
-            7..=9 => return Err(unsupported("GSSAPI or SSPI")),
-            kind => return Err(unsupported(&format!("authentication of kind {kind}"))),
+            (11 | 12, _) => return Err(broken()),
+            (7..=9, _) => return Err(unsupported("GSSAPI or SSPI")),
+            (kind, _) => return Err(unsupported(&format!("authentication of kind {kind}"))),
         }
         Ok(())
     }
@@ -141,6 +154,10 @@ fn broken() -> Refusal {
     Refusal::unavailable("what answers there does not speak PostgreSQL's protocol; is the port right?")
 }
 
+fn unproved(how: &str) -> Refusal {
+    Refusal::unavailable(format!("the server did not prove that it knows the password: {how}"))
+}
+
 fn unsupported(what: &str) -> Refusal {
     Refusal {
         failure: Failure::Unsupported,
@@ -150,7 +167,7 @@ fn unsupported(what: &str) -> Refusal {
 
 impl Greeting for Hello {
     fn start(&mut self, may_encrypt: bool, output: &mut Vec<u8>) {
-        (self.scram, self.key) = (None, None);
+        (self.proof, self.key) = (Proof::Ours, None);
         if may_encrypt {
             self.stage = Stage::AskedForEncryption;
             put_untagged(output, |body| body.extend_from_slice(&ENCRYPTION_REQUEST.to_be_bytes()));
@@ -209,9 +226,14 @@ impl Greeting for Hello {
                 }
                 b'E' => return Step::Refused(self.refused(&Report::parse(&body))),
                 b'K' => self.key = body.try_into().ok(),
-                b'Z' => return Step::Ready,
+                b'Z' => match self.proof {
+                    Proof::Accepted => return Step::Ready,
+                    Proof::Awaited(_) => return Step::Refused(unproved("it broke off SCRAM")),
+                    Proof::Ours | Proof::Seen => return Step::Refused(broken()),
+                },
                 // Parameters of the session, and notices.
-                _ => {}
+                b'S' | b'N' | b'v' => {}
+                _ => return Step::Refused(broken()),
             }
         }
         Step::More

@@ -1,15 +1,23 @@
 //! PostgreSQL's messages, version 3.0 of its protocol: a letter, a length that counts itself, a body.
 
-use crate::connection::Input;
+use crate::connection::{Input, MOST_WAITING};
 
-/// The next complete message: its letter and where its body is, counted from [`Input::rest`].
+/// Instead of the letter of a message whose length is none: no message has it.
+pub const BROKEN: u8 = 0;
+
+/// The next complete message: its letter and where its body is, counted from [`Input::rest`]. One whose
+/// length cannot be is [`BROKEN`], without a body, as soon as the length is there: nobody waits for the rest
+/// of it.
 #[inline]
 pub fn next(input: &Input) -> Option<(u8, std::ops::Range<usize>)> {
     let rest = input.rest();
     let (&letter, length) = (rest.first()?, rest.get(1..5)?);
     let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
-    // A length below 4 is no message of this protocol; its reader then meets a letter it cannot know.
-    let end = 1 + length.max(4);
+    // It counts its own four bytes.
+    if !(4..MOST_WAITING).contains(&length) {
+        return Some((BROKEN, 5..5));
+    }
+    let end = 1 + length;
     (rest.len() >= end).then_some((letter, 5..end))
 }
 

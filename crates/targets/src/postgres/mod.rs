@@ -4,6 +4,8 @@
 mod client;
 mod flavour;
 mod greeting;
+#[cfg(test)]
+mod hostile;
 mod message;
 mod operations;
 mod outcome;

@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const PASSWORD: &str = "pä55 w%rd, a long one";
+pub(super) const PASSWORD: &str = "pä55 w%rd, a long one";
 const SALT: &[u8; 20] = b"abcdefghijklmnopqrst";
 
 #[test]
@@ -61,7 +61,7 @@ struct Manners {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-fn receive(stream: &mut dyn Read) -> (u8, Vec<u8>) {
+pub(super) fn receive(stream: &mut dyn Read) -> (u8, Vec<u8>) {
     let mut head = [0; 4];
     stream.read_exact(&mut head).unwrap();
     let mut payload = vec![0; usize::from(head[0]) + (usize::from(head[1]) << 8)];
@@ -69,14 +69,14 @@ fn receive(stream: &mut dyn Read) -> (u8, Vec<u8>) {
     (head[3], payload)
 }
 
-fn send(stream: &mut dyn Write, sequence: u8, payload: &[u8]) {
+pub(super) fn send(stream: &mut dyn Write, sequence: u8, payload: &[u8]) {
     let mut packet = Vec::new();
     put(&mut packet, sequence, |output| output.extend_from_slice(payload));
     stream.write_all(&packet).unwrap();
     stream.flush().unwrap();
 }
 
-fn greeting(plugin: &str, encrypts: bool) -> Vec<u8> {
+pub(super) fn greeting(plugin: &str, encrypts: bool) -> Vec<u8> {
     const ALL_BUT_TLS: u32 = 0x0138_a20f;
     let capabilities = (ALL_BUT_TLS | if encrypts { 1 << 11 } else { 0 }).to_le_bytes();
     let parts: [&[u8]; 12] = [
@@ -203,13 +203,18 @@ impl Write for Seen {
     }
 }
 
+/// Where `listener` listens, for a user with `password`.
+pub(super) fn place_at(listener: &TcpListener, password: &str, parameters: &str) -> Place {
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("mysql://anna:{}@127.0.0.1:{port}/?{parameters}", password.replace('%', "%25"));
+    Place::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap()
+}
+
 /// Logs in at a server of these manners with `password` and `parameters`; the answer, and what the network
 /// saw.
 fn log_in_at(manners: Manners, password: &str, parameters: &str, folder: &Path) -> (Option<String>, Vec<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let url = format!("mysql://anna:{}@127.0.0.1:{port}/?{parameters}", password.replace('%', "%25"));
-    let place = Place::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap();
+    let place = place_at(&listener, password, parameters);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&listener, manners, folder));
         let route = Route::to(&place).unwrap();
