@@ -494,7 +494,7 @@ impl Turn<'_> {
         }
         let node = &mut state.nodes[self.node];
         let Some(open) = node.end_transaction(&numbered.session) else {
-            return failure(251, "NoSuchTransaction", "no such transaction");
+            return labelled(failure(251, "NoSuchTransaction", "no such transaction"), TRANSIENT);
         };
         self.shared.changed.notify_all();
         if !commits {

@@ -55,6 +55,8 @@ pub struct Fault {
     pub level: Level,
     /// With which labels.
     pub labels: Labels,
+    /// Whether a `writeConcernError` stood beside it, or was it.
+    pub unconfirmed: bool,
 }
 
 /// An answer, understood.
@@ -71,19 +73,42 @@ pub struct Answer {
 const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
 
-/// Codes that say "not the primary" before anything was done.
+// What a code means is MongoDB's `src/mongo/base/error_codes.yml`. A write that was answered with a code is
+// certainly not done only if the code stands in one of the next four lists: each is given before anything is
+// written, or where the write's unit of work is rolled back. Of all others, also of those to come, nobody
+// knows.
+
+/// "Not the primary", asked before anything is done. The category NotPrimaryError is wider: its other codes
+/// are also given after a write.
 const NOT_PRIMARY: [i32; 4] = [10107, 13435, 13436, 10058];
+/// Another transaction, or a lock, was in the way: WriteConflict, NoSuchTransaction, TransactionTooOld,
+/// LockTimeout, LockBusy, PreparedTransactionInProgress.
+const CONFLICTS: [i32; 6] = [WRITE_CONFLICT, 251, 225, 24, 46, 267];
+/// The server knows no such command, option or storage engine feature: CommandNotFound, CommandNotSupported,
+/// IllegalOperation, InvalidOptions, CommandNotSupportedOnView, NotImplemented,
+/// OperationNotSupportedInTransaction, UnsupportedOpQueryCommand.
+const UNSUPPORTED: [i32; 8] = [59, 115, 20, 72, 166, 238, 263, 352];
+/// The request or its document is wrong, or not allowed: BadValue, FailedToParse, Unauthorized, TypeMismatch,
+/// Overflow, InvalidLength, AuthenticationFailed, InvalidBSON, NamespaceNotFound, PathNotViable,
+/// ConflictingUpdateOperators, DollarPrefixedFieldName, InvalidIdField, NotSingleValueField, EmptyFieldName,
+/// DottedFieldName, ShardKeyNotFound, ImmutableField, InvalidNamespace, DocTooLargeForCapped,
+/// DocumentValidationFailure, UserWritesBlocked, NonConformantBSON, BSONObjectTooLarge, KeyTooLong,
+/// IDLDuplicateField, IDLFailedToParse, IDLUnknownField, NotARetryableWriteCommand.
+const WRONG: [i32; 29] = [
+    2, 9, 13, 14, 15, 16, 18, 22, 26, 28, 40, 52, 53, 54, 56, 57, 61, 66, 73, 116, 121, 371, 378, 10334,
+    17280, 40413, 40414, 40415, 50768,
+];
+/// OutOfDiskSpace is asked before anything is written.
+const OUT_OF_DISK: i32 = 14031;
+
 /// Codes of a server that stops being primary, or stops altogether, perhaps after the write was applied.
 const STEPPING_DOWN: [i32; 5] = [189, 11600, 11602, 91, 7];
 /// The network between servers, as a router reports it.
 const NETWORK: [i32; 3] = [6, 89, 9001];
 /// Time that the server itself gave the operation.
 const TIME_LIMITS: [i32; 2] = [50, 262];
-/// Another transaction, or a lock, was in the way.
-const CONFLICTS: [i32; 6] = [WRITE_CONFLICT, 251, 225, 24, 46, 267];
-/// The server knows no such command, option or storage engine feature.
-const UNSUPPORTED: [i32; 4] = [59, 115, 20, 72];
-const OUT_OF_DISK: [i32; 2] = [14031, 39];
+/// FileStreamFailed: a file could not be written to its end.
+const FILE_FAILED: i32 = 39;
 
 impl Answer {
     /// Reads an answer in one pass.
@@ -101,13 +126,14 @@ impl Answer {
                 _ => {}
             }
         }
+        let unconfirmed = concern.is_some();
         if !ok {
-            answer.fault = Some(Fault::read(body, body, Level::Command));
+            answer.fault = Some(Fault { unconfirmed, ..Fault::read(body, body, Level::Command) });
         } else if let Some(errors) = document {
             let mut errors = errors.into_iter().flatten().filter_map(|error| error.as_document());
             if let Some(first) = errors.next() {
                 answer.failed = 1 + errors.count();
-                answer.fault = Some(Fault::read(first, body, Level::Document));
+                answer.fault = Some(Fault { unconfirmed, ..Fault::read(first, body, Level::Document) });
             }
         }
         if answer.fault.is_none() {
@@ -123,12 +149,22 @@ impl Answer {
             return if missing { Outcome::Refused(Failure::NotFound) } else { Outcome::Done };
         };
         let outcome = fault.outcome(kind.writes());
-        match outcome {
+        match (outcome, fault.level) {
             // Some of the documents are there and some are not.
-            Outcome::Refused(failure) if fault.level == Level::Document && self.failed < documents => {
+            (Outcome::Refused(failure), Level::Document) if self.failed < documents => {
                 Outcome::Unknown(failure)
             }
-            outcome => outcome,
+            // What is found out at a document ends a command of which others may be there already; what is
+            // found out about the request does not.
+            (Outcome::Refused(failure), Level::Command)
+                if documents > 1
+                    && kind.writes()
+                    && !fault.labels.no_writes_performed
+                    && !matches!(failure, Failure::Other | Failure::Unsupported) =>
+            {
+                Outcome::Unknown(failure)
+            }
+            (outcome, _) => outcome,
         }
     }
 }
@@ -149,12 +185,17 @@ impl Fault {
             message: text.unwrap_or("no reason given").to_string(),
             level,
             labels: Labels::read(body),
+            unconfirmed: level == Level::Concern,
         }
     }
 
     /// What it says about an operation that `writes` or does not.
     pub fn outcome(&self, writes: bool) -> Outcome {
-        let perhaps = |failure| if writes { Outcome::Unknown(failure) } else { Outcome::Refused(failure) };
+        let may_be_done = writes && !self.labels.no_writes_performed;
+        let perhaps = |failure| match may_be_done {
+            true => Outcome::Unknown(failure),
+            false => Outcome::Refused(failure),
+        };
         if self.level == Level::Concern {
             // It is done where it was sent, whatever the code: a failover may still roll it back.
             return Outcome::Unknown(Failure::Unreplicated);
@@ -170,10 +211,11 @@ impl Fault {
             code if TIME_LIMITS.contains(&code) => perhaps(Failure::Timeout),
             64 | 100 | 79 if writes => Outcome::Unknown(Failure::Unreplicated),
             code if UNSUPPORTED.contains(&code) => Outcome::Refused(Failure::Unsupported),
-            code if OUT_OF_DISK.contains(&code) => Outcome::Refused(Failure::Full),
+            code if WRONG.contains(&code) => Outcome::Refused(Failure::Other),
+            OUT_OF_DISK => Outcome::Refused(Failure::Full),
+            FILE_FAILED => perhaps(Failure::Full),
             _ if self.labels.transient_transaction => Outcome::Refused(Failure::Conflict),
-            _ if self.labels.retryable_write && !self.labels.no_writes_performed => perhaps(Failure::Other),
-            _ => Outcome::Refused(Failure::Other),
+            _ => perhaps(Failure::Other),
         }
     }
 
@@ -229,12 +271,41 @@ mod tests {
             (189, Outcome::Refused(Unavailable), Outcome::Unknown(Unavailable)),
             (11602, Outcome::Refused(Unavailable), Outcome::Unknown(Unavailable)),
             (6, Outcome::Refused(Unavailable), Outcome::Unknown(Unavailable)),
+            (39, Outcome::Refused(Full), Outcome::Unknown(Full)),
+            (121, Outcome::Refused(Other), Outcome::Refused(Other)),
+            // InternalError, UnknownError, CommandFailed, Interrupted; what no list has, and no code at all.
+            (1, Outcome::Refused(Other), Outcome::Unknown(Other)),
+            (8, Outcome::Refused(Other), Outcome::Unknown(Other)),
+            (125, Outcome::Refused(Other), Outcome::Unknown(Other)),
+            (11601, Outcome::Refused(Other), Outcome::Unknown(Other)),
+            (7_654_321, Outcome::Refused(Other), Outcome::Unknown(Other)),
+            (0, Outcome::Refused(Other), Outcome::Unknown(Other)),
             (50, Outcome::Refused(Timeout), Outcome::Unknown(Timeout)),
             (9, Outcome::Refused(Other), Outcome::Refused(Other)),
         ] {
             assert_eq!(outcome(failing(code), OpKind::Read), read, "{code}");
             assert_eq!(outcome(failing(code), OpKind::Update), write, "{code}");
+            let mut at_document = rawdoc! { "n": 0, "ok": 1.0 };
+            at_document
+                .append(bson::raw::cstr!("writeErrors"), bson::rawbson!([{ "index": 0, "code": code }]));
+            assert_eq!(outcome(at_document, OpKind::Update), write, "{code} of a document");
+            // The server itself may know better.
+            let mut nothing = failing(code);
+            nothing.append(bson::raw::cstr!("errorLabels"), bson::rawbson!(["NoWritesPerformed"]));
+            assert_eq!(outcome(nothing, OpKind::Update), read, "{code}, and nothing was written");
         }
+    }
+
+    #[test]
+    fn no_code_is_in_two_lists() {
+        let lists: [&[i32]; 7] =
+            [&NOT_PRIMARY, &CONFLICTS, &UNSUPPORTED, &WRONG, &STEPPING_DOWN, &NETWORK, &TIME_LIMITS];
+        let mut codes = lists.concat();
+        codes.extend([DUPLICATE_KEY, OUT_OF_DISK, FILE_FAILED, 64, 100, 79]);
+        let all = codes.len();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), all);
     }
 
     #[test]
@@ -257,6 +328,13 @@ mod tests {
         assert_eq!(answer.outcome(OpKind::InsertMany, 3), Outcome::Unknown(Failure::Exists));
         assert_eq!(answer.outcome(OpKind::InsertMany, 1), Outcome::Refused(Failure::Exists));
         assert!(answer.fault.unwrap().is_duplicate());
+        // Some may have been written before the whole command failed at another; not before it was read.
+        let many = |code| Answer::read(&failing(code)).outcome(OpKind::InsertMany, 3);
+        assert_eq!(many(10107), Outcome::Unknown(Failure::Unavailable));
+        assert_eq!(many(112), Outcome::Unknown(Failure::Conflict));
+        assert_eq!(many(14031), Outcome::Unknown(Failure::Full));
+        assert_eq!(many(59), Outcome::Refused(Failure::Unsupported));
+        assert_eq!(many(13), Outcome::Refused(Failure::Other));
     }
 
     #[test]

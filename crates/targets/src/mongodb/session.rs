@@ -285,8 +285,13 @@ impl<'a> MongoSession<'a> {
             let Some(outcome) = outcome else { continue };
             let first = self.current.as_ref().and_then(|now| now.first);
             return Some(match (first, outcome) {
-                // The second try did not get far enough to say anything about the first.
-                (Some(first), Outcome::Refused(Failure::Unavailable)) => first,
+                // Only what comes of looking at the records says anything about the first try, which the
+                // server would have remembered; whatever is refused before that does not.
+                (Some(first), Outcome::Refused(failure))
+                    if ![Failure::Exists, Failure::NotFound, Failure::Conflict].contains(&failure) =>
+                {
+                    first
+                }
                 _ => outcome,
             });
         }
@@ -413,7 +418,7 @@ fn open(kind: OpKind, failure: Failure) -> Outcome {
 }
 
 /// Documents in the batch at hand, and the cursor's number if there are more.
-fn cursor(body: &RawDocument) -> (u32, i64) {
+pub fn cursor(body: &RawDocument) -> (u32, i64) {
     let Ok(cursor) = body.get_document("cursor") else { return (0, 0) };
     let batch = cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch"));
     let documents = batch.map_or(0, |batch| batch.into_iter().count());

@@ -10,7 +10,8 @@ use super::answer::{Answer, Fault, Labels, Level};
 use super::cluster::{Cluster, count, integer};
 use super::session::read_options;
 use super::transfer::{
-    Broken, Next, Numbered, Transfer, definite, end_transaction, is_commit_unknown, transaction_options,
+    Broken, Next, Numbered, Transfer, commit_outcome, definite, end_transaction, is_commit_unknown,
+    transaction_options,
 };
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct Transactor {
     logical: [u8; 16],
     number: i64,
     state: State,
+    /// A commit was sent that may have done it.
+    in_doubt: bool,
     /// What the server said to the transaction or the read that failed last.
     pub(super) last_words: Option<String>,
 }
@@ -45,10 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const TIME_LIMIT: i32 = 50;
-const NO_SUCH_TRANSACTION: i32 = 251;
 
 fn lost(text: &str, labels: Labels) -> Fault {
-    Fault { code: 0, message: text.into(), level: Level::Command, labels }
+    Fault { code: 0, message: text.into(), level: Level::Command, labels, unconfirmed: false }
 }
 
 fn transient(text: &str) -> Fault {
@@ -64,6 +66,7 @@ impl Transactor {
             logical: bson::Uuid::new().bytes(),
             number: 0,
             state: State::Ended,
+            in_doubt: false,
             last_words: None,
         })
     }
@@ -72,7 +75,7 @@ impl Transactor {
     pub fn start(&mut self) {
         self.abort();
         self.number += 1;
-        self.state = State::Starting;
+        (self.state, self.in_doubt) = (State::Starting, false);
     }
 
     /// Executes one command of the transaction.
@@ -131,13 +134,17 @@ impl Transactor {
             Ok(body) => body,
             // It did not leave now; but if it is sent again, one before it may have.
             Err(Refusal::NotSent(text)) if !again => return Err(transient(&text)),
-            Err(refusal) => return Err(lost(&refusal.to_string(), unknown)),
+            Err(refusal) => {
+                self.in_doubt = true;
+                return Err(lost(&refusal.to_string(), unknown));
+            }
         };
         let Some(mut fault) = Answer::read(&body).fault else { return Ok(()) };
         if fault.is_change_of_primary() {
             self.admin.courier.distrust();
         }
         fault.labels.unknown_commit = is_commit_unknown(&fault);
+        self.in_doubt |= matches!(commit_outcome(&fault, self.in_doubt), Outcome::Unknown(_));
         Err(fault)
     }
 
@@ -162,11 +169,11 @@ impl Transactor {
         match work(self) {
             Ok(value) => match self.commit_until(end) {
                 Ok(()) => (Outcome::Done, Some(value)),
-                Err((fault, in_doubt)) => (outcome_of(&fault, in_doubt), None),
+                Err(fault) => (commit_outcome(&fault, self.in_doubt), None),
             },
             Err(fault) => {
                 self.abort();
-                (definite(fault.outcome(false)), None)
+                (uncommitted(&fault), None)
             }
         }
     }
@@ -181,19 +188,20 @@ impl Transactor {
         let mut pause = FIRST_PAUSE;
         loop {
             self.start();
-            let (failed, in_doubt) = match work(self) {
+            let (failed, outcome) = match work(self) {
                 Ok(value) => match self.commit_until(end) {
                     Ok(()) => return (Outcome::Done, Some(value)),
-                    Err(failed) => failed,
+                    Err(fault) => (fault.clone(), commit_outcome(&fault, self.in_doubt)),
                 },
                 Err(fault) => {
                     self.abort();
-                    (fault, false)
+                    (fault.clone(), uncommitted(&fault))
                 }
             };
-            self.last_words = Some(failed.message.clone());
-            if !failed.labels.transient_transaction || in_doubt || Instant::now() >= end {
-                return (outcome_of(&failed, in_doubt), None);
+            let again = failed.labels.transient_transaction && matches!(outcome, Outcome::Refused(_));
+            self.last_words = Some(failed.message);
+            if !again || Instant::now() >= end {
+                return (outcome, None);
             }
             count(&self.cluster.counts.retried_transactions);
             rest(&mut pause, end);
@@ -205,19 +213,14 @@ impl Transactor {
         if timeout.is_zero() { PATIENCE } else { timeout.min(PATIENCE) }
     }
 
-    /// The error, and whether the transaction may have been committed all the same.
-    fn commit_until(&mut self, end: Instant) -> Result<(), (Fault, bool)> {
+    /// The last error; whether the transaction may have been committed all the same is `in_doubt`.
+    fn commit_until(&mut self, end: Instant) -> Step<()> {
         let mut pause = FIRST_PAUSE;
-        let mut in_doubt = false;
         loop {
             let Err(fault) = self.commit() else { return Ok(()) };
-            if fault.code == NO_SUCH_TRANSACTION {
-                // Who takes writes now has never heard of it: it was not committed, and never will be.
-                return Err((fault, false));
-            }
-            in_doubt |= fault.labels.unknown_commit || fault.level == Level::Concern;
-            if !fault.labels.unknown_commit || fault.code == TIME_LIMIT || Instant::now() >= end {
-                return Err((fault, in_doubt));
+            let over = matches!(commit_outcome(&fault, self.in_doubt), Outcome::Refused(_));
+            if over || !fault.labels.unknown_commit || fault.code == TIME_LIMIT || Instant::now() >= end {
+                return Err(fault);
             }
             count(&self.cluster.counts.retried_commits);
             rest(&mut pause, end);
@@ -302,10 +305,9 @@ fn next_batch(body: &RawDocument, documents: &mut Vec<RawDocumentBuf>) -> Step<i
     Ok(integer(cursor, "id").unwrap_or(0))
 }
 
-fn outcome_of(fault: &Fault, in_doubt: bool) -> Outcome {
-    match fault.outcome(true) {
-        Outcome::Refused(failure) if in_doubt => Outcome::Unknown(failure),
-        Outcome::Unknown(failure) if !in_doubt => Outcome::Refused(failure),
+/// What became of a transaction whose commit was never sent: nothing, because of `fault`.
+fn uncommitted(fault: &Fault) -> Outcome {
+    match definite(fault.outcome(false)) {
         Outcome::Refused(Failure::Other) if fault.code == 0 => Outcome::Refused(Failure::Unavailable),
         outcome => outcome,
     }

@@ -21,7 +21,6 @@ pub const TRANSFERS: &str = "tipover_transfers";
 const COMMIT_TIMEOUT_MS: i64 = 10_000;
 /// How often a commit is sent before its outcome is unknown.
 const COMMITS: u32 = 3;
-const NO_SUCH_TRANSACTION: i32 = 251;
 
 /// A session's name and the number of the transaction in it.
 #[derive(Debug, Clone, Copy)]
@@ -183,6 +182,11 @@ impl Transfer {
         }
     }
 
+    /// Whether what is due is a commit.
+    pub fn commits(&self) -> bool {
+        self.stage == Stage::Commit
+    }
+
     /// Whether what is due is a commit that was sent before.
     pub fn repeats_commit(&self) -> bool {
         self.stage == Stage::Commit && self.commits > 1
@@ -228,17 +232,14 @@ impl Transfer {
     }
 
     fn not_committed(&mut self, fault: &Fault) -> Next {
-        if fault.code == NO_SUCH_TRANSACTION {
-            // Who takes writes now has never heard of it: it was not committed, and never will be.
-            return Next::Finished(Outcome::Refused(Failure::Conflict));
-        }
-        if !is_commit_unknown(fault) && fault.level != Level::Concern {
-            let outcome = fault.outcome(true);
-            return Next::Finished(if self.in_doubt { unknown(outcome) } else { outcome });
+        let outcome = commit_outcome(fault, self.in_doubt);
+        if !is_commit_unknown(fault) && fault.level != Level::Concern
+            || matches!(outcome, Outcome::Refused(_))
+        {
+            return Next::Finished(outcome);
         }
         self.in_doubt = true;
-        let outcome = unknown(fault.outcome(true));
-        self.commit_again(outcome, fault.is_change_of_primary())
+        self.commit_again(unknown(outcome), fault.is_change_of_primary())
     }
 
     fn commit_again(&mut self, otherwise: Outcome, elsewhere: bool) -> Next {
@@ -263,6 +264,22 @@ impl Transfer {
             // Nothing of a transaction stays that nobody committed.
             _ => Next::Finished(Outcome::Refused(failure)),
         }
+    }
+}
+
+/// What became of a transaction whose commit was answered with `fault`; `in_doubt` says that a commit before
+/// may have done it.
+///
+/// A commit in doubt is certainly not done only where the server says so: with `TransientTransactionError`,
+/// that whoever takes writes now has never heard of it, and without a `writeConcernError`, that he will not
+/// be rolled back himself (the drivers' specification of transactions).
+pub fn commit_outcome(fault: &Fault, in_doubt: bool) -> Outcome {
+    if fault.labels.transient_transaction && !fault.unconfirmed {
+        return definite(fault.outcome(false));
+    }
+    match fault.outcome(true) {
+        Outcome::Refused(failure) if in_doubt || fault.unconfirmed => Outcome::Unknown(failure),
+        outcome => outcome,
     }
 }
 
@@ -307,4 +324,63 @@ fn balances(body: &RawDocument, from: i64, to: i64) -> (Option<i64>, Option<i64>
         }
     }
     (payer, paid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{RawDocumentBuf, rawdoc};
+
+    /// A transfer whose commit is on its way.
+    fn committing() -> Transfer {
+        let mut transfer = Transfer::new(1, 2, 3, 4);
+        let accounts = rawdoc! { "ok": 1.0, "cursor": { "id": 0_i64, "firstBatch": [
+        { "_id": 2_i64, "balance": 10_i64 }, { "_id": 3_i64, "balance": 0_i64 }] } };
+        for answer in [rawdoc! { "ok": 1.0, "n": 1 }, accounts, rawdoc! { "ok": 1.0, "n": 2 }] {
+            assert_eq!(transfer.answered(&answer), Next::Send(false));
+        }
+        assert!(transfer.commits());
+        transfer
+    }
+
+    fn failing(code: i32, labelled: bool, unconfirmed: bool) -> RawDocumentBuf {
+        let mut body = rawdoc! { "ok": 0.0, "code": code, "errmsg": "no" };
+        if labelled {
+            body.append(bson::raw::cstr!("errorLabels"), bson::rawbson!(["TransientTransactionError"]));
+        }
+        if unconfirmed {
+            body.append(
+                bson::raw::cstr!("writeConcernError"),
+                bson::rawbson!({ "code": 64, "errmsg": "late" }),
+            );
+        }
+        body
+    }
+
+    #[test]
+    fn a_commit_in_doubt_is_definite_only_with_the_label_and_without_a_concern() {
+        const GONE: i32 = 251;
+        for (label, concern, expected) in [
+            (true, false, Outcome::Refused(Failure::Conflict)),
+            (true, true, Outcome::Unknown(Failure::Conflict)),
+            (false, false, Outcome::Unknown(Failure::Conflict)),
+            (false, true, Outcome::Unknown(Failure::Conflict)),
+        ] {
+            let mut transfer = committing();
+            assert_eq!(transfer.broken(Broken::Lost), Next::Send(true));
+            let ended = transfer.answered(&failing(GONE, label, concern));
+            assert_eq!(ended, Next::Finished(expected), "label {label}, concern {concern}");
+        }
+        // Nobody doubts a first commit that is refused; with a concern, whoever refuses may be rolled back.
+        let first = |code, label, concern| committing().answered(&failing(code, label, concern));
+        assert_eq!(first(GONE, false, false), Next::Finished(Outcome::Refused(Failure::Conflict)));
+        assert_eq!(first(GONE, true, true), Next::Finished(Outcome::Unknown(Failure::Conflict)));
+        assert_eq!(first(8, false, false), Next::Finished(Outcome::Unknown(Failure::Other)), "UnknownError");
+        // A change of primary is asked again, elsewhere, and stays in doubt however often.
+        let mut transfer = committing();
+        assert_eq!(transfer.answered(&failing(189, false, false)), Next::Send(true));
+        assert_eq!(transfer.answered(&failing(91, false, false)), Next::Send(true));
+        let unknown = Next::Finished(Outcome::Unknown(Failure::Unavailable));
+        assert_eq!(transfer.answered(&failing(11600, false, false)), unknown);
+    }
 }
