@@ -1,7 +1,7 @@
 //! One command over a server's Unix socket, which no fault of the network reaches. Written for the
 //! laboratory's few questions; load goes through the target `mongodb`.
 
-use bson::Document;
+use bson::{Document, RawBsonRef, RawDocument};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -67,9 +67,17 @@ fn exchange(stream: &mut (impl Read + Write), command: &Document) -> Result<Docu
         let words = "what answers does not speak MongoDB's wire protocol";
         return Err(io::Error::new(io::ErrorKind::InvalidData, words).into());
     }
-    let mut body = vec![0; number(0) as usize - head.len()];
-    stream.read_exact(&mut body)?;
-    let answer = Document::from_reader(body.as_slice()).map_err(io::Error::other)?;
+    // Memory is taken for what comes, not for what is announced.
+    let (length, mut body) = (number(0) as usize - head.len(), Vec::new());
+    if stream.take(length as u64).read_to_end(&mut body)? < length {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    let answer = RawDocument::from_bytes(&body).map_err(io::Error::other)?;
+    if !is_shallow(answer) {
+        let words = format!("the answer is nested more than {DEEPEST} deep, as no server's is");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, words).into());
+    }
+    let answer = Document::try_from(answer).map_err(io::Error::other)?;
     match truth(&answer, "ok") {
         true => Ok(answer),
         false => Err(Refused::Said {
@@ -77,6 +85,54 @@ fn exchange(stream: &mut (impl Read + Write), command: &Document) -> Result<Docu
             text: answer.get_str("errmsg").unwrap_or("no reason given").to_string(),
         }),
     }
+}
+
+/// Reads what a server says, without it.
+///
+/// # Errors
+/// It is no good answer.
+pub fn answer(said: &[u8]) -> Result<Document, Refused> {
+    /// Whatever is said to it is heard by nobody.
+    struct Peer<'a>(&'a [u8]);
+    impl Read for Peer<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0.read(buffer)
+        }
+    }
+    impl Write for Peer<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    exchange(&mut Peer(said), &Document::new())
+}
+
+/// How deep documents are nested at most; MongoDB's own limit (`BSONDepth`), and reading a level takes a part
+/// of our stack.
+const DEEPEST: usize = 200;
+
+/// Whether `document` is nested no more than [`DEEPEST`]; found out without going deeper.
+fn is_shallow(document: &RawDocument) -> bool {
+    let mut open = vec![document.iter()];
+    while let Some(level) = open.last_mut() {
+        match level.next() {
+            Some(Ok((_, RawBsonRef::Document(inner)))) => open.push(inner.iter()),
+            // An array is a document whose names are numbers.
+            Some(Ok((_, RawBsonRef::Array(inner)))) => {
+                open.extend(RawDocument::from_bytes(inner.as_bytes()).map(RawDocument::iter));
+            }
+            Some(Ok((_, RawBsonRef::JavaScriptCodeWithScope(code)))) => open.push(code.scope.iter()),
+            Some(Ok(_)) => {}
+            None | Some(Err(_)) => drop(open.pop()),
+        }
+        if open.len() > DEEPEST {
+            return false;
+        }
+    }
+    true
 }
 
 /// A whole number in whichever type the server chose.
@@ -153,6 +209,37 @@ mod tests {
         assert_eq!(refused.code(), 94);
         let http = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
         assert!(answered(http).0.unwrap_err().to_string().contains("wire protocol"));
+    }
+
+    #[test]
+    fn what_is_nested_without_end_is_refused_and_takes_no_stack() {
+        let nested = |levels: usize| {
+            let mut body: Vec<u8> = Vec::new();
+            // From the inside out: each level is a document with one element, `a`, that holds the next.
+            let mut length = 5_i32;
+            let mut heads = Vec::new();
+            for _ in 0..levels {
+                length += 8;
+                heads.push(length);
+            }
+            for head in heads.iter().rev() {
+                body.extend(head.to_le_bytes());
+                body.extend(b"\x03a\0");
+            }
+            body.extend(5_i32.to_le_bytes());
+            body.extend(vec![0; levels + 1]);
+            let mut bytes = Vec::new();
+            for number in [body.len() as i32 + 21, 7, 1, OP_MSG, 0] {
+                bytes.extend(number.to_le_bytes());
+            }
+            bytes.push(0);
+            answered([bytes, body].concat()).0.unwrap_err().to_string()
+        };
+        for levels in [200, 100_000, 3_000_000] {
+            assert!(nested(levels).contains("nested more than 200 deep"), "{}", nested(levels));
+        }
+        // As deep as a server's may be: read, and no good answer only because it is not ok.
+        assert!(nested(199).contains("no reason given"), "{}", nested(199));
     }
 
     proptest! {

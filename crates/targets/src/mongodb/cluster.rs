@@ -143,6 +143,8 @@ pub struct Cluster {
     pub counts: Counts,
     /// Whether the servers were seen to recognise a write that is sent again.
     pub deduplicates: AtomicBool,
+    /// Whether a server was ever reached: from then on, one that is silent has trouble, and is no stranger.
+    pub reached: AtomicBool,
     known: Mutex<Known>,
 }
 
@@ -155,6 +157,7 @@ impl Cluster {
             timeout,
             counts: Counts::default(),
             deduplicates: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
             known: Mutex::new(known),
         }
     }
@@ -182,6 +185,7 @@ impl Cluster {
 
     /// Takes note of what `host` said of itself, and says whether it can take what `preference` allows.
     pub fn learn(&self, host: &Host, hello: &Hello, preference: ReadPreference) -> Result<(), String> {
+        self.reached.store(true, Ordering::Relaxed);
         if self.options.direct || hello.router {
             return Ok(());
         }
@@ -245,6 +249,11 @@ impl Cluster {
         let route = route(host, self.options.encryption.as_ref())?;
         self.known.lock().routes.insert(host.clone(), route.clone());
         Ok(route)
+    }
+
+    /// The way to `host` without TLS, whatever the address asks for.
+    pub fn plain_route(&self, host: &Host) -> Result<Route, String> {
+        route(host, None)
     }
 
     /// The salted password, computed once and not once per session: it takes milliseconds on purpose.

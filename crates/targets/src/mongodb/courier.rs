@@ -2,6 +2,7 @@
 //! connects, and pauses between tries, all without blocking unless asked to.
 
 use super::cluster::{Cluster, count};
+use super::identify::identify;
 use super::link::{Link, Trouble};
 use super::message::{Incoming, Writer};
 use super::options::{Host, ReadPreference};
@@ -46,13 +47,19 @@ struct Search {
     deadline: Instant,
     queue: VecDeque<Host>,
     asked: Vec<Host>,
+    /// So many of them will not do, however often they are asked.
+    hopeless: usize,
     opening: Option<(Box<Link>, Instant)>,
+    /// When to look what else may be there than what was asked for.
+    look_at: Option<Instant>,
     pause_until: Option<Instant>,
     pause: Duration,
     trouble: Option<Trouble>,
 }
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// Whoever speaks as he is asked to has done so by then, as a rule.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A server that answers although it was asked not to fills its buffers unless somebody reads.
 const SENDS_BETWEEN_LOOKS: u32 = 32;
@@ -137,7 +144,9 @@ impl Courier {
             deadline: Instant::now() + self.cluster.patience(),
             queue: self.cluster.candidates(self.preference).into(),
             asked: Vec::new(),
+            hopeless: 0,
             opening: None,
+            look_at: None,
             pause_until: None,
             pause: SHORTEST_PAUSE,
             trouble: None,
@@ -186,7 +195,7 @@ impl Courier {
             let blocks = if late { Wait::No } else { wait };
             let step = match &self.state {
                 State::Idle => Step::NotSent(Trouble::Network("nothing was asked".into())),
-                State::Searching(_) => match self.seek() {
+                State::Searching(_) => match self.seek(wait) {
                     Ok(true) => {
                         self.send();
                         continue;
@@ -340,8 +349,20 @@ impl Courier {
         let _ = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
+    /// Whether nobody was ever reached there.
+    fn is_strange(&self) -> bool {
+        !self.cluster.reached.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong with `host`, of which only `trouble` is known: who may wait, and has never met anybody
+    /// there, asks.
+    fn identified(&self, host: &Host, trouble: Trouble, wait: Wait) -> Trouble {
+        let found = if wait == Wait::Yes && self.is_strange() { identify(&self.cluster, host) } else { None };
+        found.unwrap_or(trouble)
+    }
+
     /// One turn of the search; true when `link` is a connection to a suitable server.
-    fn seek(&mut self) -> Result<bool, Trouble> {
+    fn seek(&mut self, wait: Wait) -> Result<bool, Trouble> {
         let State::Searching(mut search) = std::mem::replace(&mut self.state, State::Idle) else {
             return Ok(self.link.is_some());
         };
@@ -354,9 +375,18 @@ impl Courier {
                 search.pause_until = None;
                 search.queue = self.cluster.candidates(self.preference).into();
                 search.asked.clear();
+                search.hopeless = 0;
             }
             if let Some((link, limit)) = &mut search.opening {
                 match link.establish(&self.cluster) {
+                    Ok(false) if search.look_at.is_some_and(|at| now >= at) => {
+                        search.look_at = None;
+                        if let Some(trouble) = identify(&self.cluster, &link.host) {
+                            search.hopeless += 1;
+                            search.trouble = Some(trouble);
+                            search.opening = None;
+                        }
+                    }
                     Ok(false) if now < *limit => {
                         let flags = EventFlags::IN
                             | if link.wants_to_send() { EventFlags::OUT } else { EventFlags::empty() };
@@ -368,7 +398,9 @@ impl Courier {
                     }
                     Ok(false) => {
                         let text = format!("{} did not answer in time", link.host);
-                        search.trouble = Some(Trouble::Network(text));
+                        let trouble = self.identified(&link.host, Trouble::Network(text), wait);
+                        search.hopeless += usize::from(matches!(trouble, Trouble::Hopeless(_)));
+                        search.trouble = Some(trouble);
                         search.opening = None;
                     }
                     Ok(true) => {
@@ -388,18 +420,22 @@ impl Courier {
                     }
                     Err(trouble) => {
                         self.cluster.distrust(&link.host);
-                        let hopeless = matches!(trouble, Trouble::Hopeless(_));
-                        search.trouble = Some(trouble.clone());
+                        let trouble = match self.cluster.options.encryption.is_some() && link.is_greeting() {
+                            true => self.identified(&link.host, trouble, wait),
+                            false => trouble,
+                        };
+                        search.hopeless += usize::from(matches!(trouble, Trouble::Hopeless(_)));
+                        search.trouble = Some(trouble);
                         search.opening = None;
-                        if hopeless && self.cluster.members().len() == 1 {
-                            return Err(trouble);
-                        }
                     }
                 }
                 continue;
             }
             if now >= search.deadline {
                 return Err(self.give_up(search.trouble));
+            }
+            if let Some(trouble) = search.is_hopeless() {
+                return Err(trouble);
             }
             let Some(host) = search.queue.pop_front() else {
                 // Everybody was asked: nobody spins on a set that has no primary.
@@ -414,11 +450,14 @@ impl Courier {
                     let _ = epoll::add(&self.epoll, link.socket(), EventData::new_u64(1), flags);
                     let limit = (now + self.cluster.options.connect_timeout).min(search.deadline);
                     search.opening = Some((Box::new(link), limit));
+                    search.look_at = (wait == Wait::Yes && self.is_strange()).then(|| now + FIRST_LOOK);
                 }
                 Err(trouble) => search.trouble = Some(trouble),
             }
         }
-        let wake = search.pause_until.or(search.opening.as_ref().map(|(_, limit)| *limit));
+        let opening = search.opening.as_ref();
+        let limit = opening.map(|(_, limit)| search.look_at.map_or(*limit, |at| at.min(*limit)));
+        let wake = search.pause_until.or(limit);
         self.arm(wake);
         self.state = State::Searching(search);
         Ok(false)
@@ -459,6 +498,12 @@ impl Courier {
 }
 
 impl Search {
+    /// The trouble, if everybody was asked and none will ever do.
+    fn is_hopeless(&self) -> Option<Trouble> {
+        let all = self.queue.is_empty() && !self.asked.is_empty() && self.hopeless == self.asked.len();
+        self.trouble.clone().filter(|_| all)
+    }
+
     /// Members that were not known when the round began, the primary first.
     fn hear_of(&mut self, members: Vec<Host>, primary: Option<Host>) {
         for member in members {

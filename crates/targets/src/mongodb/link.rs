@@ -141,6 +141,11 @@ impl Link {
         }
     }
 
+    /// Whether the other side has not said who it is.
+    pub fn is_greeting(&self) -> bool {
+        matches!(self.stage, Stage::Greeting)
+    }
+
     fn trouble(&self, error: &io::Error, cluster: &Cluster) -> Trouble {
         let text = words(&self.host, error);
         let encrypted = cluster.options.encryption.is_some();

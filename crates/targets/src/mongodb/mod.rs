@@ -10,6 +10,7 @@ mod checks;
 mod cluster;
 mod courier;
 mod document;
+mod identify;
 mod link;
 mod load;
 mod message;
@@ -28,7 +29,7 @@ pub use transaction::Transactor;
 use crate::checked::Checked;
 use admin::Admin;
 use admin::Refusal;
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use checks::Checks;
 use cluster::Cluster;
 use options::{Acknowledgers, Options, WriteConcern};
@@ -198,7 +199,7 @@ impl MongoDb {
         match self.command("admin", &rawdoc! { "getDefaultRWConcern": 1 }) {
             Ok(body) => {
                 let part = |key| match body.get_document(key) {
-                    Ok(concern) => bson::Document::try_from(concern).map_or("?".into(), |d| d.to_string()),
+                    Ok(concern) => shown(concern),
                     Err(_) => "none".to_string(),
                 };
                 format!("write {}, read {}", part("defaultWriteConcern"), part("defaultReadConcern"))
@@ -206,6 +207,19 @@ impl MongoDb {
             Err(refusal) => format!("not told: {refusal}"),
         }
     }
+}
+
+/// A concern in words. Nothing in it is followed: a hostile server's could be nested without end.
+fn shown(concern: &RawDocument) -> String {
+    let part = |(name, value): (&bson::raw::CStr, RawBsonRef<'_>)| match value {
+        RawBsonRef::String(text) => format!("\"{name}\": {text:?}"),
+        RawBsonRef::Int32(number) => format!("\"{name}\": {number}"),
+        RawBsonRef::Int64(number) => format!("\"{name}\": {number}"),
+        RawBsonRef::Double(number) => format!("\"{name}\": {number}"),
+        RawBsonRef::Boolean(truth) => format!("\"{name}\": {truth}"),
+        _ => format!("\"{name}\": ..."),
+    };
+    format!("{{ {} }}", concern.iter().flatten().map(part).collect::<Vec<_>>().join(", "))
 }
 
 impl Target for MongoDb {

@@ -2,6 +2,7 @@
 
 use super::probe::Capabilities;
 use super::{ACCEPTED, MongoDb};
+use crate::connection::testing;
 use crate::contract::{self, Expect, by_wire};
 use bson::{RawDocumentBuf, rawdoc};
 use std::collections::BTreeMap;
@@ -200,9 +201,20 @@ fn what_is_no_mongodb_is_said_in_words() {
     assert!(error.contains("not MongoDB's wire protocol"), "{error}");
     let error = refused(&talker(b""));
     assert!(error.contains("does it want TLS"), "{error}");
+    let error = refused(&format!("mongodb://127.0.0.1:{}/?connectTimeoutMS=500", testing::stranger(true)));
+    assert!(error.contains("not MongoDB's wire protocol (it begins \"HTTP/1.1"), "{error}");
+    let error = refused(&format!("mongodb://127.0.0.1:{}/?connectTimeoutMS=500", testing::stranger(false)));
+    assert!(error.contains("did not answer in time"), "{error}");
     let plain = single();
-    let error = refused(&format!("{}&tls=true&tlsInsecure=true", plain.url()));
-    assert!(error.contains("TLS"), "{error}");
+    // As the address has it, and where there are several to ask: nobody waits until the search is over.
+    let tls = format!("{}&tls=true&tlsInsecure=true", plain.url());
+    let port = plain.url().rsplit_once(':').unwrap().1.split('/').next().unwrap().to_string();
+    let several = format!("mongodb://127.0.0.1:{port},localhost:{port}/?tls=true&tlsInsecure=true");
+    for url in [tls, several] {
+        let patient = MongoDb::connect(&spec(&url, Durability::Configured), Duration::from_secs(600));
+        let error = patient.err().unwrap().to_string();
+        assert!(error.contains("without TLS: leave tls=true out"), "{error}");
+    }
     let error = refused(&format!("{}&replicaSet=other", plain.url().replace("directConnection=true", "")));
     assert!(error.contains("no replica set"), "{error}");
 }
