@@ -122,14 +122,7 @@ impl Book {
     }
 
     fn of_text(text: &BookText, open: bool) -> Result<Self, String> {
-        let read = |text: &LatencyText| {
-            let latencies = Latencies::from_text(text)?;
-            if latencies.wait().is_some() == open {
-                Ok(latencies)
-            } else {
-                Err("of another loop".to_string())
-            }
-        };
+        let read = |text: &LatencyText| Latencies::from_text(text, open);
         let book = Book {
             done: text.latency.as_ref().map_or_else(|| Ok(Latencies::new(open)), read)?,
             failed: text.failed_latency.as_ref().map(read).transpose()?.map(Box::new),

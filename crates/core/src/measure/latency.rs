@@ -102,13 +102,17 @@ impl Latencies {
         }
     }
 
-    /// Reads what [`Latencies::to_text`] wrote.
-    pub fn from_text(text: &LatencyText) -> Result<Self, String> {
-        let open = match (&text.wait, &text.residence) {
-            (Some(wait), Some(residence)) => Some(Box::new((decode(wait)?, decode(residence)?))),
-            _ => None,
+    /// Reads what [`Latencies::to_text`] wrote of an open loop, or of a closed one.
+    ///
+    /// # Errors
+    /// When a histogram is none, is not one of ours, or is missing.
+    pub fn from_text(text: &LatencyText, open: bool) -> Result<Self, String> {
+        let open = match (&text.wait, &text.residence, open) {
+            (Some(wait), Some(residence), true) => Some(Box::new((ours(wait)?, ours(residence)?))),
+            (None, None, false) => None,
+            _ => return Err("an open loop has wait and residence, and a closed one has neither".into()),
         };
-        Ok(Latencies { service: decode(&text.service)?, open })
+        Ok(Latencies { service: ours(&text.service)?, open })
     }
 }
 
@@ -125,6 +129,18 @@ pub struct LatencyText {
     pub residence: Option<String>,
 }
 
+/// Reads a histogram that has the bounds of [`histogram`].
+pub(super) fn ours(text: &str) -> Result<Histogram, String> {
+    let (read, own) = (decode(text)?, histogram());
+    let bounds = |histogram: &Histogram| (histogram.low(), histogram.high(), histogram.sigfig());
+    match bounds(&read) == bounds(&own) {
+        true => Ok(read),
+        false => {
+            Err(format!("a histogram with bounds and digits {:?}, not {:?}", bounds(&read), bounds(&own)))
+        }
+    }
+}
+
 /// A histogram in HdrHistogram's compressed V2 encoding, base64.
 pub fn encode(histogram: &Histogram) -> String {
     use base64::Engine;
@@ -133,12 +149,22 @@ pub fn encode(histogram: &Histogram) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
+/// The most counters of a histogram that is read: five digits from 1 ns to an hour, 27 MB. Whoever wrote it
+/// chooses, and the memory is taken before anything is counted.
+const MOST_COUNTERS: u64 = 7 << 19;
+/// A counter, or a row of empty ones, takes at most so many bytes.
+const LONGEST_COUNTER: u64 = 9;
+
 /// Reads what [`encode`], or any other HdrHistogram implementation, wrote.
+///
+/// # Errors
+/// When it is no histogram, or claims to be larger than any that is needed.
 pub fn decode(text: &str) -> Result<Histogram, String> {
     use base64::Engine;
     let bytes =
         base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| format!("not base64: {e}"))?;
     let bytes = unpacked(bytes)?;
+    check(&bytes)?;
     let mut rest = bytes.as_slice();
     let histogram =
         Deserializer::new().deserialize(&mut rest).map_err(|e| format!("not an HdrHistogram: {e}"))?;
@@ -150,8 +176,7 @@ pub fn decode(text: &str) -> Result<Histogram, String> {
 fn unpacked(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     /// Cookie of the compressed format V2.
     const COMPRESSED: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
-    /// No histogram of ours, or of any tool that we know, is longer.
-    const LONGEST: u64 = 64 << 20;
+    const LONGEST: u64 = HEADER as u64 + MOST_COUNTERS * LONGEST_COUNTER;
     let Some((head, packed)) = bytes.split_at_checked(8).filter(|(head, _)| head[..4] == COMPRESSED) else {
         return Ok(bytes);
     };
@@ -165,6 +190,43 @@ fn unpacked(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
         .read_to_end(&mut plain)
         .map_err(|error| format!("not an HdrHistogram: {error}"))?;
     Ok(plain)
+}
+
+/// Bytes before the counters of the V2 encoding: cookie, length of the counters, offset, digits, lowest and
+/// highest value, ratio.
+const HEADER: usize = 40;
+
+/// A number of four bytes, the highest first.
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+/// Whether a V2 encoding takes no more memory than [`MOST_COUNTERS`] need.
+fn check(bytes: &[u8]) -> Result<(), String> {
+    /// Cookie of the format V2; there is no other that is not compressed.
+    const PLAIN: u64 = 0x1c84_9313;
+    let short = || "not an HdrHistogram: it is cut short".to_string();
+    if number(bytes, 0).ok_or_else(short)? != PLAIN {
+        return Err("not an HdrHistogram: it begins as none does".into());
+    }
+    let long = |at| Some(number(bytes, at)? << 32 | number(bytes, at + 4)?);
+    let length = number(bytes, 4).ok_or_else(short)?;
+    let (digits, low, high) =
+        (number(bytes, 12).ok_or_else(short)?, long(16).ok_or_else(short)?, long(24).ok_or_else(short)?);
+    if length > bytes.len().saturating_sub(HEADER) as u64 {
+        return Err(short());
+    }
+    // As HdrHistogram lays its counters out: buckets, each twice as wide as the one before, of equal halves.
+    let half = 10_u64.pow(digits.min(5) as u32).next_power_of_two();
+    let first = u128::from(2 * half) << low.max(1).ilog2();
+    let buckets = 1 + (0..).take_while(|doubled| first << doubled <= u128::from(high)).count() as u64;
+    match (buckets + 1) * half {
+        counters if counters > MOST_COUNTERS => {
+            Err(format!("an HdrHistogram of {counters} counters, and {MOST_COUNTERS} are the most"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -195,8 +257,36 @@ mod tests {
         let mut both = a.clone();
         both.merge(&b);
         assert_eq!(both.count(), 1998);
-        let back = Latencies::from_text(&both.to_text()).unwrap();
+        let back = Latencies::from_text(&both.to_text(), false).unwrap();
         assert_eq!(back.service(), both.service());
         assert!(decode("%%%").is_err() && decode("aGVsbG8=").is_err());
+    }
+
+    #[test]
+    fn histograms_of_others_are_read_and_those_that_claim_too_much_are_not() {
+        let read = |low, high, digits| {
+            let mut histogram = Histogram::new_with_bounds(low, high, digits).unwrap();
+            histogram.record(low.max(1) * 3).unwrap();
+            decode(&encode(&histogram)).map(|read| assert_eq!(read, histogram))
+        };
+        for (low, high, digits) in
+            [(1, 2, 0), (1, 3_600_000_000, 3), (1_000, u64::MAX / 2, 3), (1, LONGEST_NS, 5)]
+        {
+            read(low, high, digits).unwrap();
+        }
+        assert!(read(1, u64::MAX / 2, 5).unwrap_err().contains("counters"), "47 MB");
+        // Ours are all alike, so that they can be added.
+        let other = encode(&Histogram::new_with_bounds(1, 1_000, 2).unwrap());
+        let text = |service: &str, wait: Option<&str>| LatencyText {
+            service: service.into(),
+            wait: wait.map(String::from),
+            residence: None,
+        };
+        let mine = encode(&histogram());
+        assert!(Latencies::from_text(&text(&mine, None), false).is_ok());
+        assert!(Latencies::from_text(&text(&other, None), false).unwrap_err().contains("bounds"));
+        for (text, open) in [(text(&mine, None), true), (text(&mine, Some(&mine)), false)] {
+            assert!(Latencies::from_text(&text, open).unwrap_err().contains("open loop"));
+        }
     }
 }

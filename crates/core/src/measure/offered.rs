@@ -1,6 +1,7 @@
 //! What an open loop was to send, what it sent, and whether the target kept up.
 
-use super::{Histogram, decode, encode, histogram};
+use super::latency::ours;
+use super::{Histogram, encode, histogram};
 use serde::{Deserialize, Serialize};
 
 /// What an open loop was to send in an interval or phase, and what it sent.
@@ -50,7 +51,7 @@ impl Offered {
 
     /// How late the generator was, in nanoseconds.
     pub fn lateness(&self) -> Result<Histogram, String> {
-        if self.lateness.is_empty() { Ok(histogram()) } else { decode(&self.lateness) }
+        if self.lateness.is_empty() { Ok(histogram()) } else { ours(&self.lateness) }
     }
 
     /// Operations that were due and never sent, or never answered: failed, though no book holds them.
