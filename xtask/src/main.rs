@@ -1,6 +1,7 @@
 //! The work around the product, in the product's language: `make <verb>` is `cargo xtask <verb>`.
 
 mod bench;
+mod fuzz;
 mod lint;
 mod process;
 mod setup;
@@ -28,6 +29,8 @@ Tipover: a laboratory for databases and disks
   make test    setup --tests, format, clippy, tidy, every bench in miniature, every test; what CI runs
   make bench   every bench in full, one after another, and whether each threshold is met
                one alone: make bench ARGS=generator
+  make fuzz    hunts for inputs that break a reader of foreign bytes, ten minutes each
+               ARGS=\"TARGET --seconds N\": one, for so long · ARGS=--keep: what it found goes into the corpus
   make lint    format, clippy, tidy, and cargo deny when it is installed
   make tidy    only the house rules: directions, purity, sizes, words, links, licences
                ARGS=--wrap: first break comments that are too wide
@@ -57,6 +60,7 @@ fn perform(verb: &str, rest: &[String]) -> Result<()> {
         "demo" => demo(&Workspace::locate()?, rest)?,
         "test" => test::test(&Workspace::locate()?, rest)?,
         "bench" => bench::bench(&Workspace::locate()?, rest)?,
+        "fuzz" => fuzz::fuzz(&Workspace::locate()?, rest)?,
         "lint" => lint::lint(&Workspace::locate()?)?,
         "tidy" if rest.iter().any(|flag| flag == "--wrap") => {
             tidy::wrap(&Workspace::locate()?)?;

@@ -12,6 +12,22 @@ use tipover_core::device::{Armed, Counters, CutReport, PowerCut, Rule, Spec};
 use tipover_core::units::Bytes;
 use tipover_core::units::span;
 
+/// Reads a line as what a client says; prints it again.
+///
+/// # Errors
+/// It is no request.
+pub fn request(line: &str) -> serde_json::Result<String> {
+    serde_json::to_string(&serde_json::from_str::<Request>(line)?)
+}
+
+/// Reads a line as what a daemon answers; prints it again.
+///
+/// # Errors
+/// It is no response.
+pub fn response(line: &str) -> serde_json::Result<String> {
+    serde_json::to_string(&serde_json::from_str::<Response>(line)?)
+}
+
 /// Where the bytes are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

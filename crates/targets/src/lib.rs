@@ -19,6 +19,18 @@ mod request_path;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 
+/// A server's bytes given to our clients without a socket, one function for each way to read them: whatever
+/// stands at the other end, nothing that it says may do more than end the conversation. They are tried with
+/// bytes that nobody wrote (`crates/fuzz`).
+pub mod untrusted {
+    #[cfg(feature = "mongodb")]
+    pub use crate::mongodb::untrusted::mongodb;
+    #[cfg(feature = "mysql")]
+    pub use crate::mysql::untrusted::{mysql, mysql_key};
+    #[cfg(feature = "postgres")]
+    pub use crate::postgres::untrusted::postgres;
+}
+
 pub use file::FileTarget;
 pub use guilty::Guilty;
 #[cfg(feature = "mongodb")]

@@ -16,6 +16,8 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("tipover-reference-mongod", &[]),
     ("tipover-lab", &["tipover-core", "tipover-disk"]),
     ("tipover", &["tipover-core", "tipover-targets", "tipover-disk", "tipover-lab"]),
+    // Whatever reads foreign bytes.
+    ("tipover-fuzz", &["tipover-core", "tipover-targets", "tipover-disk", "tipover-lab"]),
     ("xtask", &[]),
 ];
 

@@ -9,6 +9,7 @@
 
 mod queue;
 mod relay;
+pub(crate) mod untrusted;
 mod uring;
 pub(crate) mod wire;
 

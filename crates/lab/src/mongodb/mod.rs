@@ -8,6 +8,7 @@ mod ask;
 mod commands;
 mod standing;
 
+pub use ask::answer;
 pub(crate) use ask::{Refused, ask};
 pub(crate) use commands::{add_shard, initiation, set_address, step_down};
 pub(crate) use standing::{Hello, members, unfinished};

@@ -48,6 +48,22 @@ pub(super) enum Response {
     },
 }
 
+/// Reads a line as what the laboratory says; prints it again.
+///
+/// # Errors
+/// It is no request.
+pub fn request(line: &str) -> serde_json::Result<String> {
+    serde_json::to_string(&serde_json::from_str::<Request>(line)?)
+}
+
+/// Reads a line as what the daemon answers; prints it again.
+///
+/// # Errors
+/// It is no response.
+pub fn response(line: &str) -> serde_json::Result<String> {
+    serde_json::to_string(&serde_json::from_str::<Response>(line)?)
+}
+
 /// Runs the network's daemon; for the hidden verb that [`super::NetworkOptions::daemon`] names. It speaks
 /// over its standard input, which must be a Unix socket. All it made goes with it.
 pub fn serve() -> ExitCode {

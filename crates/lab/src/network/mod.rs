@@ -10,7 +10,7 @@
 //! cannot lose, double or reorder packets, because TCP hides them.
 
 mod client;
-mod daemon;
+pub(crate) mod daemon;
 mod device;
 mod link;
 mod proxy;

@@ -8,6 +8,7 @@ mod row;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod sql;
 mod tls;
+pub mod untrusted;
 
 pub use channel::{Channel, Flow, Input, MOST_WAITING, Route, Wait};
 pub use link::Link;

@@ -23,6 +23,7 @@ mod statistics;
 mod tests;
 mod transaction;
 mod transfer;
+pub mod untrusted;
 
 pub use transaction::Transactor;
 

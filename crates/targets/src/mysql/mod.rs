@@ -14,6 +14,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod transfer;
+pub mod untrusted;
 
 use crate::connection::sql::{Checks, Client as _, Report as _, Server};
 use flavour::Flavour;

@@ -150,9 +150,10 @@ impl Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let message = if self.message.is_empty() { "no reason given" } else { &self.message };
         match self.code {
-            0 => f.write_str(&self.message),
-            code => write!(f, "{} [error {code}]", self.message),
+            0 => f.write_str(message),
+            code => write!(f, "{message} [error {code}]"),
         }
     }
 }

@@ -122,7 +122,7 @@ impl Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)?;
+        f.write_str(if self.message.is_empty() { "no reason given" } else { &self.message })?;
         if !self.detail.is_empty() {
             write!(f, " ({})", self.detail)?;
         }

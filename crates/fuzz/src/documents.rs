@@ -1,0 +1,56 @@
+//! Documents that people bring: plans, property files, samples.
+
+use crate::text;
+use tipover_core::experiment::{Experiment, Spec};
+use tipover_core::workload::{Bson, CoreWorkload, Documents, JsonText, Properties};
+use tipover_lab::ClusterRecipe;
+
+pub fn plan(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    for scale in Experiment::scales(text).iter().map(String::as_str).chain(["quick"]).take(2) {
+        match Experiment::parse(text, scale, &[]) {
+            Err(error) => assert!(!error.to_string().is_empty()),
+            Ok(experiment) => {
+                for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).take(4) {
+                    let json = serde_json::to_string(&cell.spec).expect("a cell is data");
+                    let again: Spec = serde_json::from_str(&json).expect(&json);
+                    assert_eq!(again, cell.spec, "a record keeps the cell as it was: {json}");
+                    assert!(!cell.id().is_empty());
+                }
+            }
+        }
+    }
+}
+
+pub fn properties(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let (text, histogram) = text.split_once('\0').unwrap_or((text, ""));
+    let mut properties = Properties::default();
+    properties.read(text, "workloada");
+    let histogram = Some(histogram).filter(|histogram| !histogram.is_empty());
+    match CoreWorkload::of(&properties, histogram, 1) {
+        Ok(read) => assert!(read.dataset.records > 0 && read.dataset.fields > 0),
+        Err(error) => assert!(!error.is_empty()),
+    }
+}
+
+pub fn samples(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let Ok(learned) = Documents::learn(text) else { return };
+    assert!(!learned.summary().is_empty());
+    let json = serde_json::to_string(&learned).expect("what was learned is data");
+    let again: Documents = serde_json::from_str(&json).expect(&json);
+    assert_eq!(again, learned);
+    let (mut bson, mut json) = (Bson::default(), JsonText::default());
+    learned.fields(1, 2, 3, &mut bson);
+    learned.fields(1, 2, 3, &mut json);
+    let _ = (learned.shape(), learned.mean_bytes());
+}
+
+pub fn recipe(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    match ClusterRecipe::parse(text) {
+        Ok(recipe) => assert!(!recipe.nodes.is_empty()),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}

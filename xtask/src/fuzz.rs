@@ -1,0 +1,220 @@
+//! `make fuzz`: libFuzzer hunts in the readers of foreign bytes, one after the other.
+//!
+//! The compiler's own instrumentation is enough (`sancov-module` with counters and traced comparisons), so
+//! that the toolchain of the product serves, without a sanitizer. Memory is watched by the targets
+//! themselves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Step, cargo, cargo_program, run, shown};
+use crate::workspace::Workspace;
+
+const PACKAGE: &str = "tipover-fuzz";
+const CORPUS: &str = "tipover-corpus";
+/// What the compiler is told about everything that is hunted in; what it builds for itself, scripts and
+/// macros, it builds without.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks";
+/// For everything that a target has and does: its inputs and libFuzzer's tables of them.
+const MEMORY_MIB: u32 = 2048;
+/// An input that takes longer is a finding, on a machine that does other things too.
+const SECONDS_OF_AN_INPUT: u32 = 25;
+const LONGEST_INPUT: u32 = 16 << 10;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Hunt {
+    /// Names of targets; all if there are none.
+    targets: Vec<String>,
+    /// For each of them.
+    seconds: u64,
+    /// Whether what was found is minimised and goes into the corpus that git keeps.
+    keep: bool,
+}
+
+impl Hunt {
+    fn from_arguments(arguments: &[String]) -> Result<Hunt> {
+        let mut hunt = Hunt { targets: Vec::new(), seconds: 600, keep: false };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "--keep" => hunt.keep = true,
+                "--seconds" => {
+                    let seconds = rest.next().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+                    hunt.seconds = seconds.context("--seconds takes a whole number from 1")?;
+                }
+                flag if flag.starts_with('-') => bail!("fuzz knows --seconds N and --keep, not `{flag}`"),
+                target => hunt.targets.push(target.to_string()),
+            }
+        }
+        Ok(hunt)
+    }
+}
+
+/// What came of a target.
+struct Outcome {
+    target: String,
+    executions: u64,
+    seconds: f64,
+    /// The files with inputs that are findings.
+    found: Vec<PathBuf>,
+}
+
+/// Hunts in every target that was asked for; any finding makes it fail, after all were tried.
+pub fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    let hunt = Hunt::from_arguments(arguments)?;
+    let folder = workspace.target_folder()?;
+    let step = Step::begin("build the corpus program");
+    cargo(workspace, &["build", "--release", "-p", PACKAGE, "--bin", CORPUS])?;
+    let corpus = folder.join("release").join(CORPUS);
+    step.done();
+    let known = targets(workspace, &corpus)?;
+    if let Some(unknown) = hunt.targets.iter().find(|name| !known.contains(name)) {
+        bail!("there is no target `{unknown}`; there are: {}", known.join(", "));
+    }
+    let step = Step::begin("build the fuzzer");
+    let fuzzer = build(workspace, &folder.join("fuzz"))?;
+    step.done();
+    let mut outcomes = Vec::new();
+    for target in if hunt.targets.is_empty() { &known } else { &hunt.targets } {
+        let step = Step::begin(&format!("fuzz {target} for {} s", hunt.seconds));
+        outcomes.push(hunt_in(workspace, &hunt, target, &corpus, &fuzzer, &folder.join("fuzz"))?);
+        step.done();
+    }
+    println!("\n    {:<14} {:>14} {:>9}  findings", "target", "executions", "seconds");
+    for Outcome { target, executions, seconds, found } in &outcomes {
+        println!("    {target:<14} {executions:>14} {seconds:>9.0}  {}", found.len());
+        found.iter().for_each(|path| println!("        {}", path.display()));
+    }
+    match outcomes.iter().map(|outcome| outcome.found.len()).sum::<usize>() {
+        0 => Ok(()),
+        found => bail!("{found} findings; `{} try TARGET FILE` shows one again", corpus.display()),
+    }
+}
+
+fn targets(workspace: &Workspace, corpus: &Path) -> Result<Vec<String>> {
+    let output = workspace.command(corpus).arg("list").output().context("cannot list the targets")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| line.split(' ').next()).map(String::from).collect())
+}
+
+/// Builds libFuzzer's program in a folder of its own: nothing that it is made of is of use elsewhere.
+fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf> {
+    let mut rustc = workspace.command("rustc");
+    let version = rustc.arg("-vV").output().context("cannot start rustc")?.stdout;
+    let version = String::from_utf8_lossy(&version).into_owned();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let mut command = workspace.command(cargo_program());
+    command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", folder);
+    // With a target named, the flags are not for what the compiler runs itself.
+    command.args([
+        "build",
+        "--release",
+        "-p",
+        PACKAGE,
+        "--bin",
+        PACKAGE,
+        "--features",
+        "libfuzzer",
+        "--target",
+    ]);
+    command.arg(host);
+    run(command)?;
+    Ok(folder.join(host).join("release").join(PACKAGE))
+}
+
+fn hunt_in(
+    workspace: &Workspace,
+    hunt: &Hunt,
+    target: &str,
+    corpus: &Path,
+    fuzzer: &Path,
+    folder: &Path,
+) -> Result<Outcome> {
+    let (inputs, found) = (folder.join("corpus").join(target), folder.join("found").join(target));
+    fs::create_dir_all(&found)?;
+    let mut unpack = workspace.command(corpus);
+    unpack.args(["unpack", target]).arg(&inputs);
+    run(unpack)?;
+    let mut command = workspace.command(fuzzer);
+    command.env("TIPOVER_FUZZ", target).arg(&inputs).args([
+        format!("-max_total_time={}", hunt.seconds),
+        format!("-rss_limit_mb={MEMORY_MIB}"),
+        format!("-timeout={SECONDS_OF_AN_INPUT}"),
+        format!("-max_len={LONGEST_INPUT}"),
+        format!("-artifact_prefix={}/", found.display()),
+        "-print_final_stats=1".into(),
+        "-use_value_profile=1".into(),
+    ]);
+    let began = Instant::now();
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let seconds = began.elapsed().as_secs_f64();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        // The end of what it says: the panic, and where the input is.
+        let lines: Vec<&str> = said.lines().collect();
+        println!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+    }
+    if hunt.keep {
+        keep(workspace, target, corpus, fuzzer, &inputs)?;
+    }
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&found)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    Ok(Outcome { target: target.to_string(), executions: executions(&said), seconds, found: files })
+}
+
+/// What libFuzzer counts at its end.
+fn executions(said: &str) -> u64 {
+    let line = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Minimises the inputs by the edges that they reach, and packs them where git keeps them.
+fn keep(workspace: &Workspace, target: &str, corpus: &Path, fuzzer: &Path, inputs: &Path) -> Result<()> {
+    let minimal = inputs.with_extension("minimal");
+    if minimal.exists() {
+        fs::remove_dir_all(&minimal)?;
+    }
+    fs::create_dir_all(&minimal)?;
+    let mut merge = workspace.command(fuzzer);
+    merge.env("TIPOVER_FUZZ", target).args(["-merge=1", "-use_counters=0"]).arg(&minimal).arg(inputs);
+    merge.stdin(Stdio::null()).stderr(Stdio::null());
+    run(merge)?;
+    let mut pack = workspace.command(corpus);
+    pack.args(["pack", target]).arg(&minimal);
+    run(pack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hunt(arguments: &[&str]) -> Result<Hunt> {
+        Hunt::from_arguments(&arguments.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_asked_for_is_understood_or_refused() {
+        let all = Hunt { targets: vec![], seconds: 600, keep: false };
+        assert_eq!(hunt(&[]).unwrap(), all);
+        let one = Hunt { targets: vec!["mysql".into()], seconds: 5, keep: true };
+        assert_eq!(hunt(&["mysql", "--seconds", "5", "--keep"]).unwrap(), one);
+        for wrong in [&["--seconds"][..], &["--seconds", "0"], &["--second", "5"]] {
+            assert!(hunt(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn executions_are_what_libfuzzer_says() {
+        assert_eq!(executions("Done\nstat::number_of_executed_units: 1234\nstat::x: 5\n"), 1234);
+        assert_eq!(executions("crashed"), 0);
+    }
+}
