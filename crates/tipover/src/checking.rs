@@ -168,7 +168,8 @@ mod tests {
         let target = tipover_targets::start(&spec, folder.path()).unwrap();
         let evidence = folder.path().join(history::EVIDENCE);
         let judgement = check(&spec, target.as_ref(), &clock, &path, &evidence).unwrap();
-        let (again, torn) = history::judge_again(folder.path()).unwrap();
+        let history::JudgedAgain { judgement: again, torn, .. } =
+            history::judge_again(folder.path()).unwrap();
         assert_eq!((again.verdict, again.summary(), torn), (judgement.verdict, judgement.summary(), 0));
         judgement
     }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tipover_core::check::binary::{self, Encoder, Tail};
 use tipover_core::check::{
-    Answer, Completion, Event, Evidence, History, Intent, Judgement, Operation, Version,
+    Answer, Completion, Event, Evidence, History, Intent, Judgement, Operation, Verdict, Version,
 };
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::Session;
@@ -222,12 +222,22 @@ pub fn keep_evidence(path: &Path, evidence: &Evidence) -> Result<()> {
     file.into_inner().map_err(|error| error.into_error()).and_then(|file| file.sync_all()).with_context(doing)
 }
 
-/// What a folder with a history says, judged again, and how many bytes at the history's end are no whole
-/// record.
+/// What a folder with a history says.
+#[derive(Debug)]
+pub struct JudgedAgain {
+    /// Now.
+    pub judgement: Judgement,
+    /// When it was run, as far as a record says so.
+    pub recorded: Option<Verdict>,
+    /// Bytes at the history's end that are no whole record.
+    pub torn: u64,
+}
+
+/// Judges what stands in a folder again.
 ///
 /// # Errors
 /// When there is no history, or what stands beside it cannot be read.
-pub fn judge_again(folder: &Path) -> Result<(Judgement, u64)> {
+pub fn judge_again(folder: &Path) -> Result<JudgedAgain> {
     let kept = read(&folder.join(HISTORY))?;
     let path = folder.join(EVIDENCE);
     let evidence = match std::fs::read_to_string(&path) {
@@ -238,7 +248,14 @@ pub fn judge_again(folder: &Path) -> Result<(Judgement, u64)> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Evidence::default(),
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
-    Ok((evidence.judge(kept.history)?, kept.torn))
+    // Whatever is wrong with a record is no matter of its history.
+    let record = std::fs::read_to_string(folder.join("record.json")).ok();
+    let record = record.and_then(|text| tipover_core::record::read(&text).ok());
+    let recorded = record.and_then(|record| {
+        let checked = record.checked.map(|judgement| judgement.verdict);
+        checked.or_else(|| record.broken.map(|broken| broken.verdict))
+    });
+    Ok(JudgedAgain { judgement: evidence.judge(kept.history)?, recorded, torn: kept.torn })
 }
 
 /// What an operation is to checkers; `None` for one that they know nothing of.

@@ -197,7 +197,7 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
         interrupt.check()?;
         progress.begin(std::slice::from_ref(&trial));
         let kept = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
-        store.keep_broken(&trial, &kept.record, &kept.history)?;
+        store.keep_broken(&trial, &kept.record, &kept.history, kept.evidence.as_ref())?;
         tally.count(&kept.record.verdict);
         progress.end(&trial, &outcome(&kept.record));
     }

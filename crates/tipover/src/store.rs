@@ -12,7 +12,7 @@
 //!                                      latency.hlog  a histogram per interval, for any HdrHistogram viewer
 //!                                      series.jsonl  all counters per interval
 //!                                      history.bin   what sessions saw, where that is checked or broken
-//!                                      evidence.json what was read back for that
+//!                                      evidence.json what it is judged by besides: final reads, faults
 //!                                      accesses.trace  every request that reached the disk, if wanted;
 //!                                                    in block mode with accesses.trace.map: whose it is
 //! ```
@@ -25,8 +25,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tipover_core::check::Event;
 use tipover_core::check::binary::Encoder;
+use tipover_core::check::{Event, Evidence};
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
@@ -433,9 +433,21 @@ impl Store {
         })
     }
 
-    /// Keeps a trial under faults with what its clients saw, as whole as [`Store::keep`] does.
-    pub fn keep_broken(&self, trial: &Trial<'_>, record: &Record, history: &[Event]) -> Result<()> {
+    /// Keeps a trial under faults with what its clients saw and what that was judged by, as whole as
+    /// [`Store::keep`] does. Without that, the history of a trial that failed has no end.
+    pub fn keep_broken(
+        &self,
+        trial: &Trial<'_>,
+        record: &Record,
+        history: &[Event],
+        evidence: Option<&Evidence>,
+    ) -> Result<()> {
         self.keep_with(trial, record, |folder| {
+            if let Some(evidence) = evidence {
+                write_file(&folder.join("evidence.json"), |file| Ok(serde_json::to_writer(file, evidence)?))?;
+            } else if history.is_empty() {
+                return Ok(());
+            }
             write_file(&folder.join("history.bin"), |file| {
                 let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
                 for event in history {
@@ -443,7 +455,10 @@ impl Store {
                     file.write_all(&bytes)?;
                     bytes.clear();
                 }
-                Ok(())
+                if evidence.is_some() {
+                    encoder.finish(&mut bytes);
+                }
+                Ok(file.write_all(&bytes)?)
             })
         })
     }

@@ -57,6 +57,7 @@ fn a_bank_has_a_throughput_only_if_its_books_are_right() {
     for words in ["CONVICTED", "LOST: transfer", "acknowledged at"] {
         assert!(judged.stdout.contains(words), "{words}: {}", judged.stdout);
     }
+    assert!(!judged.stdout.contains("its record says"), "{}", judged.stdout);
     let ended = place.run(&["audit", "--checks", "r/transfers/plan.toml"]).with_code(&[2]);
     assert!(ended.stderr.contains("history.bin"), "{}", ended.stderr);
 }

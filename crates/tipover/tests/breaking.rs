@@ -60,6 +60,19 @@ fn records(place: &Place, results: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
+/// Fails unless every stored run is judged again as it was judged when it was run.
+#[track_caller]
+fn assert_judged_again(place: &Place, results: &str) {
+    let judged = place.run(&["--json", "audit", "--checks", results]);
+    let judged: Value = serde_json::from_str(&judged.stdout).unwrap_or_else(|_| panic!("{}", judged.stderr));
+    let all = judged.as_array().expect("a list");
+    assert_eq!(all.len(), records(place, results).len());
+    for again in all {
+        assert!(again["recorded"].is_string(), "a run has a verdict: {again}");
+        assert_eq!(again["recorded"], again["judgement"]["verdict"], "{again}");
+    }
+}
+
 #[test]
 fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
     if !can_mount("a power cut") {
@@ -92,6 +105,7 @@ fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
     // Running again adds nothing.
     let again = place.run(&[&["--results", "cut"], &CUT[..], &compared[..]].concat()).with_code(&[1]);
     assert!(again.stderr.contains("4 were there already"), "{}", again.stderr);
+    assert_judged_again(&place, "cut");
     assert_all_gone(&place, &traces());
 }
 
@@ -132,10 +146,13 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
 }
 
 /// What is planted, what is broken, who is asked, and what is said of it.
-const CULPRITS: [(&str, &str, &str, &str); 9] = [
+const CULPRITS: [(&str, &str, &str, &str); 11] = [
     ("lost_updates=20%", "none", "ledger", "LOST"),
     ("lost_updates=20%", "none", "bank", "LOST"),
     ("lost_updates=20%", "none", "isolation", "broken by"),
+    // What is lost at the end was acknowledged, whatever isolation was claimed.
+    ("flush_later=1 s", "at 1 s: kill all, restart after 100 ms", "isolation", "LOST"),
+    ("rolled_back=20", "at 1 s: kill all, restart after 100 ms", "register", "not linearizable"),
     ("dirty_reads=100%", "none", "bank", "wrong total"),
     ("stale_reads=20%", "none", "register", "not linearizable"),
     ("flush_later=1 s", "at 1 s: kill all, restart after 100 ms", "ledger", "LOST"),
@@ -156,6 +173,7 @@ fn every_planted_culprit_is_convicted_and_the_honest_one_is_not() {
         let ended = place.run(&words);
         let records = records(&place, "results");
         let (_, record) = records.first().unwrap_or_else(|| panic!("{sin}: no record: {}", ended.stderr));
+        assert_judged_again(&place, "results");
         (record["broken"].clone(), ended)
     };
     std::thread::scope(|scope| {

@@ -9,10 +9,27 @@
 use super::history::{Answer, Entry, History, Operation};
 use super::ledger::{AFTER_THE_END, seconds};
 use super::loss::{Exposure, Losses};
-use super::{AtRisk, BankScan, Checker, Finding, Observation, Source, TransferRow, Verdict};
+use super::reading::{last_of_replicas, of_survivors};
+use super::{AtRisk, BankScan, Checker, Finding, Observation, TransferRow, Verdict};
 use crate::op::Outcome;
+use crate::units::Tick;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What is wrong besides losses, as it stands in the summary.
+const WRONG: [&str; 11] = [
+    "DOUBLED",
+    "PHANTOM",
+    "CORRUPT",
+    "accounts off",
+    "wrong total",
+    "wrong total at the end",
+    "negative",
+    "null",
+    "missing account",
+    "doubled account",
+    "unexpected account",
+];
 
 /// The bank as it was before the first transfer.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,25 +84,31 @@ impl Bank {
     pub fn settle(&self, seen: &Observation) -> Books {
         let mut finding = Finding::new(self.name());
         let snapshots = self.snapshots(seen, &mut finding);
-        let mut scans: Vec<&BankScan> =
-            seen.bank.iter().filter(|scan| scan.source == Source::Survivors).collect();
-        scans.sort_by_key(|scan| (scan.pass, scan.at));
+        let scans = of_survivors(&seen.bank);
+        let acknowledged: Vec<Tick> = seen
+            .history
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.operation, Operation::Transfer { .. }))
+            .filter_map(Entry::acknowledged)
+            .collect();
+        let nothing_promised = acknowledged.is_empty();
         let (mut lost, mut total_off) = (vec![], None);
         match scans.last() {
             Some(scan) => {
                 lost = transfers(&seen.history, scan, &mut finding);
                 total_off = self.replay(scan, &seen.history.entries, &mut finding);
-                replicas(&seen.bank, scan, &mut finding);
+                other_books(&seen.bank, scan, &mut finding);
             }
             None => {
-                finding.at_least(Verdict::Unknown);
+                if !nothing_promised {
+                    finding.at_least(Verdict::Unknown);
+                }
                 finding.notes.push("the books were not read after the run".into());
             }
         }
-        let transfers =
-            seen.history.entries.iter().filter(|e| matches!(e.operation, Operation::Transfer { .. }));
-        let losses = self.exposure.charge(seen, transfers.filter_map(Entry::acknowledged).collect(), &lost);
-        if !seen.injections.is_empty() && losses.chance.faults == 0 {
+        let losses = self.exposure.charge(seen, acknowledged, &lost);
+        if nothing_promised || (!seen.injections.is_empty() && losses.chance.faults == 0) {
             finding.at_least(Verdict::NoEvidence);
         }
         finding.notes.extend(AtRisk::summary(&losses.at_risk()));
@@ -94,13 +117,16 @@ impl Bank {
             Some(off) => format!("the total at the end is off by {off:+}: a test of the total would see it"),
             None => "the total at the end is not known".into(),
         };
-        let wrong = ["DOUBLED", "PHANTOM", "CORRUPT", "accounts off", "wrong total", "negative", "null"];
-        let wrong: String = wrong
+        let wrong: String = WRONG
             .iter()
             .filter(|kind| finding.counted(kind) > 0)
             .map(|kind| format!("; {} {kind}", finding.counted(kind)))
             .collect();
-        finding.summary = format!("{}{wrong}; {total}", self.exposure.summary(&losses, "transfers"));
+        let losses_told = match nothing_promised {
+            true => "no transfer was acknowledged, so nothing was promised".into(),
+            false => self.exposure.summary(&losses, "transfers"),
+        };
+        finding.summary = format!("{losses_told}{wrong}; {total}");
         Books { snapshots, losses, total_off, finding }
     }
 
@@ -131,20 +157,20 @@ impl Bank {
         snapshots
     }
 
-    /// Looks at balances that were read together: negative, null, missing, unexpected accounts. The total,
-    /// unless something is missing that it would need.
+    /// Looks at balances that were read together: each account must stand there exactly once, and nobody
+    /// else. The total of all rows, unless one is null.
     fn look(
         &self,
         balances: &[(u64, Option<i64>)],
         when: &dyn Fn() -> String,
         finding: &mut Finding,
     ) -> Option<i128> {
-        let (mut total, mut complete, mut here) = (0i128, true, 0);
+        let (mut total, mut complete) = (0i128, true);
+        let mut rows = vec![0u64; self.initial.len()];
         for (account, balance) in balances {
-            if self.initial_balance(*account).is_none() {
-                finding.accuse("unexpected account", || format!("{}: account {account}", when()));
-            } else {
-                here += 1;
+            match self.place(*account) {
+                Some(place) => rows[place] += 1,
+                None => finding.accuse("unexpected account", || format!("{}: account {account}", when())),
             }
             match balance {
                 Some(balance) if *balance < 0 && !self.may_be_negative => {
@@ -158,17 +184,19 @@ impl Bank {
             }
             total += i128::from(balance.unwrap_or(0));
         }
-        if here != self.initial.len() {
-            finding.accuse("wrong number of accounts", || {
-                format!("{}: {here} of {} accounts", when(), self.initial.len())
-            });
-            complete = false;
+        for (rows, (account, _)) in rows.into_iter().zip(&self.initial) {
+            match rows {
+                0 => finding.accuse("missing account", || format!("{}: account {account}", when())),
+                1 => {}
+                _ => finding.accuse("doubled account", || format!("{}: {rows} rows of {account}", when())),
+            }
         }
         complete.then_some(total)
     }
 
-    fn initial_balance(&self, account: u64) -> Option<i64> {
-        self.initial.binary_search_by_key(&account, |(a, _)| *a).ok().map(|at| self.initial[at].1)
+    /// Where an account stands among all, if it is one.
+    fn place(&self, account: u64) -> Option<usize> {
+        self.initial.binary_search_by_key(&account, |(a, _)| *a).ok()
     }
 
     /// Every account's balance from the transfers that are found; returns how far the total is off.
@@ -190,13 +218,24 @@ impl Bank {
             }
         }
         let explained = Explanations::new(scan, entries);
+        let nobody = balances.keys().filter(|account| self.place(**account).is_none());
+        for account in nobody.collect::<BTreeSet<_>>() {
+            finding
+                .accuse("unexpected account", || format!("a transfer is found that names account {account}"));
+        }
         for (account, (expected, found)) in &off {
             finding.accuse("accounts off", || {
                 let why = explained.of(*account, found - expected, &off);
                 format!("account {account} has {found}, and its transfers make {expected}: {why}")
             });
         }
-        total.map(|total| total - self.total())
+        let off = total.map(|total| total - self.total());
+        if let Some(off) = off.filter(|off| *off != 0) {
+            finding.accuse("wrong total at the end", || {
+                format!("{} instead of {}: off by {off:+}", off + self.total(), self.total())
+            });
+        }
+        off
     }
 }
 
@@ -279,15 +318,9 @@ fn transfers<'a>(history: &'a History, scan: &BankScan, finding: &mut Finding) -
     lost
 }
 
-/// Replicas that hold other books than the survivors at the end.
-fn replicas(scans: &[BankScan], survivors: &BankScan, finding: &mut Finding) {
-    let mut last: BTreeMap<&Source, &BankScan> = BTreeMap::new();
-    for scan in scans.iter().filter(|scan| scan.source != Source::Survivors) {
-        let known = last.entry(&scan.source).or_insert(scan);
-        if (known.pass, known.at) <= (scan.pass, scan.at) {
-            *known = scan;
-        }
-    }
+/// Readings that hold other books than the last one of the survivors: what comes and goes, and replicas that
+/// do not follow.
+fn other_books(scans: &[BankScan], survivors: &BankScan, finding: &mut Finding) {
     let ordered = |scan: &BankScan| {
         let (mut balances, mut transfers) = (scan.balances.clone(), scan.transfers.clone());
         balances.sort_unstable();
@@ -295,15 +328,19 @@ fn replicas(scans: &[BankScan], survivors: &BankScan, finding: &mut Finding) {
         (balances, transfers)
     };
     let expected = ordered(survivors);
-    for (source, scan) in last {
-        if ordered(scan) != expected {
-            finding.count("replicas that differ");
-            finding.at_least(Verdict::Unknown);
-            finding.show("replica", || {
-                let (mine, theirs) = (survivors.transfers.len(), scan.transfers.len());
-                format!("{source:?} holds other books: {theirs} transfers beside the survivors' {mine}")
-            });
-        }
+    let before = of_survivors(scans).into_iter().map(|scan| (scan, "unstable", "readings that differ"));
+    let replicas = last_of_replicas(scans).into_values();
+    let replicas = replicas.map(|scan| (scan, "replica", "replicas that differ"));
+    for (scan, kind, count) in before.chain(replicas).filter(|(scan, ..)| ordered(scan) != expected) {
+        finding.count(count);
+        finding.at_least(Verdict::Unknown);
+        finding.show(kind, || {
+            let (mine, theirs) = (survivors.transfers.len(), scan.transfers.len());
+            let BankScan { source, pass, .. } = scan;
+            format!(
+                "reading {pass} of {source:?} holds other books: {theirs} transfers beside the last {mine}"
+            )
+        });
     }
 }
 
@@ -370,8 +407,8 @@ impl Checker for Bank {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Source;
     use crate::op::Failure;
-    use crate::units::Tick;
 
     /// Four accounts of 100; transfers as words: "1 1>2:30 ok".
     fn entry(sequence: u64, word: &str) -> Entry {
@@ -487,14 +524,66 @@ mod tests {
         let books = bank().settle(&seen);
         assert_eq!((books.snapshots.read, books.snapshots.wrong_total), (6, 2));
         assert_eq!((books.snapshots.lowest, books.snapshots.highest), (Some(99), Some(400)));
-        for kind in ["negative", "null", "unexpected account", "wrong number of accounts"] {
-            assert_eq!(books.finding.counted(kind), 1, "{kind}");
+        let kinds = [("negative", 1), ("null", 1), ("unexpected account", 1), ("missing account", 3)];
+        for (kind, count) in kinds {
+            assert_eq!(books.finding.counted(kind), count, "{kind}");
         }
         let worst = books.finding.evidence.iter().find(|text| text.starts_with("the worst")).unwrap();
         assert!(worst.contains("saw 99 instead of 400"), "{worst}");
         assert_eq!(books.finding.verdict, Verdict::Invalid);
-        // Without the books at the end, nothing is known.
+        // Without the books at the end nothing is known of a transfer, and without one nothing was promised.
         seen.history.entries.truncate(1);
+        assert_eq!(bank().settle(&seen).finding.verdict, Verdict::NoEvidence);
+        seen.history.entries.push(entry(2, "1 1>2:30 ok"));
         assert_eq!(bank().settle(&seen).finding.verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn accounts_are_compared_as_sets_and_named() {
+        let all = |rows: &[(u64, i64)]| rows.iter().map(|(a, b)| (*a, Some(*b))).collect::<Vec<_>>();
+        let honest = [(1, 70), (2, 130), (3, 100), (4, 100)];
+        for (rows, kinds) in [
+            // One is missing and another doubled: the number of rows, and even the total, are right.
+            (
+                &[(1, 70), (2, 130), (3, 100), (3, 100)][..],
+                &[("missing account", "account 4"), ("doubled account", "2 rows of 3")][..],
+            ),
+            (&honest[..3], &[("missing account", "account 4"), ("wrong total at the end", "off by -100")]),
+            (&[(1, 70), (2, 130), (3, 100), (4, 100), (9, 0)], &[("unexpected account", "account 9")]),
+            (
+                &[(1, 70), (2, 130), (3, 100), (9, 100)],
+                &[("missing account", "account 4"), ("unexpected account", "account 9")],
+            ),
+        ] {
+            let mut seen = Observation::default();
+            seen.history.entries = vec![entry(1, "1 1>2:30 ok")];
+            let (source, at) = (Source::Survivors, Tick(9));
+            let (balances, transfers) = (all(rows), super::tests::rows(&["1 1>2:30"]));
+            seen.bank = vec![BankScan { source, pass: 1, at, balances, transfers }];
+            let finding = bank().settle(&seen).finding;
+            assert_eq!(finding.verdict, Verdict::Invalid, "{rows:?}");
+            for (kind, words) in kinds {
+                assert!(finding.counted(kind) > 0, "{rows:?}: no {kind} in {finding:?}");
+                assert!(finding.evidence.iter().any(|text| text.contains(words)), "{rows:?}: {finding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_reading_that_differs_is_not_passed_over() {
+        let honest = settle(&["1 1>2:30 ok"], &["1 1>2:30"], [70, 130, 100, 100]);
+        assert_eq!(honest.finding.verdict, Verdict::Valid);
+        let mut seen = Observation::default();
+        seen.history.entries = vec![entry(1, "1 1>2:30 ok")];
+        let books = |pass, balances: [i64; 4]| BankScan {
+            source: Source::Survivors,
+            pass,
+            at: Tick(9),
+            balances: (1..).zip(balances.map(Some)).collect(),
+            transfers: rows(&["1 1>2:30"]),
+        };
+        seen.bank = vec![books(1, [100, 100, 100, 100]), books(2, [70, 130, 100, 100])];
+        let finding = bank().settle(&seen).finding;
+        assert_eq!((finding.verdict, finding.counted("readings that differ")), (Verdict::Unknown, 1));
     }
 }

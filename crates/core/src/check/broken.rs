@@ -1,20 +1,21 @@
 //! What one run under faults showed, small enough for its record, and what several of them say together.
 
+use super::evidence::Judges;
 use super::history::{Entry, Operation};
 use super::ledger::Balance;
 use super::loss::{Exposure, FaultFigures, LossChance};
 use super::recovery::Operations;
-use super::{Bank, Checker, Finding, Ledger, Observation, Verdict, bank::Books as BankBooks, judge};
+use super::{
+    Aftermath, Checker, Evidence, Finding, History, Observation, Verdict, bank::Books as BankBooks, judge,
+};
 use crate::measure::{Books, BooksText};
 use crate::op::{OpKind, Timing};
 use crate::schedule::Injection;
 use crate::units::{Bytes, Tick, span};
+use crate::workload::bank::BankError;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
-
-/// The checker that finds that nothing can be read back.
-const RECOVERY: &str = "recovery";
 
 /// A fault as it was carried out, with what can be shown for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,17 +25,6 @@ pub struct Carried {
     pub injection: Injection,
     /// Sentences: which processes died, how many bytes were discarded, who took over.
     pub evidence: Vec<String>,
-}
-
-/// Who judges a run under faults.
-#[derive(Default)]
-pub struct Judges<'a> {
-    /// Of writes, if the ledger was kept.
-    pub ledger: Option<&'a Ledger>,
-    /// Of transfers, if the bank was.
-    pub bank: Option<&'a Bank>,
-    /// Of what nothing is lost by: order and isolation.
-    pub others: Vec<&'a dyn Checker>,
 }
 
 /// What one run under faults showed: a pure function of what was observed.
@@ -72,20 +62,41 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// Judges what was seen. `retries` says for a client's operation how often it was tried again.
+    /// Judges `history` by the evidence. `retries` says for a client's operation how often it was tried
+    /// again.
+    ///
+    /// # Errors
+    /// Accounts of which no bank can be made.
     pub fn judge(
-        seen: &Observation,
+        history: History,
+        evidence: &mut Evidence,
         faults: Vec<Carried>,
-        judges: &Judges<'_>,
+        retries: &HashMap<(u32, u64), u32>,
+        data: Option<Bytes>,
+    ) -> Result<Broken, BankError> {
+        let judges = evidence.judges(&history)?;
+        let aftermath: Vec<Finding> = evidence.of_aftermath().collect();
+        let mut broken = evidence.with(history, |seen| Self::seen(seen, &judges, faults, retries, data));
+        let verdicts = aftermath.iter().map(|finding| finding.verdict);
+        broken.verdict = verdicts.fold(broken.verdict, Verdict::max);
+        broken.problems.extend(aftermath);
+        Ok(broken)
+    }
+
+    fn seen(
+        seen: &Observation,
+        judges: &Judges,
+        faults: Vec<Carried>,
         retries: &HashMap<(u32, u64), u32>,
         data: Option<Bytes>,
     ) -> Broken {
-        let mut problems = judge(&judges.others, seen).findings;
+        let others: Vec<&dyn Checker> = judges.others.iter().map(Box::as_ref).collect();
+        let mut problems = judge(&others, seen).findings;
         // What is wrong with the history or the faults stands first, if anything is.
-        let others = problems.split_off(problems.len() - judges.others.len());
-        let mut ledger = judges.ledger.map(|ledger| ledger.settle(seen));
-        let mut bank = judges.bank.map(|bank| bank.settle(seen));
-        if let (Some(balance), Some(books), Some(judge)) = (&mut ledger, &mut bank, judges.ledger) {
+        let others = problems.split_off(problems.len() - others.len());
+        let mut ledger = judges.ledger.as_ref().map(|ledger| ledger.settle(seen));
+        let mut bank = judges.bank.as_ref().map(|bank| bank.settle(seen));
+        if let (Some(balance), Some(books), Some(judge)) = (&mut ledger, &mut bank, &judges.ledger) {
             // Neither counts as a success what the other found to be lost.
             let lost: Operations =
                 balance.losses.operations.union(&books.losses.operations).copied().collect();
@@ -118,41 +129,7 @@ impl Broken {
 
     /// Whether everything could be read back at all.
     pub fn came_back(&self) -> bool {
-        self.problems.iter().all(|finding| finding.checker != RECOVERY)
-    }
-
-    /// Notes that after the faults the database did not come back with what was in it, and why: whatever was
-    /// acknowledged is out of reach, which a fault of ours has brought about.
-    pub fn did_not_come_back(&mut self, reason: &str) {
-        let mut finding = Finding::new(RECOVERY);
-        let at_risk = self.faults.iter().any(|fault| fault.injection.had_effect());
-        finding.count("did not come back");
-        finding.show("did not come back", || reason.to_string());
-        finding.at_least(if at_risk { Verdict::Invalid } else { Verdict::Unknown });
-        finding.summary = "after the faults the database did not come back with what was in it".into();
-        self.verdict = self.verdict.max(finding.verdict);
-        self.problems.push(finding);
-    }
-
-    /// Notes that a node does not follow again after the faults, and why; what the survivors hold is known.
-    pub fn node_stays_away(&mut self, reason: &str) {
-        let mut finding = Finding::new("return");
-        finding.count("does not follow");
-        finding.show("does not follow", || reason.to_string());
-        finding.at_least(Verdict::Unknown);
-        finding.summary = "after the faults a node did not come back to the others by itself".into();
-        self.verdict = self.verdict.max(finding.verdict);
-        self.problems.push(finding);
-    }
-
-    /// Notes that a node followed again only when the load was over, and what kept it; nothing is wrong with
-    /// what was acknowledged.
-    pub fn node_came_late(&mut self, reason: &str) {
-        let mut finding = Finding::new("return");
-        finding.count("followed late");
-        finding.show("followed late", || reason.to_string());
-        finding.summary = "a node followed again only when the load was over".into();
-        self.problems.push(finding);
+        self.problems.iter().all(|finding| finding.checker != Aftermath::RECOVERY)
     }
 
     /// Figures of the faults, of writes and of transfers.
@@ -233,14 +210,14 @@ pub fn all_losses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Answer, History, KeyScan, Register, Source, Version};
+    use crate::check::{Answer, Check, KeyScan, Source, Version};
     use crate::op::{Failure, Outcome};
     use crate::schedule::Effect;
 
     const MS: u64 = 1_000_000;
 
     /// A write every millisecond, a cut at 500 ms after which the last 20 before it are gone.
-    fn cut(lost: u64) -> Observation {
+    fn cut(lost: u64) -> (History, Evidence) {
         let write = |n: u64| Entry {
             client: 0,
             sequence: n,
@@ -253,12 +230,8 @@ mod tests {
         let rows: Vec<(u64, Version)> =
             (0..500 - lost).filter(|n| *n != 3).map(|n| (n, Version::of(n, 1))).collect();
         let scan = |pass| KeyScan { source: Source::Survivors, pass, at: Tick(900 * MS), rows: rows.clone() };
-        Observation {
-            history: History {
-                entries: (0..500).map(write).collect(),
-                problems: vec![],
-                is_cut_short: false,
-            },
+        let evidence = Evidence {
+            checks: vec![Check::Ledger],
             injections: vec![Injection {
                 rule: "at 500 ms: power cut all".into(),
                 at: Tick(500 * MS),
@@ -268,18 +241,26 @@ mod tests {
                 outages: vec![],
             }],
             keys: vec![scan(1), scan(2)],
-            bank: vec![],
-        }
+            ..Evidence::default()
+        };
+        (History { entries: (0..500).map(write).collect(), ..History::default() }, evidence)
+    }
+
+    fn judged_after(lost: u64, aftermath: &[Aftermath]) -> Broken {
+        let (history, mut evidence) = cut(lost);
+        evidence.aftermath = aftermath.to_vec();
+        let before = evidence.clone();
+        let carried = evidence.injections.iter().cloned();
+        let carried = carried.map(|injection| Carried { injection, evidence: vec!["a: 3 killed".into()] });
+        let (carried, retries) = (carried.collect(), HashMap::from([((0, 7), 2)]));
+        let broken = Broken::judge(history.clone(), &mut evidence, carried, &retries, None).unwrap();
+        assert_eq!(evidence, before, "what it was judged by is there to be kept");
+        assert_eq!(evidence.judge(history).unwrap().verdict, broken.verdict);
+        broken
     }
 
     fn judged(lost: u64) -> Broken {
-        let seen = cut(lost);
-        let carried = seen.injections.iter().cloned();
-        let carried = carried.map(|injection| Carried { injection, evidence: vec!["a: 3 killed".into()] });
-        let retries = HashMap::from([((0, 7), 2)]);
-        let ledger = Ledger::default();
-        let judges = Judges { ledger: Some(&ledger), ..Judges::default() };
-        Broken::judge(&seen, carried.collect(), &judges, &retries, None)
+        judged_after(lost, &[])
     }
 
     #[test]
@@ -311,10 +292,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_the_faults_is_told_apart_from_what_other_checkers_find() {
-        let mut seen = cut(0);
-        seen.injections[0].effect = Effect::Nothing { reason: "nobody was there".into() };
-        let judges = Judges { others: vec![&Register], ..Judges::default() };
-        let broken = Broken::judge(&seen, vec![], &judges, &HashMap::new(), None);
+        let (history, mut evidence) = cut(0);
+        evidence.checks = vec![Check::Register];
+        evidence.injections[0].effect = Effect::Nothing { reason: "nobody was there".into() };
+        let broken = Broken::judge(history, &mut evidence, vec![], &HashMap::new(), None).unwrap();
         let names = |findings: &[Finding]| findings.iter().map(|f| f.checker.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(&broken.problems), names(&broken.others)),
@@ -325,11 +306,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_back_is_no_evidence_of_safety() {
-        let mut gone = judged(0);
-        gone.did_not_come_back("the table does not exist");
+        let gone = judged_after(0, &[Aftermath::DidNotComeBack("the table does not exist".into())]);
         assert_eq!(gone.verdict, Verdict::Invalid);
         assert!(all_losses(&[&gone], Things::Writes, &Exposure::default()).is_none());
         let both = [&gone, &judged(0)];
         assert_eq!(all_losses(&both, Things::Writes, &Exposure::default()).unwrap().0.chance.faults, 1);
+        // What the survivors hold is known, but not whether a node that stays away would agree.
+        let away = judged_after(0, &[Aftermath::NodeStaysAway("diverged".into())]);
+        assert_eq!((away.verdict, away.came_back()), (Verdict::Unknown, true));
+        assert_eq!(judged_after(0, &[Aftermath::NodeCameLate("a copy".into())]).verdict, Verdict::Valid);
     }
 }

@@ -1,7 +1,8 @@
 //! Everything but the history that a judgement rests on, so that a stored run can be judged again.
 
 use super::{
-    Bank, BankScan, Checker, History, Judgement, KeyScan, Ledger, Observation, Operation, Register, judge,
+    Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan, Ledger,
+    ListScan, Model, Observation, Operation, Register, Verdict, judge,
 };
 use crate::schedule::Injection;
 use crate::workload::bank::{Bank as BankData, BankError, BankSpec};
@@ -11,9 +12,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
+    /// Who judges. Nobody is named in evidence of versions before 0.2 and where none was kept: then whoever
+    /// understands what is in the history.
+    #[serde(default)]
+    pub checks: Vec<Check>,
+    /// What counts as a test of durability; absent: the default.
+    #[serde(default)]
+    pub exposure: Option<Exposure>,
+    /// The isolation that was claimed; absent: read committed, the least that is ever claimed.
+    #[serde(default)]
+    pub claimed: Option<Model>,
     /// What was broken, in the order of time.
     #[serde(default)]
     pub injections: Vec<Injection>,
+    /// How it came back from that, where not as it should.
+    #[serde(default)]
+    pub aftermath: Vec<Aftermath>,
     /// Final reads of the ledger's keys; none if no ledger was kept.
     #[serde(default)]
     pub keys: Vec<KeyScan>,
@@ -22,31 +36,173 @@ pub struct Evidence {
     /// Final reads of the bank.
     #[serde(default)]
     pub bank: Vec<BankScan>,
+    /// Final reads of the lists.
+    #[serde(default)]
+    pub lists: Vec<ListScan>,
+}
+
+/// What went wrong on the way back from the faults, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", content = "reason", rename_all = "snake_case")]
+pub enum Aftermath {
+    /// The database did not come back with what was in it: whatever was acknowledged is out of reach, which a
+    /// fault of ours has brought about.
+    DidNotComeBack(String),
+    /// A node does not follow the others again; what the survivors hold is known.
+    NodeStaysAway(String),
+    /// A node followed again only when the load was over; nothing is wrong with what was acknowledged.
+    NodeCameLate(String),
+}
+
+impl Aftermath {
+    /// The checker that finds that nothing can be read back.
+    pub(super) const RECOVERY: &str = "recovery";
+
+    /// What it says against the database.
+    fn finding(&self, injections: &[Injection]) -> Finding {
+        let at_risk = injections.iter().any(Injection::had_effect);
+        let (checker, kind, reason, verdict, summary) = match self {
+            Aftermath::DidNotComeBack(reason) => (
+                Self::RECOVERY,
+                "did not come back",
+                reason,
+                if at_risk { Verdict::Invalid } else { Verdict::Unknown },
+                "after the faults the database did not come back with what was in it",
+            ),
+            Aftermath::NodeStaysAway(reason) => (
+                "return",
+                "does not follow",
+                reason,
+                Verdict::Unknown,
+                "after the faults a node did not come back to the others by itself",
+            ),
+            Aftermath::NodeCameLate(reason) => (
+                "return",
+                "followed late",
+                reason,
+                Verdict::Valid,
+                "a node followed again only when the load was over",
+            ),
+        };
+        let mut finding = Finding::new(checker);
+        finding.count(kind);
+        finding.show(kind, || reason.clone());
+        finding.at_least(verdict);
+        finding.summary = summary.into();
+        finding
+    }
+}
+
+/// All who judge a run.
+pub(super) struct Judges {
+    /// Of writes, if the ledger was kept.
+    pub ledger: Option<Ledger>,
+    /// Of transfers, if the bank was, and its accounts are known.
+    pub bank: Option<Bank>,
+    /// Of what nothing is lost by: order and isolation.
+    pub others: Vec<Box<dyn Checker>>,
+}
+
+/// In the place of a bank of which nobody knows the accounts.
+struct WithoutAccounts;
+
+impl Checker for WithoutAccounts {
+    fn name(&self) -> &'static str {
+        "bank"
+    }
+
+    fn check(&self, _: &Observation) -> Finding {
+        let mut finding = Finding::new(self.name());
+        finding.at_least(Verdict::Unknown);
+        finding.summary = "the accounts were not kept, nor read after the run, so nothing is known".into();
+        finding
+    }
 }
 
 impl Evidence {
-    /// Judges `history` by this: the bank if there is one, else the ledger; keys that were read during the
-    /// run as registers, too.
+    /// The checks that were asked for, or those that the history is for. The ledger judges where nothing else
+    /// does.
+    fn checks(&self, history: &History) -> Vec<Check> {
+        if !self.checks.is_empty() {
+            return self.checks.clone();
+        }
+        let has = |of: &dyn Fn(&Operation) -> bool| history.entries.iter().any(|entry| of(&entry.operation));
+        let bank = self.accounts.is_some()
+            || has(&|operation| matches!(operation, Operation::Transfer { .. } | Operation::ReadBalances));
+        let isolation = has(&|operation| matches!(operation, Operation::Transaction { .. }));
+        let keys = !self.keys.is_empty() || has(&|operation| matches!(operation, Operation::Write { .. }));
+        let register = has(&|operation| matches!(operation, Operation::Read { .. }));
+        let all = [
+            (keys || !(bank || isolation || register), Check::Ledger),
+            (bank, Check::Bank),
+            (register, Check::Register),
+            (isolation, Check::Isolation),
+        ];
+        all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, check)| check).collect()
+    }
+
+    pub(super) fn judges(&self, history: &History) -> Result<Judges, BankError> {
+        let checks = self.checks(history);
+        let exposure = self.exposure.clone().unwrap_or_default();
+        let mut judges = Judges { ledger: None, bank: None, others: vec![] };
+        for check in checks {
+            match (check, self.accounts) {
+                (Check::Ledger, _) => {
+                    judges.ledger = Some(Ledger { exposure: exposure.clone(), ..Ledger::default() });
+                }
+                (Check::Bank, Some(accounts)) => {
+                    let data = BankData::new(accounts)?;
+                    let accounts = (0..data.spec().accounts).map(|n| data.account(n));
+                    let mut bank = Bank::new(accounts.map(|account| (account.place, account.balance)));
+                    bank.exposure = exposure.clone();
+                    judges.bank = Some(bank);
+                }
+                (Check::Bank, None) => judges.others.push(Box::new(WithoutAccounts)),
+                (Check::Register, _) => judges.others.push(Box::new(Register)),
+                (Check::Isolation, _) => {
+                    let claimed = self.claimed.unwrap_or(Model::ReadCommitted);
+                    judges.others.push(Box::new(Isolation { claimed }));
+                }
+            }
+        }
+        Ok(judges)
+    }
+
+    /// Does something with all that was seen, which is this and `history`.
+    pub(super) fn with<R>(&mut self, history: History, act: impl FnOnce(&Observation) -> R) -> R {
+        let seen = Observation {
+            history,
+            injections: std::mem::take(&mut self.injections),
+            keys: std::mem::take(&mut self.keys),
+            bank: std::mem::take(&mut self.bank),
+            lists: std::mem::take(&mut self.lists),
+        };
+        let result = act(&seen);
+        let Observation { injections, keys, bank, lists, .. } = seen;
+        (self.injections, self.keys, self.bank, self.lists) = (injections, keys, bank, lists);
+        result
+    }
+
+    /// What the way back from the faults says.
+    pub(super) fn of_aftermath(&self) -> impl Iterator<Item = Finding> {
+        self.aftermath.iter().map(|aftermath| aftermath.finding(&self.injections))
+    }
+
+    /// Judges `history` by this.
     ///
     /// # Errors
     /// Accounts of which no bank can be made.
-    pub fn judge(self, history: History) -> Result<Judgement, BankError> {
-        let Evidence { injections, keys, accounts, bank } = self;
-        let checks_keys = accounts.is_none() || !keys.is_empty();
-        let reads = history.entries.iter().any(|entry| matches!(entry.operation, Operation::Read { .. }));
-        let accounts = accounts.map(BankData::new).transpose()?.map(|data| {
-            let accounts = (0..data.spec().accounts).map(|n| data.account(n));
-            Bank::new(accounts.map(|account| (account.place, account.balance)))
-        });
-        let (ledger, register) = (Ledger::default(), Register);
+    pub fn judge(mut self, history: History) -> Result<Judgement, BankError> {
+        let judges = self.judges(&history)?;
         let mut checkers: Vec<&dyn Checker> = Vec::new();
-        if checks_keys {
-            checkers.push(&ledger);
+        checkers.extend(judges.ledger.iter().map(|ledger| ledger as &dyn Checker));
+        checkers.extend(judges.bank.iter().map(|bank| bank as &dyn Checker));
+        checkers.extend(judges.others.iter().map(Box::as_ref));
+        let mut judgement = self.with(history, |seen| judge(&checkers, seen));
+        for finding in self.of_aftermath() {
+            judgement.verdict = judgement.verdict.max(finding.verdict);
+            judgement.findings.push(finding);
         }
-        if reads {
-            checkers.push(&register);
-        }
-        checkers.extend(accounts.iter().map(|bank| bank as &dyn Checker));
-        Ok(judge(&checkers, &Observation { history, injections, keys, bank }))
+        Ok(judgement)
     }
 }

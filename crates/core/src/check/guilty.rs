@@ -1,17 +1,18 @@
 //! Histories of databases that are wrong on purpose, from a seed, in virtual time: what a checker must
 //! convict, and honest ones that it must acquit.
 //!
-//! A database executes every operation at one moment between its beginning and its end. Twice the power goes.
-//! A culprit differs from the honest one in exactly one rule, named in [`Culprit`].
+//! A database executes every operation at one moment between its beginning and its end, but for some whose
+//! answer is lost on the way, which happen then, later or never. At times the power goes. A culprit differs
+//! from the honest one in exactly one rule, named in [`Culprit`].
 
 use super::history::{Answer, Entry, History, Operation, Step, Version};
-use super::{BankScan, KeyScan, Observation, Source, TransferRow};
+use super::{BankScan, KeyScan, ListScan, Observation, Source, TransferRow};
 use crate::op::{Failure, Outcome};
 use crate::schedule::{Effect, Injection};
 use crate::units::Tick;
 use crate::workload::Random;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 /// What is wrong with a database.
@@ -63,10 +64,29 @@ pub const FIRST_BALANCE: i64 = 1000;
 /// Accounts 0..10.
 pub const ACCOUNTS: u64 = 10;
 const MS: u64 = 1_000_000;
-const CLIENTS: u32 = 8;
-const END: u64 = 600 * MS;
-const FAULTS: [u64; 2] = [200 * MS, 400 * MS];
 const DOWN: u64 = 30 * MS;
+/// Of so many operations one loses its answer.
+const ANSWERS_LOST: u64 = 50;
+
+/// How much is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// How many clients work.
+    pub clients: u32,
+    /// Keys of each client, or lists that are appended to at a time.
+    pub keys: u64,
+    /// When they stop, in milliseconds.
+    pub end_ms: u64,
+    /// When the power goes, in milliseconds.
+    pub faults_ms: Vec<u64>,
+}
+
+impl Default for Extent {
+    /// Eight clients for 600 ms, and two faults: some 1500 operations.
+    fn default() -> Self {
+        Extent { clients: 8, keys: 8, end_ms: 600, faults_ms: vec![200, 400] }
+    }
+}
 
 /// What the database holds; rebuilt from its log after a fault.
 #[derive(Debug, Clone, Default)]
@@ -126,13 +146,15 @@ enum Happens {
     Switch(usize),
     Begin(u32),
     Take(usize),
+    Late(usize),
     End(usize),
     TakeBack(usize),
 }
 
-struct Run {
+struct Run<'a> {
     culprit: Culprit,
     work: Work,
+    extent: &'a Extent,
     random: Random,
     heap: BinaryHeap<Reverse<(u64, Happens)>>,
     state: State,
@@ -148,9 +170,15 @@ struct Run {
 
 /// One run: what the clients saw, the faults, and the final reads.
 pub fn observe(culprit: Culprit, work: Work, seed: u64) -> Observation {
+    observe_for(&Extent::default(), culprit, work, seed)
+}
+
+/// One run of this extent.
+pub fn observe_for(extent: &Extent, culprit: Culprit, work: Work, seed: u64) -> Observation {
     let mut run = Run {
         culprit,
         work,
+        extent,
         random: Random::new(seed, culprit as u64 * 8 + work as u64),
         heap: BinaryHeap::new(),
         state: State::new([]),
@@ -162,17 +190,18 @@ pub fn observe(culprit: Culprit, work: Work, seed: u64) -> Observation {
         down_until: 0,
         values: 0,
     };
-    for client in 0..CLIENTS {
+    for client in 0..extent.clients {
         let at = run.random.below(2 * MS);
         run.heap.push(Reverse((at, Happens::Begin(client))));
     }
-    for (number, at) in FAULTS.iter().enumerate() {
-        run.heap.push(Reverse((*at, Happens::Fault(number))));
+    for (number, at) in extent.faults_ms.iter().enumerate() {
+        run.heap.push(Reverse((at * MS, Happens::Fault(number))));
     }
     while let Some(Reverse((now, what))) = run.heap.pop() {
         match what {
             Happens::Begin(client) => run.begin(client, now),
             Happens::Take(index) => run.take(index, now),
+            Happens::Late(index) => run.late(index, now),
             Happens::End(index) => run.end(index, now),
             Happens::TakeBack(index) => run.take_back(index, now),
             Happens::Fault(_) => run.fault(now),
@@ -182,13 +211,13 @@ pub fn observe(culprit: Culprit, work: Work, seed: u64) -> Observation {
     run.finish()
 }
 
-impl Run {
+impl Run<'_> {
     fn one_in(&mut self, n: u64) -> bool {
         self.random.below(n) == 0
     }
 
     fn begin(&mut self, client: u32, now: u64) {
-        if now >= END {
+        if now >= self.extent.end_ms * MS {
             return;
         }
         let operation = self.operation(client);
@@ -219,9 +248,8 @@ impl Run {
     fn operation(&mut self, client: u32) -> Operation {
         match self.work {
             Work::Keys if self.random.below(2) == 0 => {
-                let key =
-                    u64::from(self.random.below(u64::from(CLIENTS)) as u32) * 100 + self.random.below(10);
-                Operation::Read { key }
+                let whose = self.random.below(u64::from(self.extent.clients));
+                Operation::Read { key: whose * 100 + self.random.below(self.extent.keys + 2) }
             }
             Work::Keys => {
                 // After an unknown answer a client leaves the key alone and takes the next ten.
@@ -230,7 +258,7 @@ impl Run {
                 let own = u64::from(client) * 100;
                 let free =
                     (0..).map(|n| own + (decade / 5) * 10 + n).filter(|key| !self.given_up.contains(key));
-                let nth = self.random.below(8) as usize;
+                let nth = self.random.below(self.extent.keys) as usize;
                 let key = free.take(nth + 1).last().unwrap_or(own);
                 let sequence = self.sequences.entry(key).or_default();
                 *sequence += 1;
@@ -247,7 +275,7 @@ impl Run {
                 let steps = 1 + self.random.below(3);
                 let step = |run: &mut Self| {
                     // Keys change in time, so that lists stay short.
-                    let key = run.values / 40 + run.random.below(4);
+                    let key = run.values / 40 + run.random.below(run.extent.keys.min(4));
                     if run.random.below(2) == 0 {
                         return Step::Read { key };
                     }
@@ -278,12 +306,36 @@ impl Run {
             return;
         }
         let operation = self.entries[index].operation.clone();
-        let outcome = self.carry_out(index, &operation, now);
+        let lost = self.one_in(ANSWERS_LOST).then(|| self.random.below(3));
+        let outcome = match lost {
+            Some(1) => {
+                let late = now + MS + self.random.below(20 * MS);
+                self.heap.push(Reverse((late, Happens::Late(index))));
+                Outcome::Unknown(Failure::Timeout)
+            }
+            Some(2) => Outcome::Unknown(Failure::Timeout),
+            _ => self.carry_out(index, &operation, now),
+        };
         let entry = &mut self.entries[index];
         entry.outcome = outcome;
+        if lost.is_some() {
+            (entry.outcome, entry.answer) = (Outcome::Unknown(Failure::Timeout), Answer::Nothing);
+            if let Operation::Write { key, .. } = operation {
+                self.given_up.push(key);
+            }
+        }
         let ended = now + MS / 8 + self.random.below(MS);
         self.under_way.insert(index, ended);
         self.heap.push(Reverse((ended, Happens::End(index))));
+    }
+
+    /// An operation whose client has given it up arrives after all, unless the database is away.
+    fn late(&mut self, index: usize, now: u64) {
+        if now >= self.down_until {
+            let operation = self.entries[index].operation.clone();
+            self.carry_out(index, &operation, now);
+            self.entries[index].answer = Answer::Nothing;
+        }
     }
 
     fn carry_out(&mut self, index: usize, operation: &Operation, now: u64) -> Outcome {
@@ -458,9 +510,8 @@ impl Run {
         self.state = State::new(log.into_iter().filter(|(at, _)| *at <= time));
     }
 
-    fn finish(mut self) -> Observation {
-        let at = Tick(END + 1000 * MS);
-        self.read_lists_at_the_end(at);
+    fn finish(self) -> Observation {
+        let at = Tick((self.extent.end_ms + 1000) * MS);
         let rows: Vec<(u64, Version)> = self
             .state
             .keys
@@ -471,45 +522,46 @@ impl Run {
                 same.map(|(_, version)| (*key, *version))
             })
             .collect();
-        let (mut keys, mut bank) = (vec![], vec![]);
+        let (mut keys, mut bank, mut lists) = (vec![], vec![], vec![]);
+        let all_lists = self.lists_at_the_end();
         for pass in [1, 2] {
             for source in [Source::Survivors, Source::Replica("b".into())] {
                 keys.push(KeyScan { source: source.clone(), pass, at, rows: rows.clone() });
                 let balances = self.state.balances.iter().map(|(a, b)| (*a, Some(*b))).collect();
-                bank.push(BankScan { source, pass, at, balances, transfers: self.state.transfers.clone() });
+                let transfers = self.state.transfers.clone();
+                bank.push(BankScan { source: source.clone(), pass, at, balances, transfers });
+                lists.push(ListScan { source, pass, at, lists: all_lists.clone() });
             }
         }
         let injection = |at: &u64| Injection {
             rule: "power cut all".into(),
-            at: Tick(*at),
+            at: Tick(at * MS),
             uncertainty: Duration::from_micros(100),
-            undone: Some(Tick(at + DOWN)),
+            undone: Some(Tick(at * MS + DOWN)),
             effect: Effect::Fired { count: 1 },
             outages: vec![],
         };
-        let injections = FAULTS.iter().map(injection).collect();
+        let injections = self.extent.faults_ms.iter().map(injection).collect();
         Observation {
             history: History { entries: self.entries, ..History::default() },
             injections,
             keys,
             bank,
+            lists,
         }
     }
 
-    fn read_lists_at_the_end(&mut self, at: Tick) {
-        let keys: Vec<u64> = self.state.lists.keys().copied().collect();
-        for key in keys {
-            let sequence = self.entries.len() as u64;
-            self.entries.push(Entry {
-                client: CLIENTS,
-                sequence,
-                operation: Operation::Transaction { steps: vec![Step::Read { key }] },
-                began: at + Duration::from_nanos(2 * sequence),
-                ended: Some(at + Duration::from_nanos(2 * sequence + 1)),
-                outcome: Outcome::Done,
-                answer: Answer::Lists(vec![Some(self.state.list(key, u64::MAX))]),
-            });
+    /// Every list that anybody named, also one of which nothing is left.
+    fn lists_at_the_end(&self) -> Vec<(u64, Vec<u64>)> {
+        let mut keys = BTreeSet::new();
+        for entry in &self.entries {
+            if let Operation::Transaction { steps } = &entry.operation {
+                keys.extend(steps.iter().map(|step| match step {
+                    Step::Append { key, .. } | Step::Read { key } => *key,
+                }));
+            }
         }
+        keys.into_iter().map(|key| (key, self.state.list(key, u64::MAX))).collect()
     }
 }
 

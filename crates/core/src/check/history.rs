@@ -3,6 +3,7 @@
 //! The history is written outside the domain of the faults. An intent without a result is an operation whose
 //! answer nobody knows: it stays [`Outcome::Unknown`].
 
+use super::reading::LABORATORY;
 use crate::op::{Failure, Outcome};
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
@@ -201,9 +202,12 @@ impl Entry {
         if self.is_done() { self.ended } else { None }
     }
 
-    /// "client 3, operation 17".
+    /// "client 3, operation 17"; "final reading 2".
     pub fn name(&self) -> String {
-        format!("client {}, operation {}", self.client, self.sequence)
+        match self.client {
+            LABORATORY => format!("final reading {}", self.sequence),
+            client => format!("client {client}, operation {}", self.sequence),
+        }
     }
 }
 

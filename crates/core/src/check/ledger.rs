@@ -12,6 +12,7 @@
 
 use super::history::{Entry, History, Operation, Version};
 use super::loss::{Exposure, Losses};
+use super::reading::of_survivors;
 use super::{AtRisk, Checker, Finding, KeyScan, Observation, Source, Verdict};
 use crate::op::Outcome;
 use crate::units::Tick;
@@ -157,11 +158,11 @@ impl Ledger {
     pub fn settle(&self, seen: &Observation) -> Balance {
         let mut finding = Finding::new(self.name());
         let (writes, written) = writes(&seen.history, &mut finding);
-        let mut survivors: Vec<&KeyScan> =
-            seen.keys.iter().filter(|scan| scan.source == Source::Survivors).collect();
-        survivors.sort_by_key(|scan| (scan.pass, scan.at));
+        let survivors = of_survivors(&seen.keys);
         let Some(last) = survivors.last() else {
-            finding.at_least(Verdict::Unknown);
+            if writes.iter().any(|write| write.entry.is_done()) {
+                finding.at_least(Verdict::Unknown);
+            }
             finding.summary = "the survivors were never read, so nothing is known".into();
             return self.closed(seen, BTreeMap::new(), vec![], 0, 0, finding);
         };
@@ -241,10 +242,19 @@ impl Ledger {
         }
         for key in self.loaded.clone().filter(|key| !written.contains(key)) {
             let here = of_key(rows, key);
-            if here.len() != 1 {
-                let fate = if here.is_empty() { Fate::Lost } else { Fate::Duplicate };
-                *fates.entry(fate).or_default() += 1;
-                finding.accuse(fate.name(), || format!("key {key} of the load: found {}", found(here)));
+            if here.is_empty() {
+                *fates.entry(Fate::Lost).or_default() += 1;
+                finding.accuse(Fate::Lost.name(), || format!("key {key} of the load is gone"));
+            }
+        }
+        // Also of a key that was written to: the writes have fates of their own.
+        for key in self.loaded.clone() {
+            let here = of_key(rows, key);
+            if here.iter().filter(|(_, version)| version.key_sequence == 0).count() > 1 {
+                *fates.entry(Fate::Duplicate).or_default() += 1;
+                finding.accuse(Fate::Duplicate.name(), || {
+                    format!("key {key} of the load: found {}", found(here))
+                });
             }
         }
     }
@@ -308,7 +318,9 @@ impl Ledger {
         mut finding: Finding,
     ) -> Balance {
         let writes = seen.history.entries.iter().filter(|e| matches!(e.operation, Operation::Write { .. }));
-        let losses = self.exposure.charge(seen, writes.filter_map(Entry::acknowledged).collect(), &lost);
+        let acknowledged: Vec<Tick> = writes.filter_map(Entry::acknowledged).collect();
+        let nothing_promised = acknowledged.is_empty();
+        let losses = self.exposure.charge(seen, acknowledged, &lost);
         let (replicas_differ, agree) = replicas(&seen.keys, &mut finding);
         let last_fault =
             seen.injections.iter().filter(|injection| injection.had_effect()).map(|i| i.at).max();
@@ -321,12 +333,16 @@ impl Ledger {
                     .into(),
             );
         }
-        if finding.verdict == Verdict::Valid && !seen.injections.is_empty() && losses.chance.faults == 0 {
+        if nothing_promised || (!seen.injections.is_empty() && losses.chance.faults == 0) {
             finding.at_least(Verdict::NoEvidence);
         }
         finding.notes.extend(AtRisk::summary(&losses.at_risk()));
         if finding.summary.is_empty() {
-            finding.summary = self.exposure.summary(&losses, "writes") + &others(&fates, &losses);
+            let losses_told = match nothing_promised {
+                true => "no write was acknowledged, so nothing was promised".into(),
+                false => self.exposure.summary(&losses, "writes"),
+            };
+            finding.summary = losses_told + &others(&fates, &losses);
         }
         Balance { fates, holes, unstable, replicas_differ, replicas_agree, losses, finding }
     }

@@ -5,7 +5,7 @@ use super::history::Entry;
 use super::recovery::{Objective, Operations, Recovery, recoveries};
 use super::{AtRisk, Observation};
 use crate::probability;
-use crate::schedule::{Injection, Schedule, Undo};
+use crate::schedule::{Fault, Injection, Schedule, Undo};
 use crate::units::{Tick, significant, span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,15 +42,54 @@ fn parts(injection: &Injection) -> bool {
     })
 }
 
+/// How a fault can lose what was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Harm {
+    /// Two sides live, and each acknowledges what the other will not keep: what is acknowledged while it
+    /// lasts.
+    Parts,
+    /// Somebody dies, gives up or hands over: what came before, and what a successor that lags takes on.
+    Kills,
+    /// It makes slow, and loses nothing by itself.
+    Hampers,
+}
+
+/// How `injection` can lose something; a rule that is no sentence is taken for the worst.
+fn harm(injection: &Injection) -> Harm {
+    let schedule: Result<Schedule, _> = injection.rule.parse();
+    let of = |fault: &Fault| match fault {
+        Fault::Cut { .. } | Fault::Flap { .. } | Fault::Pause { .. } => Harm::Parts,
+        Fault::Kill { .. }
+        | Fault::KillBackend { .. }
+        | Fault::PowerCut { .. }
+        | Fault::StepDown { .. }
+        | Fault::FillDisk { .. }
+        | Fault::FailFlush { .. } => Harm::Kills,
+        Fault::Delay { .. }
+        | Fault::Loss { .. }
+        | Fault::SlowDisk { .. }
+        | Fault::SqueezeCpu { .. }
+        | Fault::SqueezeMemory { .. }
+        | Fault::JumpClock { .. } => Harm::Hampers,
+    };
+    match schedule.as_ref().map(|schedule| &schedule.rules[..]) {
+        Ok([rule]) => of(&rule.fault),
+        _ => Harm::Kills,
+    }
+}
+
 /// What counts as a test of durability, and what was promised.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Exposure {
     /// The window before a fault whose acknowledgements are at risk: 100 ms, or what the database documents.
+    #[serde(rename = "window_ns", with = "span")]
     pub window: Duration,
     /// So many acknowledgements must lie in the window before a fault, or be given while it keeps living
     /// nodes apart, for it to count as a test.
     pub least_acknowledged: u64,
     /// The loss that the setting documents, to print beside what was found.
+    #[serde(rename = "documented_ns", with = "optional_span")]
     pub documented: Option<Duration>,
     /// What "works again" means.
     pub objective: Objective,
@@ -180,8 +219,9 @@ impl Exposure {
     pub fn charge(&self, seen: &Observation, mut acknowledged: Vec<Tick>, lost: &[&Entry]) -> Losses {
         acknowledged.sort_unstable();
         let mut by_fault: BTreeMap<usize, (u64, Tick, Tick)> = BTreeMap::new();
+        let suspects = suspects(&seen.injections);
         for at in lost.iter().filter_map(|entry| entry.acknowledged()) {
-            if let Some(fault) = blamed(&seen.injections, at) {
+            if let Some(fault) = self.blamed(&suspects, at) {
                 let (count, first, last) = by_fault.entry(fault).or_insert((0, at, at));
                 (*count, *first, *last) = (*count + 1, (*first).min(at), (*last).max(at));
             }
@@ -302,14 +342,35 @@ fn counted(faults: u64) -> String {
     format!("{faults} fault{}", if faults == 1 { "" } else { "s" })
 }
 
-/// The fault that a lost acknowledgement is charged to: one that lasts while it is given, else the first
-/// after it, else the last before it. Faults without effect lose nothing.
-fn blamed(injections: &[Injection], at: Tick) -> Option<usize> {
-    let fired = || injections.iter().enumerate().filter(|(_, injection)| injection.had_effect());
-    let lasts = |i: &Injection| i.at <= at && i.undone.is_some_and(|undone| at <= undone);
-    let during = fired().find(|(_, injection)| lasts(injection));
-    let after = || fired().filter(|(_, i)| i.at + i.uncertainty >= at).min_by_key(|(_, i)| i.at);
-    during.or_else(after).or_else(|| fired().max_by_key(|(_, i)| i.at)).map(|(number, _)| number)
+/// The faults that had an effect, with their numbers and the harm that they can do.
+fn suspects(injections: &[Injection]) -> Vec<(usize, &Injection, Harm)> {
+    let fired = injections.iter().enumerate().filter(|(_, injection)| injection.had_effect());
+    fired.map(|(number, injection)| (number, injection, harm(injection))).collect()
+}
+
+impl Exposure {
+    /// The fault that an acknowledgement at `at` is charged to, if it is lost. Of several, the one that can
+    /// explain it: one that parts nodes while it is given; one that kills within the window after it, or is
+    /// under way; the next one that kills or parts; then one that only hampers, under way or next; or else
+    /// the last of all.
+    fn blamed(&self, suspects: &[(usize, &Injection, Harm)], at: Tick) -> Option<usize> {
+        let reach = self.window.max(self.documented.unwrap_or_default());
+        let lasts = |i: &Injection| i.at <= at && i.undone.is_some_and(|undone| at <= undone);
+        let follows = |i: &Injection| i.at + i.uncertainty >= at;
+        let soon = |i: &Injection| follows(i) && i.at <= at + reach;
+        let first = |harms: &[Harm], when: &dyn Fn(&Injection) -> bool| {
+            let these = suspects.iter().filter(|(_, i, harm)| harms.contains(harm) && when(i));
+            these.min_by_key(|(_, i, _)| i.at).map(|(number, ..)| *number)
+        };
+        let any = [Harm::Parts, Harm::Kills, Harm::Hampers];
+        first(&[Harm::Parts], &lasts)
+            .or_else(|| first(&[Harm::Kills], &soon))
+            .or_else(|| first(&[Harm::Kills], &lasts))
+            .or_else(|| first(&[Harm::Parts, Harm::Kills], &follows))
+            .or_else(|| first(&any, &lasts))
+            .or_else(|| first(&any, &follows))
+            .or_else(|| suspects.iter().max_by_key(|(_, i, _)| i.at).map(|(number, ..)| *number))
+    }
 }
 
 #[cfg(test)]

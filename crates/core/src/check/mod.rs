@@ -14,77 +14,25 @@ pub mod isolation;
 pub mod ledger;
 pub mod loss;
 pub mod payload;
+pub mod reading;
 pub mod recovery;
 pub mod register;
 
 pub use at_risk::AtRisk;
 pub use bank::Bank;
-pub use broken::{Broken, Carried, Judges};
-pub use evidence::Evidence;
+pub use broken::{Broken, Carried};
+pub use evidence::{Aftermath, Evidence};
 pub use history::{Answer, Completion, Entry, Event, History, Intent, Operation, Step, Version};
 pub use isolation::{Isolation, Model};
 pub use ledger::Ledger;
 pub use loss::Exposure;
+pub use reading::{BankScan, KeyScan, ListScan, Source, TransferRow};
 pub use register::Register;
 
 use crate::schedule::{Effect, Injection};
-use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Where final reads come from.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// What the system as a whole answers after recovery: the primary, or a majority.
-    Survivors,
-    /// One replica, asked by itself.
-    Replica(String),
-}
-
-/// Everything that one source holds under the keys of the ledger, read once after recovery.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyScan {
-    /// Who was asked.
-    pub source: Source,
-    /// 1 for the first reading of everything, 2 for the second, ...
-    pub pass: u32,
-    /// When it was complete.
-    #[serde(rename = "at_ns")]
-    pub at: Tick,
-    /// All rows in any order; a key that is there twice stands here twice.
-    pub rows: Vec<(u64, Version)>,
-}
-
-/// A transfer as it is found in the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TransferRow {
-    /// Which transfer.
-    pub id: u64,
-    /// The account that paid.
-    pub from: u64,
-    /// The account that was paid.
-    pub to: u64,
-    /// How much.
-    pub amount: i64,
-}
-
-/// All accounts and transfers that one source holds, read in one snapshot after recovery.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BankScan {
-    /// Who was asked.
-    pub source: Source,
-    /// 1 for the first reading of everything, 2 for the second, ...
-    pub pass: u32,
-    /// When it was complete.
-    #[serde(rename = "at_ns")]
-    pub at: Tick,
-    /// Account and balance; `None` for a balance that is null.
-    pub balances: Vec<(u64, Option<i64>)>,
-    /// All rows in any order; a transfer that is there twice stands here twice.
-    pub transfers: Vec<TransferRow>,
-}
 
 /// All that was seen of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -97,6 +45,37 @@ pub struct Observation {
     pub keys: Vec<KeyScan>,
     /// Final reads of the bank.
     pub bank: Vec<BankScan>,
+    /// Final reads of the lists.
+    pub lists: Vec<ListScan>,
+}
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// Keys, each written by one client.
+    Ledger,
+    /// Transfers between accounts.
+    Bank,
+    /// Keys that one client writes and others read: each must take effect at one moment.
+    Register,
+    /// Transactions over lists: their isolation must be what is claimed.
+    Isolation,
+}
+
+impl Check {
+    /// All of them.
+    pub const ALL: [Check; 4] = [Check::Ledger, Check::Bank, Check::Register, Check::Isolation];
+
+    /// As plans and people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Check::Ledger => "ledger",
+            Check::Bank => "bank",
+            Check::Register => "register",
+            Check::Isolation => "isolation",
+        }
+    }
 }
 
 /// How a check ended. The order is from best to worst.
@@ -306,6 +285,7 @@ fn faults(injections: &[Injection]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Tick;
     use std::time::Duration;
 
     struct Says(Verdict);

@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// The history knows when an operation was sent, not when it was due, so this is service time. In an open
 /// loop, what waited in the generator's queue stands in the trial's own histograms.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
     /// The limit of the time between sending and answer.
     #[serde(rename = "service_ns", with = "span")]

@@ -74,7 +74,8 @@ fn line(row: &TransferRow) -> String {
     format!("=transfer {} {} {} {}\n", row.id, row.from, row.to, row.amount)
 }
 
-/// A session for checks.
+/// A session for checks. Whoever changes something keeps the vault locked until it is logged: what others
+/// could see before that would be gone after a kill, and the log could have another order than what they saw.
 pub struct Checks<'a>(pub &'a Guilty);
 
 impl Checks<'_> {
@@ -83,26 +84,25 @@ impl Checks<'_> {
         if guilty.sins(guilty.guilt.lost_updates, random) {
             return Outcome::Done;
         }
-        guilty.vault.lock().write(key, sequence);
+        let mut vault = guilty.vault.lock();
+        vault.write(key, sequence);
         guilty.written(format!("=write {key} {sequence}\n"), random)
     }
 
     fn transfer(&self, row: TransferRow, random: &mut Random) -> Outcome {
         let guilty = self.0;
         let mut text = line(&row);
-        {
-            let mut vault = guilty.vault.lock();
-            if let Some(failure) = vault.objection(&row) {
-                return Outcome::Refused(failure);
-            }
-            if guilty.sins(guilty.guilt.lost_updates, random) {
-                return Outcome::Done;
-            }
+        let mut vault = guilty.vault.lock();
+        if let Some(failure) = vault.objection(&row) {
+            return Outcome::Refused(failure);
+        }
+        if guilty.sins(guilty.guilt.lost_updates, random) {
+            return Outcome::Done;
+        }
+        vault.transfer(row);
+        if guilty.sins(guilty.guilt.retried_twice, random) {
             vault.transfer(row);
-            if guilty.sins(guilty.guilt.retried_twice, random) {
-                vault.transfer(row);
-                text += &line(&row);
-            }
+            text += &line(&row);
         }
         guilty.written(text, random)
     }
@@ -134,7 +134,6 @@ impl Checks<'_> {
                 }
             });
         }
-        drop(vault);
         if text.is_empty() {
             return (Outcome::Done, Answer::Lists(answers));
         }

@@ -24,8 +24,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{
-    Bank, BankScan, Broken, Carried, Completion, Event, History, Intent, Isolation, Judges, KeyScan, Ledger,
-    Model, Observation, Operation, Register, Source, Step,
+    Aftermath, Answer, BankScan, Broken, Carried, Event, Evidence, History, KeyScan, ListScan, Operation,
+    Source, Step,
 };
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial, redact};
 use tipover_core::op::{Failure, Outcome};
@@ -58,6 +58,8 @@ pub struct Kept {
     pub record: Record,
     /// What the clients saw.
     pub history: Vec<Event>,
+    /// What it was judged by besides; absent where it could not be carried out.
+    pub evidence: Option<Evidence>,
 }
 
 /// Carries out one trial. What the laboratory could not do is a record too, with its reason.
@@ -89,11 +91,12 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
         broken: None,
     };
     let run = Run { spec: &trial.cell.spec, repeat: trial.repeat, seed: record.seed, clock, context };
-    let mut history = vec![];
+    let (mut history, mut evidence) = (vec![], None);
     match run.whole(laboratory, &mut record, &mut history) {
-        Ok(broken) => {
+        Ok((broken, judged_by)) => {
             record.verdict = believable(&broken);
             record.broken = Some(Box::new(broken));
+            evidence = Some(judged_by);
         }
         Err(error) => {
             // Whatever else went wrong then is only what being in a hurry does.
@@ -103,7 +106,7 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
             record.verdict = record::Verdict::Failed { reason: redact(&in_words(&error)) };
         }
     }
-    Ok(Kept { record, history })
+    Ok(Kept { record, history, evidence })
 }
 
 /// Whether the trial can be believed, which is not whether the database kept its word.
@@ -142,6 +145,7 @@ struct Loaded {
 struct Read {
     keys: Vec<KeyScan>,
     bank: Vec<BankScan>,
+    lists: Vec<ListScan>,
     failed: Option<String>,
 }
 
@@ -151,7 +155,7 @@ impl Run<'_> {
         laboratory: &mut Laboratory,
         record: &mut Record,
         history: &mut Vec<Event>,
-    ) -> Result<Broken> {
+    ) -> Result<(Broken, Evidence)> {
         let (report, interrupt) = (self.context.report, self.context.interrupt);
         let breaking = self.spec.breaking.as_ref().context("a trial of a lab has a [break] table")?;
         let begin = self.clock.now();
@@ -207,36 +211,38 @@ impl Run<'_> {
             }
             Err(error) => (Err(error), None),
         };
-        let mut read = self.read(running, breaking, whole.is_ok());
-        if read.failed.is_none() {
-            read.failed = self.read_lists(running, lists, history).err().map(|error| error.to_string());
-        }
-        let scans = read.keys.len() + read.bank.len() + usize::from(lists > 0);
+        let read = self.read(running, breaking, lists, whole.is_ok());
+        let scans = read.keys.len() + read.bank.len() + read.lists.len();
         phase("read", begin, format!("{scans} readings of everything"));
         record.target = facts;
         record.target.insert("nodes".into(), running.describe().into());
         record.missed.extend(running.lost());
         let data = running.data();
-        let seen = Observation {
-            history: History::assemble(history.iter().cloned()),
-            injections: carried.iter().map(|carried| carried.injection.clone()).collect(),
-            keys: read.keys,
-            bank: read.bank,
-        };
-        let mut broken = judge(breaking, &seen, carried, Bank::new(accounts), &retries, data);
-        if let Some(reason) = late {
-            broken.node_came_late(&reason);
-        }
-        match (read.failed, whole) {
-            (None, Ok(())) => return Ok(broken),
-            (Some(reason), Ok(())) => broken.did_not_come_back(&reason),
+        let away = match (read.failed, whole) {
+            (None, Ok(())) => None,
+            (Some(reason), Ok(())) => Some(Aftermath::DidNotComeBack(reason)),
             (Some(reason), Err(error)) => {
-                broken.did_not_come_back(&format!("{}; {reason}", in_words(&error)))
+                Some(Aftermath::DidNotComeBack(format!("{}; {reason}", in_words(&error))))
             }
-            (None, Err(error)) => broken.node_stays_away(&in_words(&error)),
+            (None, Err(error)) => Some(Aftermath::NodeStaysAway(in_words(&error))),
+        };
+        if away.is_some() {
+            laboratory.running = None;
         }
-        laboratory.running = None;
-        Ok(broken)
+        let mut evidence = Evidence {
+            checks: breaking.checks.clone(),
+            exposure: Some(breaking.exposure()),
+            claimed: breaking.isolation,
+            injections: carried.iter().map(|carried| carried.injection.clone()).collect(),
+            aftermath: late.map(Aftermath::NodeCameLate).into_iter().chain(away).collect(),
+            keys: read.keys,
+            accounts: breaking.checks.contains(&Check::Bank).then_some(*bank.spec()),
+            bank: read.bank,
+            lists: read.lists,
+        };
+        let history = History::assemble(history.iter().cloned());
+        let broken = Broken::judge(history, &mut evidence, carried, &retries, data)?;
+        Ok((broken, evidence))
     }
 
     /// The load with its faults.
@@ -319,35 +325,29 @@ impl Run<'_> {
         })
     }
 
-    /// Reads all lists once more, as one more client: what nobody read after it was appended is not judged.
-    fn read_lists(&self, running: &Running, lists: u64, history: &mut Vec<Event>) -> Result<(), TargetError> {
+    /// Reads all lists; none where the target has no lists, for then nobody appended anything either.
+    fn read_lists(&self, lists: u64, pass: u32, place: &Place) -> Result<Option<ListScan>, TargetError> {
         const AT_ONCE: usize = 100;
-        let client = history.iter().map(|event| client_of(event) + 1).max().unwrap_or(0);
-        let survivor =
-            running.sources(self.spec).into_iter().find(|(source, _)| *source == Source::Survivors);
-        let Some((_, place)) = survivor else { return Ok(()) };
         let keys: Vec<u64> = (0..lists).collect();
-        for (part, keys) in keys.chunks(AT_ONCE).enumerate() {
+        let mut found: Vec<(u64, Vec<u64>)> = Vec::new();
+        for keys in keys.chunks(AT_ONCE) {
             let operation =
                 Operation::Transaction { steps: keys.iter().map(|&key| Step::Read { key }).collect() };
-            let (sequence, began) = (part as u64 + 1, self.clock.now());
-            let answer = patiently(&place, PATIENCE, |session| match session.execute(&operation) {
-                (Outcome::Done, answer) => Ok(Some(answer)),
-                // Nobody appended anything either.
+            let answer = patiently(place, PATIENCE, |session| match session.execute(&operation) {
+                (Outcome::Done, Answer::Lists(lists)) => Ok(Some(lists)),
                 (Outcome::Refused(Failure::Unsupported), _) => Ok(None),
                 (outcome, _) => Err(TargetError::new("reading the lists", format!("{outcome:?}"))),
             })?;
-            let Some(answer) = answer else { return Ok(()) };
-            history.push(Event::Intent(Intent { client, sequence, at: began, operation }));
-            let at = self.clock.now();
-            let outcome = Outcome::Done;
-            history.push(Event::Result(Completion { client, sequence, at, outcome, answer }));
+            let Some(lists) = answer else { return Ok(None) };
+            let read = keys.iter().zip(lists).filter_map(|(key, list)| Some((*key, list?)));
+            found.extend(read);
         }
-        Ok(())
+        let (source, at) = (Source::Survivors, self.clock.now());
+        Ok(Some(ListScan { source, pass, at, lists: found }))
     }
 
     /// Reads everything twice from the survivors and, if all follow, from each replica.
-    fn read(&self, running: &Running, breaking: &BreakSpec, whole: bool) -> Read {
+    fn read(&self, running: &Running, breaking: &BreakSpec, lists: u64, whole: bool) -> Read {
         let mut read = Read::default();
         for pass in 1..=2 {
             if pass == 2 {
@@ -355,7 +355,7 @@ impl Run<'_> {
             }
             let sources = running.sources(self.spec).into_iter();
             for (source, place) in sources.filter(|(source, _)| whole || *source == Source::Survivors) {
-                if let Err(error) = self.read_one(&mut read, breaking, pass, &source, &place) {
+                if let Err(error) = self.read_one(&mut read, breaking, lists, (pass, &source), &place) {
                     let who = match &source {
                         Source::Survivors => "the survivors".to_string(),
                         Source::Replica(name) => format!("replica {name}"),
@@ -372,11 +372,11 @@ impl Run<'_> {
         &self,
         read: &mut Read,
         breaking: &BreakSpec,
-        pass: u32,
-        source: &Source,
+        lists: u64,
+        (pass, source): (u32, &Source),
         place: &Place,
     ) -> Result<(), TargetError> {
-        if breaking.checks.contains(&Check::Ledger) {
+        if breaking.checks.contains(&Check::Ledger) || breaking.checks.contains(&Check::Register) {
             let rows = patiently(place, PATIENCE, |session| session.read_ledger())?;
             read.keys.push(KeyScan { source: source.clone(), pass, at: self.clock.now(), rows });
         }
@@ -385,35 +385,12 @@ impl Run<'_> {
             let (source, at) = (source.clone(), self.clock.now());
             read.bank.push(BankScan { source, pass, at, balances, transfers });
         }
+        // Of a replica, no session is asked for transactions.
+        if breaking.checks.contains(&Check::Isolation) && *source == Source::Survivors {
+            read.lists.extend(self.read_lists(lists, pass, place)?);
+        }
         Ok(())
     }
-}
-
-/// What all the checkers that were asked for say together.
-fn judge(
-    breaking: &BreakSpec,
-    seen: &Observation,
-    carried: Vec<Carried>,
-    mut bank: Bank,
-    retries: &HashMap<(u32, u64), u32>,
-    data: Option<Bytes>,
-) -> Broken {
-    let wanted = |check| breaking.checks.contains(&check);
-    let ledger = Ledger { exposure: breaking.exposure(), ..Ledger::default() };
-    bank.exposure = breaking.exposure();
-    let isolation = Isolation { claimed: breaking.isolation.unwrap_or(Model::ReadCommitted) };
-    let mut judges = Judges {
-        ledger: wanted(Check::Ledger).then_some(&ledger),
-        bank: wanted(Check::Bank).then_some(&bank),
-        others: vec![],
-    };
-    if wanted(Check::Register) {
-        judges.others.push(&Register);
-    }
-    if wanted(Check::Isolation) {
-        judges.others.push(&isolation);
-    }
-    Broken::judge(seen, carried, &judges, retries, data)
 }
 
 /// The sessions' roles: shared out in turn among the checks, and one that watches the bank.
@@ -424,13 +401,6 @@ fn roles(breaking: &BreakSpec, sessions: u32) -> Vec<Role> {
         roles.push(Role::Watch(breaking.snapshots));
     }
     roles
-}
-
-fn client_of(event: &Event) -> u32 {
-    match event {
-        Event::Intent(intent) => intent.client,
-        Event::Result(result) => result.client,
-    }
 }
 
 fn when(event: &Event) -> Tick {

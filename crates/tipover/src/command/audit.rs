@@ -2,7 +2,7 @@
 
 use super::run::command_line;
 use super::{BadInput, Ending};
-use crate::history;
+use crate::history::{self, JudgedAgain};
 use crate::report::{self, Terminal};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -97,29 +97,48 @@ fn judge_again(paths: &[PathBuf], json: bool) -> Result<Ending> {
     }
     let mut judged = Vec::new();
     for folder in folders {
-        let (judgement, torn) = history::judge_again(&folder)?;
+        let again = history::judge_again(&folder)?;
         if !json {
-            println!("{}: {}", folder.display(), judgement.verdict.words());
-            if torn > 0 {
-                println!("  {torn} bytes at the end of the history are no whole record, and were given up");
-            }
-            for finding in &judgement.findings {
-                println!("  {}: {}", finding.checker, finding.summary);
-                finding.evidence.iter().chain(&finding.notes).for_each(|text| println!("    {text}"));
-            }
+            tell(&folder, &again);
         }
-        judged.push((folder, judgement, torn));
+        judged.push((folder, again));
     }
     if json {
         let mut all = Vec::new();
-        for (folder, judgement, torn) in &judged {
-            let judgement = serde_json::to_value(judgement)?;
-            all.push(serde_json::json!({"folder": folder, "judgement": judgement, "torn_bytes": torn}));
+        for (folder, JudgedAgain { judgement, recorded, torn }) in &judged {
+            all.push(serde_json::json!({
+                "folder": folder,
+                "judgement": serde_json::to_value(judgement)?,
+                "recorded": recorded,
+                "torn_bytes": torn,
+            }));
         }
         println!("{}", serde_json::to_string_pretty(&all)?);
     }
-    let held = judged.iter().all(|(_, judgement, _)| judgement.verdict == Verdict::Valid);
+    let holds = |again: &JudgedAgain| {
+        let verdict = again.judgement.verdict;
+        verdict == Verdict::Valid && again.recorded.is_none_or(|recorded| recorded == verdict)
+    };
+    let held = judged.iter().all(|(_, again)| holds(again));
     Ok(if held { Ending::Held } else { Ending::NotHeld })
+}
+
+fn tell(folder: &Path, again: &JudgedAgain) {
+    let JudgedAgain { judgement, recorded, torn } = again;
+    println!("{}: {}", folder.display(), judgement.verdict.words());
+    if let Some(recorded) = recorded.filter(|recorded| *recorded != judgement.verdict) {
+        println!(
+            "  its record says: {}; another version of this program judged it, or a file was changed",
+            recorded.words()
+        );
+    }
+    if *torn > 0 {
+        println!("  {torn} bytes at the end of the history are no whole record, and were given up");
+    }
+    for finding in &judgement.findings {
+        println!("  {}: {}", finding.checker, finding.summary);
+        finding.evidence.iter().chain(&finding.notes).for_each(|text| println!("    {text}"));
+    }
 }
 
 /// The file itself, or all files below a folder, in the order of their names.

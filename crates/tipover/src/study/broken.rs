@@ -73,8 +73,10 @@ impl<'a> BrokenCell<'a> {
     /// The worst of all verdicts; no evidence without a run.
     pub fn verdict(&self) -> Verdict {
         let found = self.runs.iter().map(|run| match run.verdict {
-            // One run alone may see too few losses; all together are judged by them below.
-            Verdict::NoEvidence => run.others.iter().map(|f| f.verdict).max().unwrap_or(Verdict::Valid),
+            // One run alone may put too little at risk; all together are judged by that below.
+            Verdict::NoEvidence if !run.faults.is_empty() => {
+                run.others.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Valid)
+            }
             verdict => verdict,
         });
         let worst = found.max().unwrap_or(Verdict::NoEvidence);

@@ -2,6 +2,7 @@
 
 use super::graph::{Edge, Graph, Kind, READ_WRITE, SESSION, THROUGH, TIME, WRITE_READ, WRITE_WRITE};
 use crate::check::history::{Answer, Entry, Operation, Step};
+use crate::check::reading::LABORATORY;
 use crate::op::Outcome;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,8 +19,14 @@ pub enum Direct {
     AbortedRead,
     /// A value was read that its own transaction later followed by another: G1b.
     IntermediateRead,
-    /// A transaction does not see its own appends, or not the same thing twice.
+    /// A transaction does not see its own appends, sees them before it makes them, or sees a list in two
+    /// states.
     Internal,
+    /// The appends of one transaction stand in another order than it made them.
+    OutOfOrder,
+    /// Two transactions read a list and appended to it, neither with what the other appended: whichever came
+    /// second, it wrote on top of what it had not seen.
+    LostUpdate,
 }
 
 /// What was inferred from a history.
@@ -32,6 +39,8 @@ pub struct Dependencies<'a> {
     pub direct: Vec<(Direct, &'a Entry, String)>,
     /// Values that were appended and acknowledged, and seen by nobody.
     pub unseen: u64,
+    /// Transactions that append what another one appended, or they themselves, to the same list.
+    pub not_unique: Vec<&'a Entry>,
 }
 
 struct Appended<'a> {
@@ -79,7 +88,13 @@ pub fn infer(entries: &[Entry]) -> Dependencies<'_> {
         appended: HashMap::new(),
         node: HashMap::new(),
         reads: vec![],
-        found: Dependencies { nodes: vec![], graph: Graph::default(), direct: vec![], unseen: 0 },
+        found: Dependencies {
+            nodes: vec![],
+            graph: Graph::default(),
+            direct: vec![],
+            unseen: 0,
+            not_unique: vec![],
+        },
     };
     inference.note_appends(&transactions);
     inference.choose_nodes(&transactions);
@@ -104,7 +119,9 @@ impl<'a> Inference<'a> {
             for step in steps(entry) {
                 if let Step::Append { key, value } = step {
                     let is_last = last[key] == *value;
-                    self.appended.insert((*key, *value), Appended { entry, is_last });
+                    if self.appended.insert((*key, *value), Appended { entry, is_last }).is_some() {
+                        self.found.not_unique.push(entry);
+                    }
                 }
             }
         }
@@ -162,6 +179,11 @@ impl<'a> Inference<'a> {
             }
             self.look_at_list(entry, key, list);
             let external = if list.ends_with(mine) { &list[..list.len() - mine.len()] } else { list };
+            if list.ends_with(mine) && external.iter().any(|value| self.writer(key, *value) == Some(reader)) {
+                self.accuse(Direct::Internal, entry, || {
+                    format!("read {list:?} of key {key}, with appends of its own that it had not made yet")
+                });
+            }
             self.reads.push(Read { reader, key, list: external.to_vec() });
         }
     }
@@ -264,6 +286,7 @@ impl<'a> Inference<'a> {
     fn order_key(&mut self, key: u64, order: &[u64], reads: &[&Read], unseen: &[(u32, u64)]) {
         // Values of refused transactions have no node; the versions around them are neighbours.
         let writers: Vec<Option<u32>> = order.iter().map(|value| self.writer(key, *value)).collect();
+        self.look_at_order(key, order);
         let mut before: Option<u32> = None;
         for (value, writer) in order.iter().zip(&writers) {
             if let (Some(before), Some(writer)) = (before, writer) {
@@ -284,6 +307,23 @@ impl<'a> Inference<'a> {
         self.order_unseen(key, before, reads, order.len(), unseen);
     }
 
+    /// Whether each transaction's appends stand in the order in which it made them.
+    fn look_at_order(&mut self, key: u64, order: &[u64]) {
+        let mut made: HashMap<(u32, u64), usize> = HashMap::new();
+        for value in order {
+            let Some(entry) = self.appended.get(&(key, *value)).map(|appended| appended.entry) else {
+                continue;
+            };
+            let append = Step::Append { key, value: *value };
+            let Some(at) = steps(entry).iter().position(|step| *step == append) else { continue };
+            if made.insert((entry.client, entry.sequence), at).is_some_and(|before| before > at) {
+                self.accuse(Direct::OutOfOrder, entry, || {
+                    format!("appended {value} to key {key} before what stands before it: {}", short(order))
+                });
+            }
+        }
+    }
+
     /// What was acknowledged and seen by nobody comes after everything that was seen. One node per key stands
     /// for "after the last version that was seen", so that readers times writers make no product.
     fn order_unseen(
@@ -297,25 +337,49 @@ impl<'a> Inference<'a> {
         if unseen.is_empty() {
             return;
         }
-        let late: BTreeSet<u32> = unseen.iter().map(|(node, _)| *node).collect();
-        let tail = self.found.graph.add_node();
-        for (node, value) in unseen {
-            self.edge(tail, *node, THROUGH, key, *value);
-        }
-        // A late writer may not go through the node: it would come back to itself.
-        let enter = |this: &mut Self, from: u32, kind: Kind| {
-            if !late.contains(&from) {
-                this.edge(from, tail, kind, key, 0);
-            } else if unseen.len() <= 32 {
-                unseen.iter().for_each(|(node, value)| this.edge(from, *node, kind, key, *value));
+        // Of one transaction's values here, one is enough.
+        let late: Vec<(u32, u64)> = unseen.iter().copied().collect::<BTreeMap<_, _>>().into_iter().collect();
+        let place: HashMap<u32, usize> = late.iter().enumerate().map(|(at, (node, _))| (*node, at)).collect();
+        // Node n of one chain leads to the first n late writers, of the other to those from n on.
+        let before = self.chain(key, late.iter());
+        let after = self.chain(key, late.iter().rev());
+        let count = late.len();
+        let enter = |this: &mut Self, from: u32, kind: Kind| match place.get(&from) {
+            None => this.edge(from, before[count], kind, key, 0),
+            // A late writer comes before the others, and not before itself.
+            Some(at) => {
+                this.edge(from, before[*at], kind, key, 0);
+                this.edge(from, after[count - at - 1], kind, key, 0);
             }
         };
         if let Some(last) = last {
             enter(self, last, WRITE_WRITE);
         }
+        let mut updates = BTreeSet::new();
         for read in reads.iter().filter(|read| read.list.len() == length) {
             enter(self, read.reader, READ_WRITE);
+            updates.extend(place.contains_key(&read.reader).then_some(read.reader));
         }
+        let mut updates = updates.into_iter().map(|node| self.found.nodes[node as usize]);
+        if let (Some(one), Some(other)) = (updates.next(), updates.next()) {
+            let text = format!(
+                "read key {key} and appended to it, as did {}, and neither saw the other",
+                one.name()
+            );
+            self.accuse(Direct::LostUpdate, other, || text);
+        }
+    }
+
+    /// Helping nodes of which number n leads to the first n of `writers`.
+    fn chain<'b>(&mut self, key: u64, writers: impl Iterator<Item = &'b (u32, u64)>) -> Vec<u32> {
+        let mut chain = vec![self.found.graph.add_node()];
+        for (writer, value) in writers {
+            let (next, last) = (self.found.graph.add_node(), chain[chain.len() - 1]);
+            self.edge(next, *writer, THROUGH, key, *value);
+            self.edge(next, last, THROUGH, key, *value);
+            chain.push(next);
+        }
+        chain
     }
 
     /// A client's transactions follow each other; one with an unknown outcome may still be under way when the
@@ -324,6 +388,10 @@ impl<'a> Inference<'a> {
         let mut last: HashMap<u32, u32> = HashMap::new();
         for index in 0..self.found.nodes.len() {
             let entry = self.found.nodes[index];
+            // Nobody knows in which order the laboratory read its lists.
+            if entry.client == LABORATORY {
+                continue;
+            }
             if let Some(before) = last.get(&entry.client).copied() {
                 self.edge(before, index as u32, SESSION, 0, 0);
             }

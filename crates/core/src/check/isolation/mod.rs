@@ -7,15 +7,18 @@
 //! Whether a model is broken is decided exactly, by strongly connected components; only which cycle is shown
 //! as evidence is a choice.
 
+mod fates;
 mod graph;
 mod infer;
 
 use super::history::{Answer, Entry, Operation, Step};
 use super::ledger::seconds;
+use super::reading::{LABORATORY, reads_of_lists};
 use super::{Checker, Finding, Observation, Verdict};
 use graph::{Kind, READ_WRITE, SESSION, Step as Edge, THROUGH, TIME, WRITE_READ, WRITE_WRITE, Walks};
 use infer::{Dependencies, Direct, infer, short};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Models of isolation, from none to the strongest. On lists there are no predicates, so repeatable read
 /// (PL-2.99) is the same as serializable here.
@@ -65,6 +68,12 @@ const LEVELS: [(Model, Walks, Kind); 6] = [
     (Model::StrictSerializable, Walks { kinds: DATA | SESSION | TIME, apart: false }, TIME),
 ];
 
+const TRANSACTIONS: &str = "transactions";
+const UNSEEN: &str = "appends seen by nobody";
+const NOT_UNIQUE: &str = "values appended twice";
+/// What is counted, and breaks no model.
+const NO_ANOMALY: [&str; 3] = [TRANSACTIONS, UNSEEN, NOT_UNIQUE];
+
 /// How many cycles are compared to show a short one.
 const TRIES: usize = 200;
 /// Steps of a cycle that are told.
@@ -105,8 +114,14 @@ impl Isolation {
                 finding.show(&name, || tell(&found, &cycle));
             }
         }
-        finding.count_many("transactions", found.nodes.len() as u64);
-        finding.count_many("appends seen by nobody", found.unseen);
+        for entry in &found.not_unique {
+            finding.at_least(Verdict::Unknown);
+            finding.count(NOT_UNIQUE);
+            finding.show(NOT_UNIQUE, || entry.name());
+        }
+        let clients = found.nodes.iter().filter(|entry| entry.client != LABORATORY);
+        finding.count_many(TRANSACTIONS, clients.count() as u64);
+        finding.count_many(UNSEEN, found.unseen);
         (strongest, finding)
     }
 }
@@ -117,9 +132,11 @@ fn direct(kind: Direct) -> (&'static str, Model) {
         Direct::Garbage => ("value from nowhere", Model::None),
         Direct::DuplicateAppend => ("append applied twice", Model::None),
         Direct::Fork => ("forked list", Model::None),
+        Direct::OutOfOrder => ("appends out of order", Model::None),
         Direct::AbortedRead => ("G1a aborted read", Model::ReadUncommitted),
         Direct::IntermediateRead => ("G1b intermediate read", Model::ReadUncommitted),
         Direct::Internal => ("internal inconsistency", Model::ReadCommitted),
+        Direct::LostUpdate => ("G-single (lost update)", Model::ReadCommitted),
     }
 }
 
@@ -221,31 +238,47 @@ impl Checker for Isolation {
     }
 
     fn check(&self, seen: &Observation) -> Finding {
-        let (strongest, mut finding) = self.strongest(&seen.history.entries);
-        if finding.counted("transactions") == 0 {
-            finding.at_least(Verdict::NoEvidence);
-            finding.summary = "no transactions over lists".into();
-            return finding;
+        let mut entries = Cow::from(&seen.history.entries);
+        if !seen.lists.is_empty() {
+            entries.to_mut().extend(reads_of_lists(&seen.history, &seen.lists));
         }
+        let (strongest, mut finding) = self.strongest(&entries);
+        let broken: Vec<String> =
+            finding.counts.keys().filter(|kind| !NO_ANOMALY.contains(&kind.as_str())).cloned().collect();
         if strongest < self.claimed {
             finding.at_least(Verdict::Invalid);
         }
-        let broken: Vec<&str> = finding
-            .counts
-            .keys()
-            .map(String::as_str)
-            .filter(|kind| !["transactions", "appends seen by nobody"].contains(kind))
-            .collect();
+        // What was acknowledged is promised by every model.
+        let fates = fates::settle(&seen.history, &seen.lists, &mut finding);
+        if fates.acknowledged == 0 || !has_read(&seen.history.entries) {
+            finding.at_least(Verdict::NoEvidence);
+        }
         let because =
             if broken.is_empty() { String::new() } else { format!("; broken by {}", broken.join(", ")) };
-        finding.summary = format!(
-            "strongest model that holds: {} (claimed: {}){because}",
-            strongest.words(),
-            self.claimed.words()
-        );
-        finding.notes.push("what was not read again is not judged: end with reads of all keys".into());
+        finding.summary = match finding.verdict {
+            Verdict::NoEvidence => format!(
+                "{} transactions, of which {} appended and were acknowledged, say nothing",
+                finding.counted(TRANSACTIONS),
+                fates.acknowledged
+            ),
+            _ => format!(
+                "strongest model that holds: {} (claimed: {}){because}{}",
+                strongest.words(),
+                self.claimed.words(),
+                fates.summary(&finding)
+            ),
+        };
         finding
     }
+}
+
+/// Whether any client was told what is in a list.
+fn has_read(entries: &[Entry]) -> bool {
+    let told = |entry: &Entry| match &entry.answer {
+        Answer::Lists(lists) => entry.is_done() && lists.iter().any(Option::is_some),
+        _ => false,
+    };
+    entries.iter().any(told)
 }
 
 #[cfg(test)]

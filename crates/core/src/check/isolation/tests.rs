@@ -1,4 +1,6 @@
 use super::*;
+use crate::check::ledger::AFTER_THE_END;
+use crate::check::{History, ListScan, Source};
 use crate::op::{Failure, Outcome};
 use crate::units::Tick;
 use adya::sim::{Isolation as Level, SimOpts};
@@ -39,8 +41,7 @@ fn entry(n: u64, text: &str) -> Entry {
 
 fn strongest(words: &[&str]) -> (Model, Vec<String>) {
     let (model, finding) = Isolation { claimed: Model::None }.strongest(&entries(words));
-    let boring = ["transactions", "appends seen by nobody"];
-    (model, finding.counts.into_keys().filter(|kind| !boring.contains(&kind.as_str())).collect())
+    (model, finding.counts.into_keys().filter(|kind| !NO_ANOMALY.contains(&kind.as_str())).collect())
 }
 
 #[test]
@@ -65,6 +66,9 @@ fn planted_anomalies_have_their_names() {
         (&["ax1", "rx11"], None, &["append applied twice"]),
         (&["ax1", "ax2", "rx12", "rx21"], None, &["forked list"]),
         (&["ax1 rx"], ReadCommitted, &["internal inconsistency"]),
+        // It reads what it has yet to append.
+        (&["rx1 ax1"], ReadCommitted, &["internal inconsistency"]),
+        (&["ax1 ax2", "ax3", "rx213"], None, &["appends out of order"]),
         (&["ax1", "rx rx1"], ReadCommitted, &["G-single", "internal inconsistency"]),
         // An acknowledged append that a later read lacks is legal but for real time.
         (&["ax1 @0-1", "rx @2-3"], StrongSessionSerializable, &["G-single-realtime"]),
@@ -85,15 +89,121 @@ fn a_client_that_does_not_see_its_own_past_breaks_the_session() {
     assert_eq!(finding.counted("G-single-session"), 1);
 }
 
+/// What was seen of transactions, and the lists as the laboratory read them, twice: "x12 y" are two lists.
+fn seen(words: &[&str], lists: &str) -> Observation {
+    let list = |word: &str| {
+        let digits = word.chars().skip(1).map(|c| u64::from(c.to_digit(10).unwrap_or(0)));
+        (word.chars().next().map_or(0, u64::from), digits.collect())
+    };
+    let lists: Vec<(u64, Vec<u64>)> = lists.split_whitespace().map(list).collect();
+    let scan = |pass, at| ListScan { source: Source::Survivors, pass, at: Tick(at), lists: lists.clone() };
+    Observation {
+        history: History { entries: entries(words), ..History::default() },
+        lists: vec![scan(1, 100), scan(2, 200)],
+        ..Observation::default()
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_promised_by_every_model() {
+    use Verdict::*;
+    for (words, lists, verdict, kind) in [
+        (&["ax1", "rx1"][..], "x1", Valid, "durable"),
+        (&["ax1", "rx"], "x", Invalid, "LOST"),
+        // Seen once, and gone.
+        (&["ax1", "rx1"], "x", Invalid, "LOST"),
+        (&["ax1", "rx1", "ax2"], "x1", Invalid, "LOST"),
+        (&["ax1", "rx1"], "x11", Invalid, "DUPLICATE"),
+        (&["ax1", "rx1"], "x1 x1", Invalid, "DUPLICATE"),
+        (&["ax1", "rx1", "ax2 !"], "x12", Invalid, "PHANTOM"),
+        (&["ax1", "rx1", "ax2 !"], "x1", Valid, "refused"),
+        (&["ax1", "rx1"], "x12", Invalid, "PHANTOM"),
+        (&["ax1", "rx1", "ax2 ?"], "x12", Valid, "applied"),
+        (&["ax1", "rx1", "ax2 ?"], "x1", Valid, "not applied"),
+        (&["ax1", "rx1", "ax2 ay3 ?"], "x12 y3", Valid, "applied"),
+        (&["ax1", "rx1", "ax2 ay3 ?"], "x12 y", Invalid, "TORN"),
+        // Without an answer, and read by a client: it happened, and is gone.
+        (&["ax1", "rx12", "ax2 ?"], "x1", Invalid, "LOST"),
+        // The list was not read, so nobody knows.
+        (&["ax1", "rx1", "ax2 ay3 ?"], "x12", Unknown, "not read at the end"),
+        (&["ax1", "rx1", "ay2"], "x1", Unknown, "not read at the end"),
+        // The same value twice decides nothing.
+        (&["ax1", "rx1", "ax1"], "x1", Unknown, "values appended twice"),
+        // Nothing was promised, or nobody looked.
+        (&["ax1 ?", "rx"], "x1", NoEvidence, "applied"),
+        (&["ax1"], "x1", NoEvidence, "durable"),
+        (&["rx"], "x", NoEvidence, "transactions"),
+        (&[], "x", NoEvidence, ""),
+    ] {
+        for claimed in [Model::None, Model::ReadUncommitted, Model::SnapshotIsolation] {
+            let mut seen = seen(words, lists);
+            let finding = Isolation { claimed }.check(&seen);
+            assert_eq!(finding.verdict, verdict, "{words:?} / {lists}: {finding:#?}");
+            assert!(kind.is_empty() || finding.counted(kind) > 0, "{words:?} / {lists}: {finding:#?}");
+            seen.lists.clear();
+            let acknowledged = words.iter().any(|word| word.contains('a') && !word.contains(['?', '!']));
+            let blind = Isolation { claimed }.check(&seen).verdict;
+            assert_eq!(blind, if acknowledged { Unknown } else { NoEvidence }, "{words:?} without a reading");
+        }
+    }
+}
+
+#[test]
+fn final_readings_that_differ_are_not_passed_over() {
+    let mut twice = seen(&["ax1", "rx1", "ax2 ay3 ?"], "x12 y3");
+    // The second half came between two readings: nobody can say whether it was late or torn.
+    twice.lists[0].lists = vec![(u64::from('x'), vec![1]), (u64::from('y'), vec![])];
+    assert_eq!(Isolation { claimed: Model::None }.check(&twice).verdict, Verdict::Unknown);
+    let mut replica = seen(&["ax1", "rx1"], "x1");
+    let behind = ListScan { source: Source::Replica("b".into()), lists: vec![], ..replica.lists[1].clone() };
+    replica.lists.push(behind);
+    let finding = Isolation { claimed: Model::None }.check(&replica);
+    assert_eq!((finding.verdict, finding.counted("replicas that differ")), (Verdict::Unknown, 1));
+}
+
+#[test]
+fn what_follows_the_end_of_a_history_that_was_cut_short_is_from_nowhere_and_legal() {
+    let mut seen = seen(&["ax1", "rx1"], "x12 y3");
+    assert_eq!(Isolation { claimed: Model::StrictSerializable }.check(&seen).verdict, Verdict::Invalid);
+    seen.history.is_cut_short = true;
+    let finding = Isolation { claimed: Model::StrictSerializable }.check(&seen);
+    assert_eq!((finding.verdict, finding.counted(AFTER_THE_END)), (Verdict::Valid, 2), "{finding:#?}");
+}
+
+/// However many appends nobody saw, it is decided.
+#[test]
+fn no_number_of_unseen_appends_leaves_it_open() {
+    for unseen in [2u64, 32, 33, 500] {
+        let mut history = entries(&["ax1", "rx1"]);
+        let lone = |n: u64| {
+            let mut entry = entry(n + 2, "rx1");
+            entry.operation = Operation::Transaction {
+                steps: vec![
+                    Step::Read { key: u64::from('x') },
+                    Step::Append { key: u64::from('x'), value: n + 10 },
+                ],
+            };
+            entry.answer = Answer::Lists(vec![Some(vec![1]), None]);
+            entry
+        };
+        history.extend((0..unseen).map(lone));
+        // All read the same and append, which one alone may do: lost updates, each pair of them.
+        let (model, finding) = Isolation { claimed: Model::None }.strongest(&history);
+        assert_eq!((model, finding.counted("G-single (lost update)")), (Model::ReadCommitted, 1), "{unseen}");
+        // One that read, and many that append blindly: an order exists.
+        for entry in &mut history[3..] {
+            let Operation::Transaction { steps } = &mut entry.operation else { unreachable!() };
+            steps.remove(0);
+            entry.answer = Answer::Lists(vec![None]);
+        }
+        let (model, finding) = Isolation { claimed: Model::None }.strongest(&history);
+        assert_eq!(model, Model::StrictSerializable, "{unseen}: {finding:#?}");
+    }
+}
+
 #[test]
 fn evidence_names_operations_and_goes_round() {
-    let seen = Observation {
-        history: super::super::History {
-            entries: entries(&["rx ax1", "rx ax2", "rx12"]),
-            ..Default::default()
-        },
-        ..Observation::default()
-    };
+    let seen = seen(&["rx ax1", "rx ax2", "rx12"], "x12");
     let finding = Isolation { claimed: Model::SnapshotIsolation }.check(&seen);
     assert_eq!(finding.verdict, Verdict::Invalid);
     assert!(finding.summary.contains("holds: read committed (claimed: snapshot isolation)"), "{finding:?}");

@@ -79,12 +79,12 @@ fn every_square_of_the_table_has_its_name() {
         ("k1 ok", "1.1 1.1", Verdict::Invalid, Duplicate),
         ("k1 ok", "1.1!", Verdict::Invalid, Corrupt),
         ("k1 ok", "1.9", Verdict::Invalid, Corrupt),
-        ("k1 ??", "1.1", Verdict::Valid, Applied),
-        ("k1 ??", "", Verdict::Valid, NotApplied),
+        ("k1 ??", "1.1", Verdict::NoEvidence, Applied),
+        ("k1 ??", "", Verdict::NoEvidence, NotApplied),
         ("k1 ??", "1.1 1.1", Verdict::Invalid, Duplicate),
         ("k1 ??", "1.1!", Verdict::Invalid, Corrupt),
         ("k1 no", "1.1", Verdict::Invalid, Phantom),
-        ("k1 no", "", Verdict::Valid, Refused),
+        ("k1 no", "", Verdict::NoEvidence, Refused),
         ("k1 no", "1.1 1.1", Verdict::Invalid, Phantom),
         ("k1 no", "1.1!", Verdict::Invalid, Corrupt),
     ] {
@@ -147,6 +147,11 @@ fn loaded_keys_are_neither_phantoms_nor_forgotten() {
     assert_eq!(back.fates[&Fate::RolledBack], 1);
     let lost = ledger.settle(&seen(&["k12 ok"], "10.0 12.1"));
     assert_eq!(lost.fates[&Fate::Lost], 1);
+    // Found twice, whether anybody wrote to it or not.
+    for rows in ["1.1 10.0 10.0 11.0 12.0", "1.1 10.0 11.0 12.0 12.0"] {
+        let twice = ledger.settle(&seen(&["k1 ok, k12 no"], rows));
+        assert_eq!((twice.finding.verdict, twice.fates[&Fate::Duplicate]), (Verdict::Invalid, 1), "{rows}");
+    }
 }
 
 #[test]
@@ -185,6 +190,48 @@ fn losses_are_charged_to_the_fault_that_follows() {
     assert_eq!(widest_of(30, 30), Some(19_500));
 }
 
+/// 100 acknowledgements, one a millisecond; those from 40 to 49 are gone. Which of two faults did it?
+#[test]
+fn losses_are_charged_to_the_fault_that_can_explain_them() {
+    let text = (0..100).map(|k| format!("k{k} ok")).collect::<Vec<_>>().join(", ");
+    let rows: Vec<String> = (0..100).filter(|k| !(40..50).contains(k)).map(|k| format!("{k}.1")).collect();
+    let fault = |rule: &str, at: u64, until: u64| Injection {
+        rule: format!("at {at} ms: {rule}"),
+        undone: Some(Tick(until * MS)),
+        ..crash(at)
+    };
+    let cut = "power cut all, restart after 5 ms";
+    for (first, second, expected) in [
+        // A slow disk loses nothing by itself, before, around and after the cut.
+        (fault("slow disk of a by 20 ms for 90 ms", 5, 95), fault(cut, 50, 55), [0, 10]),
+        (fault("slow disk of a by 20 ms for 20 ms", 45, 65), fault(cut, 50, 55), [0, 10]),
+        (fault("delay a and b by 1 ms for 90 ms", 5, 95), fault(cut, 50, 55), [0, 10]),
+        (fault("squeeze cpu of a to 10 % for 90 ms", 5, 95), fault(cut, 70, 75), [0, 10]),
+        // One that died before loses nothing that is acknowledged while it is away, if another dies just
+        // then.
+        (fault("kill b, restart after 90 ms", 5, 95), fault(cut, 50, 55), [0, 10]),
+        // While two sides are apart each acknowledges what the other will not keep, whoever dies then.
+        (fault("cut a from b for 90 ms", 5, 95), fault(cut, 50, 55), [10, 0]),
+        // A disk that is full makes a server give up at some time while it is.
+        (
+            fault("fill disk of a for 90 ms", 5, 95),
+            fault("slow disk of a by 1 ms for 10 ms", 50, 60),
+            [10, 0],
+        ),
+        // If there is no other, it is the one that is there.
+        (
+            fault("slow disk of a by 20 ms for 90 ms", 5, 95),
+            fault("jump clock of a back 5 s for 1 ms", 1, 2),
+            [10, 0],
+        ),
+    ] {
+        let mut seen = seen(&[&text], &rows.join(" "));
+        seen.injections = vec![first, second];
+        let lost: Vec<u64> = ledger(20, 1).settle(&seen).losses.faults.iter().map(|f| f.lost).collect();
+        assert_eq!(lost, expected, "{:?}", seen.injections);
+    }
+}
+
 #[test]
 fn what_living_nodes_acknowledge_apart_from_each_other_is_at_risk_too() {
     // 40 acknowledgements from 0.5 ms on, one a millisecond; the fault lasts from 5 ms to 30 ms.
@@ -212,7 +259,7 @@ fn what_living_nodes_acknowledge_apart_from_each_other_is_at_risk_too() {
 #[test]
 fn an_old_primary_that_goes_on_acknowledging_is_charged_to_its_own_fault() {
     let mut cut = crash(2);
-    cut.undone = Some(Tick(20 * MS));
+    (cut.rule, cut.undone) = ("at 2 ms: cut a from b for 18 ms".into(), Some(Tick(20 * MS)));
     let mut seen = seen(&["k1 ok, k2 ok, k3 ok, k4 ok, k5 ok"], "1.1 2.1");
     seen.injections = vec![cut, crash(1000)];
     let balance = Ledger::default().settle(&seen);
@@ -280,6 +327,7 @@ fn nothing_read_and_no_order_are_unknown() {
     let mut seen = seen(&["k1 ok"], "1.1");
     seen.keys.clear();
     assert_eq!(Ledger::default().settle(&seen).finding.verdict, Verdict::Unknown);
+    assert_eq!(Ledger::default().settle(&Observation::default()).finding.verdict, Verdict::NoEvidence);
     // Two clients write one key.
     assert_eq!(fates(&["k1 ok", "k1 ok"], "1.1").0, Verdict::Unknown);
 }

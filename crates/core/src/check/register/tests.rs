@@ -1,5 +1,5 @@
 use super::*;
-use crate::check::History;
+use crate::check::{History, KeyScan, Source};
 use crate::op::Failure;
 use crate::units::Tick;
 use crate::workload::Random;
@@ -69,8 +69,37 @@ fn the_textbook_cases() {
     assert_eq!(check(vec![]).verdict, Verdict::NoEvidence);
 }
 
+/// The same with a final reading: what was acknowledged is lost at the end, and no client looked again.
+#[test]
+fn final_readings_are_the_last_reads_of_all() {
+    let seen = |rows: Vec<(u64, u64)>, entries: Vec<Entry>| {
+        let rows = rows.into_iter().map(|(k, n)| (k, Version { key_sequence: n, payload: n })).collect();
+        let keys = vec![KeyScan { source: Source::Survivors, pass: 1, at: Tick(100), rows }];
+        let history = History { entries, ..History::default() };
+        Register.check(&Observation { history, keys, ..Observation::default() })
+    };
+    let honest = || vec![write(0, 1, (1, 2), DONE), read(1, 1, (3, 4)), write(0, 2, (5, 6), DONE)];
+    assert_eq!(seen(vec![(1, 2)], honest()).verdict, Verdict::Valid);
+    for lost in [vec![(1, 1)], vec![], vec![(1, 2), (1, 2)], vec![(1, 7)]] {
+        assert_eq!(seen(lost.clone(), honest()).verdict, Verdict::Invalid, "{lost:?}");
+    }
+    // They are no reads of clients, and a read of one key says nothing of another.
+    assert_eq!(seen(vec![(1, 1)], vec![write(0, 1, (1, 2), DONE)]).verdict, Verdict::NoEvidence);
+    assert_eq!(
+        seen(vec![], vec![write(0, 1, (1, 2), UNKNOWN), read(1, 0, (3, 4))]).verdict,
+        Verdict::NoEvidence
+    );
+    let mut other = read(1, 0, (3, 4));
+    other.operation = Operation::Read { key: 2 };
+    assert_eq!(seen(vec![(1, 1)], vec![write(0, 1, (1, 2), DONE), other]).verdict, Verdict::NoEvidence);
+    // Bytes without a number are nothing that anybody wrote.
+    let bare =
+        Entry { answer: Answer::Value(Some(Version { key_sequence: 0, payload: 9 })), ..read(1, 0, (0, 0)) };
+    assert_eq!(check(vec![bare, write(0, 1, (1, 2), DONE), read(1, 1, (3, 4))]).verdict, Verdict::Invalid);
+}
+
 /// By trying everything: is there an order that respects time and explains every read?
-fn brute_force(entries: &[Entry]) -> bool {
+pub(in crate::check) fn brute_force(entries: &[Entry]) -> bool {
     fn go(entries: &[Entry], done: u32, value: u64, seen: &mut HashMap<(u32, u64), bool>) -> bool {
         if let Some(known) = seen.get(&(done, value)) {
             return *known;
@@ -133,8 +162,9 @@ fn zones_agree_with_trying_everything() {
         let entries = random_history(seed);
         let expected = brute_force(&entries);
         let found = check(entries.clone()).verdict;
-        let verdict = if expected { Verdict::Valid } else { Verdict::Invalid };
-        assert_eq!(found, verdict, "seed {seed}: {entries:#?}");
+        // Where no write took effect that anybody read about, what is linearizable says nothing.
+        let agrees = if expected { found <= Verdict::NoEvidence } else { found == Verdict::Invalid };
+        assert!(agrees, "seed {seed}: {found:?} {entries:#?}");
         if expected { valid += 1 } else { invalid += 1 }
     }
     assert!(valid > 5_000 && invalid > 5_000, "{valid} valid, {invalid} not: too one-sided to mean much");
@@ -183,7 +213,9 @@ fn long_history(seed: u64, operations: u64, keys: u64, stale: bool) -> Vec<Entry
 fn a_million_operations_are_judged() {
     let finding = check(long_history(1, 1_000_000, 1000, false));
     assert_eq!(finding.verdict, Verdict::Valid, "{:?}", finding.evidence);
-    assert_eq!(finding.counted("reads") + finding.counted("writes"), 1_000_000);
+    // But for the writes without an answer that nobody saw.
+    let counted = finding.counted("reads") + finding.counted("writes");
+    assert!((980_000..=1_000_000).contains(&counted), "{counted}");
     // All on one key, and one that lies.
     assert_eq!(check(long_history(2, 200_000, 1, false)).verdict, Verdict::Valid);
     let guilty = check(long_history(3, 100_000, 10, true));

@@ -1,7 +1,7 @@
 //! A cluster of our own for a cell, and what is broken on it.
 
 use crate::check::recovery::Objective;
-use crate::check::{Exposure, Model};
+use crate::check::{Check, Exposure, Model};
 use crate::device::PowerCut;
 use crate::schedule::Schedule;
 use crate::units::{ParseError, span};
@@ -180,35 +180,6 @@ impl Default for BreakSpec {
             latency_limit: objective.service,
             hold: Duration::from_secs(1),
             power: Turns::default(),
-        }
-    }
-}
-
-/// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Check {
-    /// Keys, each written by one client.
-    Ledger,
-    /// Transfers between accounts.
-    Bank,
-    /// Keys that one client writes and others read: each must take effect at one moment.
-    Register,
-    /// Transactions over lists: their isolation must be what is claimed.
-    Isolation,
-}
-
-impl Check {
-    /// All of them.
-    pub const ALL: [Check; 4] = [Check::Ledger, Check::Bank, Check::Register, Check::Isolation];
-
-    /// As plans and people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Check::Ledger => "ledger",
-            Check::Bank => "bank",
-            Check::Register => "register",
-            Check::Isolation => "isolation",
         }
     }
 }

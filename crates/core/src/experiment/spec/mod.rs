@@ -7,9 +7,10 @@ mod load;
 mod target;
 mod workload;
 
+pub use crate::check::Check;
 pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
-pub use lab::{BreakSpec, Check, LabSpec, Turns};
+pub use lab::{BreakSpec, LabSpec, Turns};
 pub use load::{LoadSpec, Retries, TrialSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
