@@ -54,8 +54,8 @@ fn a_reader_that_panics_or_takes_too_much_is_convicted() {
     let culprit = Target { name: "culprit", about: "believes a length", read: greedy };
     assert!(culprit.try_out(&1_000u32.to_le_bytes()) >= 1_000);
     assert!(
-        catch_unwind(|| culprit.try_out(&100_000_000u32.to_le_bytes())).is_err(),
-        "100 MB for four bytes"
+        catch_unwind(|| culprit.try_out(&150_000_000u32.to_le_bytes())).is_err(),
+        "150 MB for four bytes"
     );
     assert!(catch_unwind(|| culprit.try_out(b"abc")).is_err(), "a panic is one");
 }
