@@ -1,28 +1,23 @@
 //! Where a shaped disk keeps its bytes.
 
-use rustix::fs::{Advice, FallocateFlags, MemfdFlags, Mode, OFlags};
+use crate::volatile::Unanswered;
+use rustix::fs::{Advice, FallocateFlags, MemfdFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// A growable array of bytes that several threads read and write at once, each request by itself.
 ///
 /// Reads beyond the end are short; what was never written, or was punched, reads as zeros.
-pub trait Backing: Send + Sync {
+pub(crate) trait Backing: Send + Sync {
     /// Length in bytes.
     ///
     /// # Errors
     /// Whatever the system says.
     fn len(&self) -> io::Result<u64>;
-    /// Whether there is nothing in it.
-    ///
-    /// # Errors
-    /// As `len`.
-    fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
-    }
     /// Replaces the content of `into` by up to `size` bytes from `offset`; fewer only at the end.
     ///
     /// # Errors
@@ -48,6 +43,57 @@ pub trait Backing: Send + Sync {
     /// # Errors
     /// Whatever the system says.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Where there is data within a range, in order; the rest are holes. All of it where nobody can tell.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn data(&self, within: Range<u64>) -> io::Result<Vec<Range<u64>>>;
+    /// Writes what will be answered at once or `later`: until what is returned is dropped, nobody has been
+    /// told, and a flush does not cover it.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn begin_write(&self, offset: u64, data: &[u8], _later: bool) -> io::Result<Option<Unanswered>> {
+        self.write(offset, data).map(|()| None)
+    }
+    /// Punches in the same way.
+    ///
+    /// # Errors
+    /// As `punch`.
+    fn begin_punch(&self, offset: u64, len: u64, _later: bool) -> io::Result<Option<Unanswered>> {
+        self.punch(offset, len).map(|()| None)
+    }
+    /// A flush arrives: what had been answered is durable when it lands.
+    ///
+    /// # Errors
+    /// As `sync`.
+    fn begin_flush(&self) -> io::Result<Landing> {
+        self.sync().map(|()| Landing::default())
+    }
+}
+
+/// What remains to be done when a flush is answered. Dropped instead, nothing became durable.
+#[derive(Default)]
+pub(crate) struct Landing(Vec<Box<dyn FnOnce() -> io::Result<()> + Send>>);
+
+impl Landing {
+    pub fn of(act: impl FnOnce() -> io::Result<()> + Send + 'static) -> Landing {
+        Landing(vec![Box::new(act)])
+    }
+
+    /// Both, in this order.
+    pub fn and(mut self, mut other: Landing) -> Landing {
+        self.0.append(&mut other.0);
+        self
+    }
+
+    /// The flush is about to be answered.
+    ///
+    /// # Errors
+    /// There is no power any more.
+    pub fn land(self) -> io::Result<()> {
+        self.0.into_iter().try_for_each(|act| act())
+    }
 }
 
 impl Backing for std::sync::Arc<dyn Backing> {
@@ -69,11 +115,23 @@ impl Backing for std::sync::Arc<dyn Backing> {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         (**self).punch(offset, len)
     }
+    fn data(&self, within: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        (**self).data(within)
+    }
+    fn begin_write(&self, offset: u64, data: &[u8], later: bool) -> io::Result<Option<Unanswered>> {
+        (**self).begin_write(offset, data, later)
+    }
+    fn begin_punch(&self, offset: u64, len: u64, later: bool) -> io::Result<Option<Unanswered>> {
+        (**self).begin_punch(offset, len, later)
+    }
+    fn begin_flush(&self) -> io::Result<Landing> {
+        (**self).begin_flush()
+    }
 }
 
 /// Memory: an anonymous file in RAM, sparse, freed when dropped however the process ends.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     file: OwnedFd,
 }
 
@@ -108,6 +166,9 @@ impl Backing for Memory {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         punch_hole(&self.file, offset, len)
     }
+    fn data(&self, within: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        data_within(&self.file, within)
+    }
 }
 
 /// Direct I/O asks for offsets, lengths and memory in multiples of the medium's sector; 4096 suits all.
@@ -116,7 +177,7 @@ const ALIGNMENT: usize = 4096;
 /// A file on another disk, without keeping its pages in the page cache a second time: direct I/O where the
 /// request is aligned, else ordinary I/O whose pages are dropped at once.
 #[derive(Debug)]
-pub struct File {
+pub(crate) struct File {
     plain: OwnedFd,
     /// The same file without the page cache; `None` where the file system cannot, or is itself memory.
     direct: Option<OwnedFd>,
@@ -204,6 +265,9 @@ impl Backing for File {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         punch_hole(&self.plain, offset, len)
     }
+    fn data(&self, within: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        data_within(&self.plain, within)
+    }
 }
 
 impl File {
@@ -281,6 +345,28 @@ fn punch_hole(file: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?)
 }
 
+fn data_within(file: &OwnedFd, within: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let mut found = Vec::new();
+    let mut from = within.start;
+    while from < within.end {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            // No data from there to the end.
+            Err(Errno::NXIO) => break,
+            // This file system does not know its holes.
+            Err(Errno::INVAL) => from,
+            Err(e) => return Err(e.into()),
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(u64::MAX).min(within.end);
+        if start >= end {
+            break;
+        }
+        found.push(start..end);
+        from = end;
+    }
+    Ok(found)
+}
+
 /// A second descriptor of the same file with `O_DIRECT`, if the file system can.
 fn reopen_direct(file: &OwnedFd, writable: bool) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd;
@@ -330,7 +416,6 @@ pub(crate) mod contract {
 
     fn fresh_is_zeros(backing: &dyn Backing) {
         assert_eq!(backing.len().unwrap(), 1 << 20);
-        assert!(!backing.is_empty().unwrap());
         assert_eq!(read(backing, 4096, 8192), vec![0; 8192]);
         backing.sync().unwrap();
     }

@@ -15,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, UNIX_EPOCH};
+use tipover_core::device::Kind;
 
 /// The one file's name.
 pub(crate) const IMAGE: &str = "disk.img";
@@ -92,7 +93,7 @@ impl Hot for Content {
 
     fn fsync(&self, _: INodeNo, handle: FileHandle, reply: Via<ReplyEmpty>) {
         match self.power.check(handle) {
-            Ok(()) => requests::sync(&self.shape, 0, reply, || self.backing.sync()),
+            Ok(()) => requests::sync(&self.shape, 0, reply, || self.backing.begin_flush()),
             Err(e) => reply.error(e),
         }
     }
@@ -224,17 +225,20 @@ impl Filesystem for Image {
         if let Err(e) = self.content.power.check(handle) {
             return reply.error(e);
         }
-        // Discards and zero-outs of the block layer; plain allocation has nothing to do.
+        // The loop driver asks for ZERO_RANGE where zeros must stay allocated, which is writing them. For
+        // zeros that may become a hole (those of file systems) and for a discard it asks for PUNCH_HOLE alike:
+        // that costs what a discard costs, and is undone at a cut as a write of zeros, which a discard may be.
         let length = length.min(self.content.len.saturating_sub(offset));
-        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
-            requests::discard(
-                &self.content.shape,
-                &*self.content.backing,
-                at(offset),
-                length,
-                Via::Fuser(reply),
-            );
+        let kind = match mode {
+            mode if mode & libc::FALLOC_FL_ZERO_RANGE != 0 => Some(Kind::Write),
+            mode if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 => Some(Kind::Discard),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            let Content { shape, backing, .. } = &*self.content;
+            requests::zero(shape, &**backing, kind, at(offset), length, Via::Fuser(reply));
         } else {
+            // Plain allocation has nothing to do.
             reply.ok();
         }
     }

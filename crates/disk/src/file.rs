@@ -4,7 +4,7 @@
 //! folder's only writer while it is mounted, so the kernel may remember what it was told. Not there:
 //! nameless files, reflinks.
 
-use crate::backing::{Backing, File};
+use crate::backing::{Backing, File, Landing};
 use crate::journal;
 use crate::nodes::{Node, attributes, give};
 use crate::open::{CALIBRATION_HANDLE, CALIBRATION_SIZE, Data, Entry, Handle, Open};
@@ -516,7 +516,8 @@ impl Filesystem for Folder {
         match folder {
             Ok(folder) => requests::sync(&self.open.shape, number.0, Via::Fuser(reply), || {
                 rustix::fs::fdatasync(&folder)?;
-                self.open.journal.as_ref().map_or(Ok(()), |journal| journal::sync(journal, None))
+                let begin = |journal| journal::begin_flush(journal, None);
+                self.open.journal.as_ref().map_or_else(|| Ok(Landing::default()), begin)
             }),
             Err(e) => reply.error(e),
         }
@@ -559,13 +560,7 @@ impl Filesystem for Folder {
                 if mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE) {
                     return Err(Errno::EOPNOTSUPP);
                 }
-                let zeroes = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE);
-                let end = offset.saturating_add(length).min(file.len().map_err(errno)?);
-                let changed = if zeroes { end.saturating_sub(offset) } else { 0 };
-                let act = |file: &File| {
-                    rustix::fs::fallocate(file.descriptor(), mode, offset, length).map_err(io::Error::from)
-                };
-                file.change(offset, changed, act).map_err(errno)
+                file.allocate(mode, offset, length).map_err(errno)
             }
             Handle::Folder(_) => Err(Errno::EISDIR),
         };

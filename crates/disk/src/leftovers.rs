@@ -1,12 +1,13 @@
 //! What a killed daemon left: found and removed. Ours is only what bears our mark: FUSE mounts of type
 //! `fuse.tipover`, loop devices that carry a mount's name, and what a state file of this user lists.
 
+use crate::process::{self, own_namespace};
 use crate::stack::remove_made;
 use crate::state::{self, State};
 use crate::{loopdev, mounts};
 use rustix::mount::{UnmountFlags, unmount};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Something of a mount whose daemon is dead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub(crate) fn clean_after(pid: u32) -> io::Result<()> {
 }
 
 fn is_of(id: &str, pid: u32) -> bool {
-    id.split_once('-').is_some_and(|(number, _)| number == pid.to_string())
+    process::of_mark(id) == Some((pid, own_namespace()))
 }
 
 /// Whether there are still notes of a mount by daemon `pid`.
@@ -109,8 +110,11 @@ fn dead_mounts(states: &[State]) -> Vec<String> {
     ids.dedup();
     ids.retain(|id| match states.iter().find(|s| s.id == *id) {
         Some(state) => !state.daemon.is_alive(),
-        // Without notes (another user's, or a cleared /run) the name still tells the process.
-        None => id.split('-').next().is_some_and(|pid| !std::path::Path::new("/proc").join(pid).exists()),
+        // Without notes (another user's, or a cleared /run) the name still tells the process, and whether it
+        // could be seen here.
+        None => process::of_mark(id).is_some_and(|(pid, namespace)| {
+            namespace == own_namespace() && !Path::new("/proc").join(pid.to_string()).exists()
+        }),
     });
     ids
 }

@@ -4,7 +4,7 @@
 //! shows one image file, a loop device with direct I/O stands on it and a real file system on that, so that
 //! diskstats, PSI, readahead and journal replay are the kernel's own. In **file mode** it shows a folder.
 //! Layers, from the user down: page cache, file system and loop device (block mode), FUSE, [`shape`], and a
-//! [`Backing`] that keeps the bytes.
+//! `Backing` that keeps the bytes.
 //!
 //! Whoever dies, nothing stays: the daemon ends with its client, and what a killed daemon leaves is found by
 //! [`leftovers`] and removed by [`clean`].
@@ -16,6 +16,7 @@ mod clock;
 mod daemon;
 mod extents;
 mod file;
+mod history;
 mod journal;
 mod kept;
 mod leftovers;
@@ -27,6 +28,7 @@ mod nodes;
 mod open;
 mod power;
 mod privilege;
+mod process;
 mod protocol;
 mod reply;
 mod requests;
@@ -47,7 +49,6 @@ pub mod untrusted {
     pub use crate::ring::untrusted::ring;
 }
 
-pub use backing::{Backing, File, Memory};
 pub use calibrate::{Calibration, Check};
 pub use clock::monotonic;
 pub use daemon::serve;
@@ -56,6 +57,7 @@ pub use kept::{FindError, Mounted, mounted};
 pub use leftovers::{Leftover, clean, leftovers};
 pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, MountOptions};
 pub use privilege::{Privileges, run_on_time, run_ordinarily};
+pub use process::{FIRST_NAMESPACE, own_namespace};
 pub use protocol::BackingChoice;
 pub use trace::{Ending, Record, Trace, TraceError, TraceSummary};
 pub use transport::{Transport, ring_state};

@@ -141,13 +141,16 @@ impl Hot for Open {
             Err(e) => return reply.error(*e),
         };
         requests::sync(&self.shape, node.0, reply, || match (&self.journal, file) {
-            (None, file) => file.backing().sync(),
-            (Some(journal), Data::Logged(file)) => journal::sync(journal, Some(file)),
+            (None, file) => file.backing().begin_flush(),
+            (Some(journal), Data::Logged(file)) => journal::begin_flush(journal, Some(file)),
             // Opened for reading: whoever writes to it has it flushed nevertheless.
             (Some(journal), Data::Plain(_)) => {
                 let node = self.nodes.get(node).map_err(|e| io::Error::from_raw_os_error(e.code()))?;
-                journal::sync(journal, journal.known(&node).as_deref())
+                journal::begin_flush(journal, journal.known(&node).as_deref())
             }
         });
+        if let Some(journal) = &self.journal {
+            journal.sweep();
+        }
     }
 }

@@ -27,22 +27,25 @@ impl Stack {
     /// Everything that was not flushed is gone, and every request fails until the power is back.
     pub fn cut(&mut self, cut: &PowerCut) -> Result<CutReport, Failure> {
         let rig = self.rig.as_ref().ok_or(NO_RIG).map_err(failed("cutting the power"))?;
-        let report = match rig {
+        let off = || failed("cutting the power")("it is off already");
+        let (report, (writes, flushes)) = match rig {
             Rig::Device { volatile, power } => {
                 if power.dead.swap(true, SeqCst) {
-                    return Err(failed("cutting the power")("it is off already"));
+                    return Err(off());
                 }
+                let under_way = self.shape.darken();
                 let mut report = CutReport::default();
-                volatile.cut(cut, 0, &mut report).map(|()| report)
+                (volatile.cut(cut, 0, &mut report).map(|()| report), under_way)
             }
-            Rig::Folder { journal, .. } => match journal.powered() {
-                Err(_) => return Err(failed("cutting the power")("it is off already")),
-                Ok(()) => journal.cut(cut),
-            },
+            Rig::Folder { journal, .. } => {
+                journal.powered().map_err(|_| off())?;
+                journal.darken();
+                let under_way = self.shape.darken();
+                (journal.cut(cut), under_way)
+            }
         };
-        // Nobody may hang on a disk without power, not even on one that was told to stall.
-        self.shape.release();
-        report.map_err(failed("putting back what was not flushed"))
+        let report = report.map_err(failed("putting back what was not flushed"))?;
+        Ok(CutReport { failed_writes: writes, failed_flushes: flushes, ..report })
     }
 
     /// Mounts what the cut left. What still uses the mount of before gets errors for ever.
@@ -53,6 +56,7 @@ impl Stack {
                 self.forget_dead_device();
                 power.epoch.fetch_add(1, SeqCst);
                 power.dead.store(false, SeqCst);
+                self.shape.light();
                 self.rig = Some(Rig::Device { volatile, power });
                 let calibration_file = self.mount_device(None)?;
                 Ok(Mounted { loop_number: self.state.loop_number, calibration_file, ..before.clone() })
@@ -71,6 +75,7 @@ impl Stack {
                 }
                 let journal = Arc::new(Journal::new(&attic).map_err(failed("opening the attic"))?);
                 self.rig = Some(Rig::Folder { folder: folder.clone(), attic, journal });
+                self.shape.light();
                 let calibration_file = self.mount_folder(&folder)?;
                 Ok(Mounted { calibration_file, ..before.clone() })
             }

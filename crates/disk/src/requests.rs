@@ -1,6 +1,6 @@
 //! Data requests, in both modes: note the arrival, move the bytes, answer when the shape says so.
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Landing};
 use crate::reply::Via;
 use crate::ring::MAX_WRITE;
 use crate::shape::{Answer, Place, Shape};
@@ -42,29 +42,52 @@ pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[
         Some(written) => &data[..data.len().min(written as usize)],
         None => data,
     };
+    let later = !shape.is_due(&ticket);
     let result = match refusal(&verdict) {
         Some(e) => Err(e),
-        None if verdict.lost => Ok(()),
-        None => backing.write(place.offset, written).map_err(errno),
+        None if verdict.lost => Ok(None),
+        None => backing.begin_write(place.offset, written, later).map_err(errno),
     };
-    shape.finish(ticket, Answer::Written(reply, result.map(|()| data.len() as u32)));
+    let result = result.map(|unanswered| (data.len() as u32, unanswered));
+    shape.finish(ticket, Answer::Written(reply, result));
 }
 
-/// A flush, which is whatever `act` does.
-pub(crate) fn sync(shape: &Shape, file: u64, reply: Via<ReplyEmpty>, act: impl FnOnce() -> io::Result<()>) {
+/// A flush, which is whatever `begin` begins: what that covers is durable when the flush is answered.
+pub(crate) fn sync(
+    shape: &Shape,
+    file: u64,
+    reply: Via<ReplyEmpty>,
+    begin: impl FnOnce() -> io::Result<Landing>,
+) {
     let (ticket, verdict) = shape.begin(Kind::Flush, Place { file, offset: 0 }, 0);
     let result = match refusal(&verdict) {
         Some(e) => Err(e),
-        None if verdict.lying => Ok(()),
-        None => act().map_err(errno),
+        None if verdict.lying => Ok(Landing::default()),
+        None => begin().map_err(errno),
     };
-    shape.finish(ticket, Answer::Empty(reply, result));
+    shape.finish(ticket, Answer::Flushed(reply, result));
 }
 
-pub(crate) fn discard(shape: &Shape, backing: &dyn Backing, place: Place, len: u64, reply: Via<ReplyEmpty>) {
-    let (ticket, _) = shape.begin(Kind::Discard, place, len);
-    let result = backing.punch(place.offset, len);
-    shape.finish(ticket, Answer::Empty(reply, result.map_err(errno)));
+/// Makes a range zeros, at the price of `kind`. Whoever writes zeros counts on them, so faults see a write.
+pub(crate) fn zero(
+    shape: &Shape,
+    backing: &dyn Backing,
+    kind: Kind,
+    place: Place,
+    len: u64,
+    reply: Via<ReplyEmpty>,
+) {
+    let (ticket, verdict) = shape.begin_as(Kind::Write, kind, place, len);
+    let later = !shape.is_due(&ticket);
+    let result = match refusal(&verdict) {
+        Some(e) => Err(e),
+        None if verdict.lost => Ok(None),
+        None => {
+            let len = verdict.written.map_or(len, |written| written.min(len));
+            backing.begin_punch(place.offset, len, later).map_err(errno)
+        }
+    };
+    shape.finish(ticket, Answer::Zeroed(reply, result));
 }
 
 /// How a fault makes a request fail.

@@ -4,16 +4,19 @@
 //! over ([`Shape::finish`]); nobody sleeps in a worker. The timer thread learns how late the system wakes
 //! it and wakes that much earlier, spinning only the rest.
 
+use crate::backing::Landing;
 use crate::clock::monotonic;
 use crate::reply::Via;
+use crate::requests::errno;
 use crate::softirq::Softirqs;
 use crate::trace::{Names, Record, Tap};
+use crate::volatile::Unanswered;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tipover_core::device::{Armed, Asked, Counters, Demand, Faults, Kind, Model, Rule, Spec, Verdict};
@@ -33,6 +36,18 @@ pub(crate) struct Ticket {
     kind: Kind,
     place: Place,
     size: Bytes,
+    /// Of when it arrived.
+    times: Times,
+}
+
+/// How often all requests were answered out of their time. A request from before such a moment that comes to
+/// be answered after it does not wait any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Times {
+    /// The power was cut.
+    cut: u64,
+    /// Stalls were ended.
+    unstalled: u64,
 }
 
 /// Where a request's bytes are.
@@ -51,22 +66,44 @@ impl Place {
     }
 }
 
-/// What the kernel is told, later or at once.
+/// What the kernel is told, later or at once. What a request brings about when it is answered comes about just
+/// before, so that whoever has the answer can rely on it.
 pub(crate) enum Answer {
     Data(Via<ReplyData>, Result<Vec<u8>, Errno>),
-    Written(Via<ReplyWrite>, Result<u32, Errno>),
-    Empty(Via<ReplyEmpty>, Result<(), Errno>),
+    Written(Via<ReplyWrite>, Result<(u32, Option<Unanswered>), Errno>),
+    Zeroed(Via<ReplyEmpty>, Result<Option<Unanswered>, Errno>),
+    Flushed(Via<ReplyEmpty>, Result<Landing, Errno>),
 }
 
 impl Answer {
     fn send(self) {
         match self {
             Answer::Data(reply, Ok(data)) => reply.data(&data),
-            Answer::Data(reply, Err(errno)) => reply.error(errno),
-            Answer::Written(reply, Ok(size)) => reply.written(size),
-            Answer::Written(reply, Err(errno)) => reply.error(errno),
-            Answer::Empty(reply, Ok(())) => reply.ok(),
-            Answer::Empty(reply, Err(errno)) => reply.error(errno),
+            Answer::Written(reply, Ok((size, unanswered))) => {
+                drop(unanswered);
+                reply.written(size);
+            }
+            Answer::Zeroed(reply, Ok(unanswered)) => {
+                drop(unanswered);
+                reply.ok();
+            }
+            Answer::Flushed(reply, Ok(landing)) => match landing.land() {
+                Ok(()) => reply.ok(),
+                Err(e) => reply.error(errno(e)),
+            },
+            Answer::Data(_, Err(errno))
+            | Answer::Written(_, Err(errno))
+            | Answer::Zeroed(_, Err(errno))
+            | Answer::Flushed(_, Err(errno)) => self.fail(errno),
+        }
+    }
+
+    /// Whatever it would have been.
+    fn fail(self, errno: Errno) {
+        match self {
+            Answer::Data(reply, _) => reply.error(errno),
+            Answer::Written(reply, _) => reply.error(errno),
+            Answer::Zeroed(reply, _) | Answer::Flushed(reply, _) => reply.error(errno),
         }
     }
 }
@@ -101,6 +138,8 @@ struct Queue {
     pending: BinaryHeap<Reverse<Pending>>,
     order: u64,
     closed: bool,
+    /// There is no power: nothing waits, everything fails.
+    dark: bool,
 }
 
 /// What all requests share: the lock is held for a microsecond at most.
@@ -117,7 +156,12 @@ pub(crate) struct Shape {
     /// the *client* sees the configured latency, and servers and gates are not held for less time.
     compensation: AtomicU64,
     unlimited: AtomicBool,
+    /// See [`at_once`](Shape::at_once).
+    unhindered: AtomicBool,
     queue: Mutex<Queue>,
+    /// [`Times`], changed under the queue's lock.
+    cut: AtomicU64,
+    unstalled: AtomicU64,
     wake: Condvar,
     /// The earliest due in the queue, for the timer while it spins.
     next: AtomicU64,
@@ -136,7 +180,10 @@ impl Shape {
             unlimited: AtomicBool::new(spec.is_unlimited()),
             device: Mutex::new(Device { model: Model::new(spec, 0x7170_6f76_6572), tap: None }),
             compensation: AtomicU64::new(0),
+            unhindered: AtomicBool::new(false),
             queue: Mutex::new(Queue::default()),
+            cut: AtomicU64::new(0),
+            unstalled: AtomicU64::new(0),
             wake: Condvar::new(),
             next: AtomicU64::new(u64::MAX),
             softirqs: OnceLock::new(),
@@ -176,6 +223,15 @@ impl Shape {
         if let Some(softirqs) = self.softirqs.get() {
             softirqs.run();
         }
+    }
+
+    /// Nothing holds up what is asked for while `act` lasts. The loop driver flushes a file that it is given,
+    /// and no loop device of the whole machine can be opened until that is answered.
+    pub fn at_once<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.unhindered.store(true, SeqCst);
+        let done = act();
+        self.unhindered.store(false, SeqCst);
+        done
     }
 
     /// How large the device is, for its arm.
@@ -230,15 +286,29 @@ impl Shape {
         faults.judge(arrival, &Asked { kind, file, path: path.as_deref(), offset, size })
     }
 
+    fn times(&self) -> Times {
+        Times { cut: self.cut.load(SeqCst), unstalled: self.unstalled.load(SeqCst) }
+    }
+
     /// A request has arrived; what shall become of it is for the caller to do, but for its delay.
     pub fn begin(&self, kind: Kind, place: Place, size: u64) -> (Ticket, Verdict) {
-        if !self.faulty.load(Relaxed) {
-            return (self.admit(kind, place, size), Verdict::default());
+        self.begin_as(kind, kind, place, size)
+    }
+
+    /// The same for what is of one kind to faults, and takes as long as another.
+    pub fn begin_as(&self, judged: Kind, kind: Kind, place: Place, size: u64) -> (Ticket, Verdict) {
+        let times = self.times();
+        if self.unhindered.load(SeqCst) {
+            let ticket = self.admit(Kind::Discard, place, size, times);
+            return (Ticket { kind, due: ticket.arrival, number: None, ..ticket }, Verdict::default());
         }
-        let verdict = self.judge(monotonic(), kind, place, Bytes(size));
+        if !self.faulty.load(Relaxed) {
+            return (self.admit(kind, place, size, times), Verdict::default());
+        }
+        let verdict = self.judge(monotonic(), judged, place, Bytes(size));
         // A cache that lies answers at once; that is why it does.
         let admitted = if verdict.lying { Kind::Discard } else { kind };
-        let mut ticket = Ticket { kind, ..self.admit(admitted, place, size) };
+        let mut ticket = Ticket { kind, ..self.admit(admitted, place, size, times) };
         ticket.due = ticket.due + verdict.delay;
         if verdict.stall {
             ticket.due = NEVER;
@@ -246,12 +316,12 @@ impl Shape {
         (ticket, verdict)
     }
 
-    fn admit(&self, kind: Kind, place: Place, size: u64) -> Ticket {
+    fn admit(&self, kind: Kind, place: Place, size: u64, times: Times) -> Ticket {
         let size = Bytes(size);
         let mut device = self.device.lock();
         let arrival = Tick(monotonic().0.saturating_sub(self.compensation.load(Relaxed)));
         let admission = device.model.request(arrival, Demand { kind, offset: place.on_device(), size });
-        Ticket { arrival, due: admission.due, number: admission.number, kind, place, size }
+        Ticket { arrival, due: admission.due, number: admission.number, kind, place, size, times }
     }
 
     /// Whether this request may be answered at once, so that its bytes need no buffer of their own.
@@ -276,15 +346,17 @@ impl Shape {
 
     /// Answers when due.
     pub fn finish(&self, ticket: Ticket, answer: Answer) {
-        if self.is_due(&ticket) {
+        if self.is_due(&ticket) && self.cut.load(SeqCst) == ticket.times.cut {
             self.complete(&ticket);
             return answer.send();
         }
         let mut queue = self.queue.lock();
-        if queue.closed {
+        let now = self.times();
+        let fails = queue.dark || now.cut != ticket.times.cut;
+        if fails || queue.closed || ticket.due == NEVER && now != ticket.times {
             drop(queue);
             self.complete(&ticket);
-            return answer.send();
+            return if fails { answer.fail(Errno::EIO) } else { answer.send() };
         }
         let order = queue.order;
         queue.order += 1;
@@ -297,11 +369,7 @@ impl Shape {
 
     /// Answers everything that waits, whenever it was due: nobody may hang on a disk that goes away.
     pub fn release(&self) {
-        let mut queue = self.queue.lock();
-        let pending = std::mem::take(&mut queue.pending);
-        self.next.store(u64::MAX, Relaxed);
-        drop(queue);
-        for Reverse(pending) in pending.into_sorted_vec().into_iter().rev() {
+        for pending in self.take_pending(|_| true) {
             self.complete(&pending.ticket);
             pending.answer.send();
         }
@@ -309,16 +377,43 @@ impl Shape {
 
     /// Answers what is stalled.
     fn release_stalled(&self) {
-        let mut queue = self.queue.lock();
-        let pending = std::mem::take(&mut queue.pending);
-        let (stalled, others): (BinaryHeap<_>, BinaryHeap<_>) =
-            pending.into_iter().partition(|Reverse(pending)| pending.due == NEVER);
-        queue.pending = others;
-        drop(queue);
-        for Reverse(pending) in stalled {
+        for pending in self.take_pending(|pending| pending.due == NEVER) {
             self.complete(&pending.ticket);
             pending.answer.send();
         }
+    }
+
+    /// Takes out what waits, in order; what is stalled and comes to wait only now waits no more.
+    fn take_pending(&self, wanted: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let mut queue = self.queue.lock();
+        self.unstalled.fetch_add(1, SeqCst);
+        let all = std::mem::take(&mut queue.pending).into_iter().map(|Reverse(pending)| pending);
+        let (mut taken, left): (Vec<_>, Vec<_>) = all.partition(wanted);
+        queue.pending = left.into_iter().map(Reverse).collect();
+        taken.sort_unstable();
+        taken
+    }
+
+    /// The power is gone: everything under way fails, and everything that comes until there is
+    /// [`light`](Self::light) again. Returns how many writes and flushes were under way.
+    pub fn darken(&self) -> (u64, u64) {
+        let mut queue = self.queue.lock();
+        queue.dark = true;
+        self.cut.fetch_add(1, SeqCst);
+        let pending = std::mem::take(&mut queue.pending);
+        drop(queue);
+        let count = |kind| pending.iter().filter(|Reverse(p)| p.ticket.kind == kind).count() as u64;
+        let under_way = (count(Kind::Write), count(Kind::Flush));
+        for Reverse(pending) in pending {
+            self.complete(&pending.ticket);
+            pending.answer.fail(Errno::EIO);
+        }
+        under_way
+    }
+
+    /// There is power again.
+    pub fn light(&self) {
+        self.queue.lock().dark = false;
     }
 
     /// Ends the timer thread.
@@ -410,7 +505,7 @@ mod tests {
     fn unlimited_requests_are_due_at_once_and_counted() {
         let shape = Shape::new(Spec::default());
         let before = shape.counters();
-        let ticket = shape.admit(Kind::Read, START, 4096);
+        let ticket = shape.begin(Kind::Read, START, 4096).0;
         assert!(shape.is_due(&ticket));
         assert_eq!(shape.counters().in_flight, 1);
         shape.complete(&ticket);
@@ -423,15 +518,15 @@ mod tests {
     fn a_tap_gets_what_completes_while_it_is_there() {
         let shape = Shape::new(Spec::default());
         let tap = Arc::new(Tap::new(4));
-        let early = shape.admit(Kind::Read, START, 4096);
-        shape.complete(&shape.admit(Kind::Read, START, 4096));
+        let early = shape.begin(Kind::Read, START, 4096).0;
+        shape.complete(&shape.begin(Kind::Read, START, 4096).0);
         let before = shape.counters();
         shape.record(Some(tap.clone()));
         shape.complete(&early);
-        shape.complete(&shape.admit(Kind::Write, Place { file: 3, offset: 8192 }, 512));
+        shape.complete(&shape.begin(Kind::Write, Place { file: 3, offset: 8192 }, 512).0);
         shape.record(None);
         let after = shape.counters();
-        shape.complete(&shape.admit(Kind::Read, START, 4096));
+        shape.complete(&shape.begin(Kind::Read, START, 4096).0);
         let mut records = Vec::new();
         tap.take(4, &mut records);
         assert_eq!(records.len(), 2);
@@ -445,13 +540,13 @@ mod tests {
         let shape = Shape::new(Spec::default());
         shape.set("latency=1s".parse().unwrap(), Duration::from_micros(300));
         let before = monotonic();
-        let ticket = shape.admit(Kind::Write, START, 512);
+        let ticket = shape.begin(Kind::Write, START, 512).0;
         let after = monotonic();
         let (longest, shortest) = (ticket.due.since(before), ticket.due.since(after));
         let wanted = Duration::from_secs(1) - Duration::from_micros(300);
         assert!(longest >= wanted && shortest <= wanted, "{longest:?} {shortest:?}");
         shape.set(Spec::default(), Duration::from_micros(300));
-        assert!(shape.is_due(&shape.admit(Kind::Write, START, 512)));
+        assert!(shape.is_due(&shape.begin(Kind::Write, START, 512).0));
     }
 
     #[test]
@@ -470,6 +565,17 @@ mod tests {
         assert_eq!((fired, shape.clear_faults(Some(number)), shape.clear_faults(None)), (vec![1, 1], 1, 1));
         let (ticket, verdict) = shape.begin(Kind::Read, START, 4096);
         assert!(verdict == Verdict::default() && shape.is_due(&ticket));
+    }
+
+    #[test]
+    fn at_once_nothing_is_slow_or_fails() {
+        let shape = Shape::new("flush_latency=1h".parse().unwrap());
+        shape.add_fault("stall,kind=flush".parse().unwrap());
+        let (ticket, verdict) = shape.at_once(|| shape.begin(Kind::Flush, START, 0));
+        assert!(verdict == Verdict::default() && shape.is_due(&ticket));
+        assert_eq!(shape.faults()[0].matched, 0);
+        let (ticket, verdict) = shape.begin(Kind::Flush, START, 0);
+        assert!(verdict.stall && !shape.is_due(&ticket));
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Stack {
             if request.backing == BackingChoice::Memory { memory_threads() } else { WAITING_THREADS };
         let power = Arc::new(Power::default());
         let backing = if request.power_cuts {
-            let volatile = Arc::new(Volatile::device(backing, power.dead.clone()));
+            let volatile = Arc::new(Volatile::new(backing, power.dead.clone()));
             self.rig = Some(Rig::Device { volatile: volatile.clone(), power: power.clone() });
             volatile
         } else {
@@ -335,7 +335,8 @@ impl Stack {
             let number =
                 loopdev::find_free().map_err(failed("asking /dev/loop-control for a loop device"))?;
             self.note(|state| state.loop_number = Some(number))?;
-            match loopdev::attach(number, file.as_fd(), &self.state.id) {
+            let attach = || loopdev::attach(number, file.as_fd(), &self.state.id);
+            match self.shape.at_once(attach) {
                 Ok(()) => return Ok(number),
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempts < 20 => attempts += 1,
                 Err(e) => {

@@ -1,5 +1,6 @@
 //! What a mount has made so far, written down before each step, so that a killed daemon can be cleaned up.
 
+use crate::process::{self, Process, own_namespace};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
@@ -31,52 +32,6 @@ pub(crate) struct State {
     pub switched_on: bool,
 }
 
-/// A process, even after its number is used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Process {
-    pub pid: u32,
-    /// Clock ticks after boot, field 22 of `/proc/PID/stat`.
-    pub started: u64,
-}
-
-impl Process {
-    pub fn this() -> Process {
-        let pid = std::process::id();
-        Process { pid, started: Process::started(pid).unwrap_or(0) }
-    }
-    /// Whatever process has this number now.
-    pub fn of(pid: u32) -> Option<Process> {
-        Process::started(pid).map(|started| Process { pid, started })
-    }
-    /// Whether it still does anything but die. Dying may take for ever, if it waits for a disk of its own;
-    /// then cleaning up is what lets it go.
-    pub fn is_alive(self) -> bool {
-        Process::started(self.pid) == Some(self.started)
-    }
-    fn started(pid: u32) -> Option<u64> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the name in parentheses and may itself contain blanks and parentheses.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        // A zombie has released everything already, and one that is exiting will not do so by itself if it
-        // waits for its own disk.
-        const EXITING: u64 = 0x4;
-        let exiting = fields.get(6)?.parse::<u64>().ok()? & EXITING != 0;
-        let dying = fields.first() == Some(&"Z") || exiting || Process::is_killed(pid);
-        (!dying).then(|| fields.get(19)?.parse().ok())?
-    }
-    /// Whether a SIGKILL waits for it to come back from a call, as from one to its own disk, which it serves
-    /// no more.
-    fn is_killed(pid: u32) -> bool {
-        const KILL: u64 = 1 << 8;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let pending = status.lines().filter_map(|line| {
-            let (_, mask) = line.split_once(':').filter(|(key, _)| ["SigPnd", "ShdPnd"].contains(key))?;
-            u64::from_str_radix(mask.trim(), 16).ok()
-        });
-        pending.fold(0, |all, mask| all | mask) & KILL != 0
-    }
-}
-
 /// Where the ledgers of this user are.
 pub(crate) fn directory() -> PathBuf {
     if geteuid().is_root() {
@@ -96,11 +51,7 @@ impl State {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         own(&directory)?;
         let daemon = Process::this();
-        let state = State {
-            id: format!("{}-{}", daemon.pid, crate::clock::monotonic().0),
-            daemon,
-            ..State::default()
-        };
+        let state = State { id: daemon.mark(crate::clock::monotonic().0), daemon, ..State::default() };
         state.write()?;
         std::fs::create_dir(state.folder())?;
         Ok(state)
@@ -172,26 +123,15 @@ pub(crate) fn all() -> Vec<State> {
     // A daemon killed before its very first ledger was in place had not made anything else.
     let begun = with("staged").filter(|path| !path.with_extension("json").exists()).filter_map(|path| {
         let id = path.file_stem()?.to_str()?.to_string();
-        let daemon = Process::of(id.split('-').next()?.parse().ok()?).unwrap_or_default();
+        let (pid, namespace) = process::of_mark(&id)?;
+        // Who cannot be seen may live.
+        let dead = Process { pid, ..Process::default() };
+        let daemon = match namespace == own_namespace() {
+            true => Process::of(pid).unwrap_or(dead),
+            false => Process { namespace, ..dead },
+        };
         Some(State { id, daemon, ..State::default() })
     });
     states.extend(begun);
     states
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_is_told_from_its_successor() {
-        let this = Process::this();
-        assert!(this.is_alive() && this.started > 0);
-        assert!(!Process { started: this.started + 1, ..this }.is_alive());
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = child.id();
-        let process = Process { pid, started: Process::started(pid).unwrap_or(0) };
-        child.wait().unwrap();
-        assert!(!process.is_alive());
-    }
 }

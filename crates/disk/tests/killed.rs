@@ -13,8 +13,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tipover_disk::{DaemonCommand, Disk, FindError, Mode, clean, leftovers, mounted};
 
-const TESTS: [load::Test; 3] = [
+const TESTS: [load::Test; 4] = [
     ("a_kept_disk_outlives_its_client_and_is_found_again", Some(Mode::File), kept),
+    ("another_pid_namespace_leaves_a_living_disk_alone", Some(Mode::File), elsewhere),
     ("a_daemon_killed_while_mounting_is_cleaned_up_by_its_client", Some(Mode::Block), client_lives),
     ("daemon_and_client_killed_while_mounting_are_cleaned_up_by_anyone", Some(Mode::Block), both_die),
 ];
@@ -25,6 +26,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("disk-daemon") => tipover_disk::serve(),
+        Some("clean") => {
+            leftovers().iter().for_each(|left| println!("{left}"));
+            clean().iter().for_each(|(left, _)| println!("cleaned {left}"));
+            ExitCode::SUCCESS
+        }
         Some("keep") => {
             let mut options =
                 options(if arguments[2] == "file" { Mode::File } else { Mode::Block }, "latency=3ms");
@@ -92,6 +98,31 @@ fn kept() {
         assert_nothing_left(Pid::from_raw(found.daemon as i32).unwrap(), &mountpoint, "never");
         let error = Disk::at(&mountpoint).unwrap_err();
         assert!(matches!(error, FindError::NotADisk { .. }), "{error}");
+    }
+}
+
+/// Whoever looks from another pid namespace, with its own `/proc`, does not see the daemon and must not take
+/// it for dead; with the ledgers and without.
+fn elsewhere() {
+    let modes = [Mode::File, Mode::Block];
+    for mode in modes.into_iter().filter(|mode| load::obstacle(*mode).is_none()) {
+        let disk = load::mount(mode, "");
+        std::fs::write(disk.path().join("file"), "kept").unwrap();
+        let look = |more: &str| {
+            let script = format!("{more} exec \"$0\" clean");
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--pid", "--fork", "--mount-proc", "sh", "-c", &script]);
+            let output =
+                unshare.arg(std::env::current_exe().unwrap()).stderr(Stdio::inherit()).output().unwrap();
+            assert!(output.status.success());
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let ours = format!("{}", disk.path().display());
+        for more in ["", "mount -t tmpfs none /run;"] {
+            let found = look(more);
+            assert!(!found.contains(&ours) && !found.contains(&format!("{}-", disk.daemon_pid())), "{found}");
+        }
+        assert_eq!(std::fs::read(disk.path().join("file")).unwrap(), b"kept");
     }
 }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod campaign;
+mod early;
 mod load;
 
 use load::options;
@@ -14,12 +15,12 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tipover_core::device::{PowerCut, Spec};
 use tipover_disk::{Disk, Mode};
 
-const TESTS: [load::Test; 14] = [
+const TESTS: [load::Test; 20] = [
     ("file_mode_has_what_databases_need", Some(Mode::File), file_system),
     ("a_cut_at_every_step_of_file_mode_keeps_what_was_flushed", Some(Mode::File), sweep_files),
     ("a_cut_at_every_step_of_block_mode_keeps_what_was_flushed", Some(Mode::Block), sweep_blocks),
@@ -27,6 +28,12 @@ const TESTS: [load::Test; 14] = [
     ("without_power_everything_fails_and_with_it_works_again", Some(Mode::File), dark),
     ("the_end_of_an_old_mount_leaves_the_new_one_alone", Some(Mode::File), outlived),
     ("faults_do_what_they_say_and_are_counted", Some(Mode::File), faults),
+    ("a_flush_under_way_at_a_cut_fails_and_keeps_nothing", Some(Mode::File), early::under_way),
+    ("what_acknowledges_at_issue_is_convicted_in_every_cut", Some(Mode::File), early::culprit),
+    ("a_flush_that_was_overtaken_keeps_what_it_covered", Some(Mode::File), early::overtaken),
+    ("zeroing_is_a_write_and_undone", Some(Mode::Block), zeroing),
+    ("a_truncation_survives_a_cut_or_not", Some(Mode::File), truncation),
+    ("names_that_time_commits_leave_the_attic", Some(Mode::File), attic),
     ("a_stall_ends_when_it_is_cleared", Some(Mode::File), stall),
     ("faults_reach_a_block_device", Some(Mode::Block), block_faults),
     ("sqlite_keeps_what_it_committed", Some(Mode::File), campaign::sqlite_safe),
@@ -336,32 +343,57 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A program in a mount namespace of its own, which holds all mounts there are; ended when dropped.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn start() -> std::io::Result<Holder> {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private", "sleep", "1000"]);
+        let holder = Holder(unshare.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        let own = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+        let number = holder.0.id().to_string();
+        wait_until("a mount namespace", || own(&number).is_some_and(|its| Some(its) != own("self")));
+        wait_until("its program", || {
+            std::fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "sleep")
+        });
+        Ok(holder)
+    }
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Whether a process, as `/proc` calls it, has something mounted there.
+fn is_mounted(process: &str, path: &Path) -> bool {
+    let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+    let path = path.display().to_string();
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some(&path))
+}
+
 /// A mount that a namespace of its own holds outlives its unmount here, and ends when that does.
 fn outlived() {
     let mut disk = mount(Mode::File);
-    let mut holder = match std::process::Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sleep", "1000"])
-        .spawn()
-    {
+    let mut holder = match Holder::start() {
         Ok(holder) => holder,
         Err(e) => return println!("SKIPPED: unshare does not start: {e}"),
     };
-    let own = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let number = holder.id().to_string();
-    wait_until("a mount namespace", || own(&number).is_some_and(|its| Some(its) != own("self")));
-    wait_until("its program", || {
-        std::fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "sleep")
-    });
     disk.power_cut(&PowerCut::default()).unwrap();
     disk.power_on().unwrap();
-    assert_eq!(sessions(&disk), 2, "the old mount is held");
+    assert!(is_mounted(&holder.0.id().to_string(), disk.path()), "the old mount is held");
+    // A thread has its name, and is seen, a moment after it was started.
+    wait_until("a session for each mount", || sessions(&disk) == 2);
     std::fs::write(disk.path().join("new"), "x").unwrap();
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    holder.end();
     wait_until("the old session's end", || sessions(&disk) == 1);
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let path = disk.path().display().to_string();
-    assert!(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&path)), "the new mount is gone");
+    assert!(is_mounted("self", disk.path()), "the new mount is gone");
     assert_eq!(std::fs::read_to_string(disk.path().join("new")).unwrap(), "x");
 }
 
@@ -464,9 +496,92 @@ fn stall() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| File::open(&path).unwrap().sync_all());
         std::thread::sleep(Duration::from_millis(100));
-        disk.power_cut(&PowerCut::default()).unwrap();
-        let _ = waits.join().unwrap();
+        let report = disk.power_cut(&PowerCut::default()).unwrap();
+        assert_eq!(report.failed_flushes, 1);
+        assert_eq!(waits.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
     });
+}
+
+/// Zeros that a file system asks for by fallocate, in both ways that the loop driver passes on, are undone as any
+/// write, and fail as any write; they take no memory where there was nothing.
+fn zeroing() {
+    const AT: u64 = 64 << 20;
+    let range = |disk: &Disk| {
+        let options = std::fs::OpenOptions::new().read(true).write(true).open(disk.block_device().unwrap());
+        options.unwrap()
+    };
+    let read = |disk: &Disk| {
+        let mut bytes = vec![0xEE; 64 << 10];
+        disk.drop_caches().unwrap();
+        range(disk).read_exact_at(&mut bytes, AT).unwrap();
+        bytes
+    };
+    use rustix::fs::FallocateFlags as Flags;
+    for how in [Flags::PUNCH_HOLE | Flags::KEEP_SIZE, Flags::ZERO_RANGE | Flags::KEEP_SIZE] {
+        let mut disk = mount(Mode::Block);
+        let device = range(&disk);
+        device.write_all_at(&[7; 64 << 10], AT).unwrap();
+        device.sync_all().unwrap();
+        let zero = || rustix::fs::fallocate(&device, how, AT, 64 << 10);
+        disk.add_fault(&"eio,kind=write".parse().unwrap()).unwrap();
+        assert_eq!(zero(), Err(rustix::io::Errno::IO), "{how:?}");
+        disk.clear_faults(None).unwrap();
+        assert_eq!(read(&disk), [7; 64 << 10]);
+        zero().unwrap();
+        // Without dropping caches, which flushes.
+        let mut bytes = vec![0xEE; 64 << 10];
+        device.read_exact_at(&mut bytes, AT).unwrap();
+        assert_eq!(bytes, [0; 64 << 10], "{how:?}");
+        drop(device);
+        let report = disk.power_cut(&PowerCut::default()).unwrap();
+        disk.power_on().unwrap();
+        assert!(report.lost_blocks >= 16, "{how:?}: {report:?}");
+        assert_eq!(read(&disk), [7; 64 << 10], "{how:?}: it comes back");
+    }
+}
+
+/// Cut off and not flushed: the old file or the new one, and never zeros of the old length.
+fn truncation() {
+    let mut disk = mount(Mode::File);
+    let path = disk.path().join("file");
+    let (mut old, mut new) = (0, 0);
+    for seed in 0..16 {
+        std::fs::write(&path, [1; 60_000]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        disk.power_cut(&format!("survive=50%,seed={seed}").parse().unwrap()).unwrap();
+        disk.power_on().unwrap();
+        match std::fs::read(&path).unwrap() {
+            content if content == [1; 60_000] => old += 1,
+            content if content == [1; 10_000] => new += 1,
+            other => panic!("{} bytes, neither old nor new", other.len()),
+        }
+    }
+    assert!(old > 0 && new > 0, "{old} {new}");
+}
+
+/// The hidden folder keeps what a cut would bring back, and no more.
+fn attic() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(Mode::File, "flush_latency=1ms");
+    options.power_cuts = true;
+    options.transport = tipover_disk::Transport::Classic;
+    options.backing = tipover_disk::BackingChoice::Directory(folder.path().into());
+    let disk = Disk::mount(options).unwrap();
+    let kept = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let attic = entries.into_iter().find(|path| path.to_string_lossy().contains(".tipover-attic-"));
+        std::fs::read_dir(attic.unwrap()).unwrap().count()
+    };
+    for n in 0..20 {
+        std::fs::write(disk.path().join("file"), [1; 10_000]).unwrap();
+        std::fs::remove_file(disk.path().join("file")).unwrap();
+        assert_eq!(kept(), n + 1);
+    }
+    sync_folder(disk.path());
+    // A flush that had to wait has no time for it; whoever comes next has.
+    std::fs::write(disk.path().join("file"), "x").unwrap();
+    assert_eq!(kept(), 0);
 }
 
 fn block_faults() {

@@ -575,15 +575,18 @@ fn disk_failed(node: &Node, source: tipover_disk::DiskError) -> NodeError {
     NodeError::Disk { node: node.name().into(), source }
 }
 
+/// What the disk lost, and what never reached it, where the kernel told.
 fn discarded(outage: &Outage) -> String {
-    let CutReport { lost_blocks, lost_bytes, kept_blocks, torn_blocks, lost_names, .. } = outage.disk;
+    let CutReport { lost_blocks, lost_bytes, kept_blocks, torn_blocks, lost_names, failed_flushes, .. } =
+        outage.disk;
     let mut words = format!(
-        "{}: {} in {lost_blocks} blocks on its disk that nobody had flushed were discarded",
+        "{}: of {} blocks at risk on its disk {lost_blocks} were lost ({}), {torn_blocks} torn, {kept_blocks} kept",
         outage.node,
+        outage.disk.blocks_at_risk(),
         Bytes(lost_bytes).rounded()
     );
-    if kept_blocks + torn_blocks > 0 {
-        words += &format!(", {kept_blocks} survived, {torn_blocks} were torn");
+    if failed_flushes > 0 {
+        words += &format!(", {failed_flushes} flushes failed under way");
     }
     if lost_names > 0 {
         words += &format!(", {lost_names} changes of names were undone");

@@ -4,12 +4,8 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// The pid namespace that every machine boots into has this number, fixed in the kernel
-/// (`PROC_PID_INIT_INO`).
-const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
+use tipover_disk::{FIRST_NAMESPACE, own_namespace};
 
 /// `tipover-<pid>-<start>-<n>`, with `-ns<number>` behind it when made inside a container.
 ///
@@ -75,14 +71,6 @@ fn read(text: &str) -> Option<Name> {
             Some(namespace) => namespace.strip_prefix("ns")?.parse().ok()?,
             None => FIRST_NAMESPACE,
         },
-    })
-}
-
-fn own_namespace() -> u64 {
-    static NAMESPACE: OnceLock<u64> = OnceLock::new();
-    *NAMESPACE.get_or_init(|| {
-        use std::os::unix::fs::MetadataExt;
-        std::fs::metadata("/proc/self/ns/pid").map_or(FIRST_NAMESPACE, |about| about.ino())
     })
 }
 

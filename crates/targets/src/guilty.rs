@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Spec, unknown};
 use tipover_core::metric::{Kind, Metric};
@@ -43,6 +44,8 @@ struct Guilt {
     conflicts: f64,
     /// Acknowledges writes and logs them this much later.
     flush_later: Duration,
+    /// Share of writes that are acknowledged when their flush is issued, before it is answered.
+    unawaited_flushes: f64,
     /// Forgets so many of the newest writes when it is started again, as after a rolled-back failover.
     rolled_back: usize,
     /// Time that an operation takes at one of its servers, constant.
@@ -54,7 +57,7 @@ struct Guilt {
     stall_every: Duration,
 }
 
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "stale_reads",
     "lost_updates",
     "corrupt_reads",
@@ -63,6 +66,7 @@ const SETTINGS: [&str; 13] = [
     "retried_twice",
     "conflicts",
     "flush_later",
+    "unawaited_flushes",
     "rolled_back",
     "service",
     "servers",
@@ -95,6 +99,7 @@ impl Guilt {
             retried_twice: share("retried_twice")?,
             conflicts: share("conflicts")?,
             flush_later: time("flush_later")?,
+            unawaited_flushes: share("unawaited_flushes")?,
             rolled_back: count("rolled_back")? as usize,
             service: time("service")?,
             servers: count("servers")?,
@@ -130,6 +135,8 @@ pub struct Guilty {
 struct Log {
     /// None where it lives in memory alone.
     file: Option<File>,
+    /// Tells the thread that flushes for those who do not wait.
+    flusher: Option<Sender<()>>,
     /// Lines that were acknowledged and not written yet, with the time at which they may be.
     late: Vec<(Instant, String)>,
 }
@@ -167,13 +174,17 @@ impl Guilty {
             true => None,
             false => Some(OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?),
         };
+        let flusher = match &file {
+            Some(file) if guilt.unawaited_flushes > 0.0 => Some(flusher(file).map_err(failed)?),
+            _ => None,
+        };
         Ok(Guilty {
             free_servers: (Mutex::new(guilt.servers), Condvar::new()),
             guilt,
             path,
             rows: RwLock::new(rows),
             vault: Mutex::new(vault),
-            log: Arc::new(Mutex::new(Log { file, late: vec![] })),
+            log: Arc::new(Mutex::new(Log { file, flusher, late: vec![] })),
             started: Instant::now(),
             seed: 1,
             executed: AtomicU64::new(0),
@@ -218,15 +229,22 @@ impl Guilty {
     }
 
     /// Writes the log, at once or later.
-    fn log(&self, line: String) -> std::io::Result<()> {
+    fn log(&self, line: String, random: &mut Random) -> std::io::Result<()> {
+        let unawaited = self.sins(self.guilt.unawaited_flushes, random);
         let mut log = self.log.lock();
-        let Log { file: Some(file), late } = &mut *log else { return Ok(()) };
+        let Log { file: Some(file), flusher, late } = &mut *log else { return Ok(()) };
         if !self.guilt.flush_later.is_zero() {
             late.push((Instant::now() + self.guilt.flush_later, line));
             let now = Instant::now();
             let ready = late.iter().take_while(|(at, _)| *at <= now).count();
             let text: String = late.drain(..ready).map(|(_, line)| line).collect();
             return file.write_all(text.as_bytes());
+        }
+        if unawaited && let Some(flusher) = flusher {
+            file.write_all(line.as_bytes())?;
+            // Whoever waited would hear that the disk failed; nobody does.
+            let _ = flusher.send(());
+            return Ok(());
         }
         drop(log);
         self.append(&line)
@@ -247,7 +265,7 @@ impl Guilty {
 
     /// What a write is answered with whose lines are to be logged.
     fn written(&self, lines: String, random: &mut Random) -> Outcome {
-        match self.log(lines) {
+        match self.log(lines, random) {
             Ok(()) if self.sins(self.guilt.phantom_writes, random) => Outcome::Refused(Failure::Conflict),
             Ok(()) => Outcome::Done,
             Err(_) => Outcome::Unknown(Failure::InputOutput),
@@ -286,6 +304,20 @@ impl Guilty {
         }
         self.written(lines, random)
     }
+}
+
+/// Starts a thread that flushes when told, once for all that it was told meanwhile; until nobody can tell it.
+fn flusher(file: &File) -> std::io::Result<Sender<()>> {
+    let (sender, told) = channel();
+    let file = file.try_clone()?;
+    let flush = move || {
+        while told.recv().is_ok() {
+            told.try_iter().for_each(drop);
+            let _ = file.sync_data();
+        }
+    };
+    std::thread::Builder::new().name("flusher".into()).spawn(flush)?;
+    Ok(sender)
 }
 
 fn key(dataset: &Dataset, record: u64) -> Vec<u8> {
@@ -518,6 +550,7 @@ mod tests {
         }
         let (done, right) = lives(&[("phantom_writes", "25 %")]);
         assert!(about(done, 0.75) && right == 400, "{done} done, {right} right");
+        assert_eq!(lives(&[("unawaited_flushes", "100 %")]), (400, 400), "only a power cut shows it");
         let (done, right) = lives(&[("conflicts", "25 %")]);
         assert!(about(done, 0.75) && right == done, "{done} done, {right} right");
     }

@@ -23,7 +23,7 @@ pub struct PowerCut {
 /// What a block that was not flushed looks like after the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// As it was at the last flush.
+    /// As it was when it was last durable.
     Lost,
     /// As it was written.
     Kept,
@@ -31,10 +31,11 @@ pub enum Fate {
     Torn(u64),
 }
 
-/// What a power cut did.
+/// What a power cut did to a disk. What programs and the kernel still had in memory never reached the disk and
+/// is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CutReport {
-    /// Blocks back to what they were at the last flush.
+    /// Blocks back to what they were when they were last durable.
     pub lost_blocks: u64,
     /// Bytes of those that are other than before the cut, at most.
     pub lost_bytes: u64,
@@ -46,6 +47,19 @@ pub struct CutReport {
     pub lost_names: u64,
     /// File mode: those that survived without a flush; always the oldest.
     pub kept_names: u64,
+    /// Writes under way that failed: nobody was told that they were done.
+    #[serde(default)]
+    pub failed_writes: u64,
+    /// Flushes under way that failed, and made nothing durable.
+    #[serde(default)]
+    pub failed_flushes: u64,
+}
+
+impl CutReport {
+    /// Blocks that were written and not durable when the power went: lost, torn and kept ones.
+    pub fn blocks_at_risk(&self) -> u64 {
+        self.lost_blocks + self.torn_blocks + self.kept_blocks
+    }
 }
 
 impl PowerCut {
@@ -69,10 +83,11 @@ impl PowerCut {
         }
     }
 
-    /// How many of `count` operations on names survive: the first ones, as a journal keeps their order.
-    pub fn surviving_names(&self, count: u64) -> u64 {
-        let survives =
-            |n: &u64| super::hash(self.seed ^ n.wrapping_mul(0xA24B_AED4_963E_E407)) < self.survive.0;
+    /// How many of `count` operations on names or lengths survive: the first ones, as a journal keeps their
+    /// order. `salt` tells one sequence from others.
+    pub fn surviving(&self, count: u64, salt: u64) -> u64 {
+        let seed = self.seed ^ salt.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let survives = |n: &u64| super::hash(seed ^ n.wrapping_mul(0xA24B_AED4_963E_E407)) < self.survive.0;
         (1..=count).take_while(survives).count() as u64
     }
 }
@@ -164,8 +179,8 @@ mod tests {
         assert!(fates.iter().all(|f| !matches!(f, Fate::Torn(mask) if *mask > 255)));
         assert_ne!(fates, (0..10_000).map(|n| PowerCut { seed: 8, ..cut }.fate(n)).collect::<Vec<_>>());
         assert!((0..100).all(|n| PowerCut::default().fate(n) == Fate::Lost));
-        assert_eq!(PowerCut::default().surviving_names(9), 0);
-        assert_eq!(PowerCut { survive: Ratio(1.0), ..cut }.surviving_names(9), 9);
+        assert_eq!(PowerCut::default().surviving(9, 0), 0);
+        assert_eq!(PowerCut { survive: Ratio(1.0), ..cut }.surviving(9, 0), 9);
         for wrong in ["survive=2", "torn=3B", "sed=1", "survive"] {
             assert!(wrong.parse::<PowerCut>().is_err(), "{wrong}");
         }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
-use tipover_core::device::{Armed, PowerCut, Rule};
+use tipover_core::device::{Armed, CutReport, PowerCut, Rule};
 use tipover_disk::Disk;
 
 /// Make a disk fail on purpose
@@ -138,17 +138,15 @@ impl Cut {
         if json {
             println!(
                 "{}",
-                serde_json::to_string_pretty(&json!({"cut": cut, "report": report, "on": self.on}))?
+                serde_json::to_string_pretty(&json!({
+                    "cut": cut,
+                    "blocks_at_risk": report.blocks_at_risk(),
+                    "report": report,
+                    "on": self.on,
+                }))?
             );
         } else {
-            println!(
-                "unflushed: {} blocks lost, {} torn, {} survived; {} changes of names undone, {} survived",
-                report.lost_blocks,
-                report.torn_blocks,
-                report.kept_blocks,
-                report.lost_names,
-                report.kept_names
-            );
+            print!("{}", told(&report));
             match self.on {
                 true => println!("the power is back: what survived is mounted again"),
                 false => println!("everything fails now; {next} mounts what survived"),
@@ -179,5 +177,46 @@ impl On {
             false => println!("{} has power: what survived is mounted again", disk.path().display()),
         }
         Ok(Ending::Held)
+    }
+}
+
+/// What the disk lost, and what is not counted in that.
+fn told(report: &CutReport) -> String {
+    let CutReport { lost_blocks, torn_blocks, kept_blocks, lost_names, kept_names, .. } = report;
+    let at_risk = report.blocks_at_risk();
+    let mut text = format!(
+        "on the disk {at_risk} blocks were written and not durable: {lost_blocks} lost, {torn_blocks} torn, \
+         {kept_blocks} kept\n"
+    );
+    if lost_names + kept_names > 0 {
+        text += &format!("changes of names: {lost_names} undone, {kept_names} kept\n");
+    }
+    if report.failed_writes + report.failed_flushes > 0 {
+        let CutReport { failed_writes, failed_flushes, .. } = report;
+        text += &format!("under way, and failed: {failed_flushes} flushes, {failed_writes} writes\n");
+    }
+    text + "not counted: what was still in memory, of programs and in the page cache; it never reached this disk\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_is_told_with_what_was_at_risk_and_what_is_not_counted() {
+        let nothing = told(&CutReport::default());
+        assert!(nothing.starts_with("on the disk 0 blocks were written and not durable"), "{nothing}");
+        assert!(nothing.contains("not counted: what was still in memory"), "{nothing}");
+        let report = CutReport {
+            lost_blocks: 3,
+            torn_blocks: 1,
+            kept_blocks: 2,
+            lost_names: 5,
+            ..CutReport::default()
+        };
+        let report = told(&CutReport { failed_flushes: 1, ..report });
+        for words in ["6 blocks", "3 lost, 1 torn, 2 kept", "5 undone, 0 kept", "1 flushes, 0 writes"] {
+            assert!(report.contains(words), "{words}: {report}");
+        }
     }
 }
