@@ -226,8 +226,9 @@ impl Filesystem for Image {
             return reply.error(e);
         }
         // The loop driver asks for ZERO_RANGE where zeros must stay allocated, which is writing them. For
-        // zeros that may become a hole (those of file systems) and for a discard it asks for PUNCH_HOLE alike:
-        // that costs what a discard costs, and is undone at a cut as a write of zeros, which a discard may be.
+        // zeros that may become a hole (those of file systems) and for a discard it asks for PUNCH_HOLE
+        // alike: that costs what a discard costs, and is undone at a cut as a write of zeros, which a discard
+        // may be.
         let length = length.min(self.content.len.saturating_sub(offset));
         let kind = match mode {
             mode if mode & libc::FALLOC_FL_ZERO_RANGE != 0 => Some(Kind::Write),

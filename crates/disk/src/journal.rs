@@ -1,8 +1,9 @@
 //! File mode's power cut: names as well as bytes go back to what was made durable.
 //!
 //! Operations on names are remembered in order, as a journalling file system does: an fsync of anything makes
-//! all earlier ones durable when it is answered, and so does time; a cut undoes the rest from the last one back.
-//! What is removed waits in a hidden folder until it can be forgotten. Owners, modes and times are not undone.
+//! all earlier ones durable when it is answered, and so does time; a cut undoes the rest from the last one
+//! back. What is removed waits in a hidden folder until it can be forgotten. Owners, modes and times are not
+//! undone.
 
 use crate::backing::{Backing, File, Landing};
 use crate::clock::monotonic;

@@ -66,8 +66,8 @@ impl Place {
     }
 }
 
-/// What the kernel is told, later or at once. What a request brings about when it is answered comes about just
-/// before, so that whoever has the answer can rely on it.
+/// What the kernel is told, later or at once. What a request brings about when it is answered comes about
+/// just before, so that whoever has the answer can rely on it.
 pub(crate) enum Answer {
     Data(Via<ReplyData>, Result<Vec<u8>, Errno>),
     Written(Via<ReplyWrite>, Result<(u32, Option<Unanswered>), Errno>),

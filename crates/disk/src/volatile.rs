@@ -1,8 +1,9 @@
 //! What a power cut takes: everything that no answered flush covers, kept as what was there before.
 //!
-//! The backing always has the present state, so reads cost nothing. Before a block changes, its old content is
-//! remembered as long as a cut may lead back to it (see [`History`]). A flush covers what had been answered
-//! when it arrived and forgets the versions before that when it is answered itself; a cut puts them back.
+//! The backing always has the present state, so reads cost nothing. Before a block changes, its old content
+//! is remembered as long as a cut may lead back to it (see [`History`]). A flush covers what had been
+//! answered when it arrived and forgets the versions before that when it is answered itself; a cut puts them
+//! back.
 
 use crate::backing::{Backing, File, Landing};
 use crate::clock::monotonic;

@@ -502,8 +502,8 @@ fn stall() {
     });
 }
 
-/// Zeros that a file system asks for by fallocate, in both ways that the loop driver passes on, are undone as any
-/// write, and fail as any write; they take no memory where there was nothing.
+/// Zeros that a file system asks for by fallocate, in both ways that the loop driver passes on, are undone as
+/// any write, and fail as any write; they take no memory where there was nothing.
 fn zeroing() {
     const AT: u64 = 64 << 20;
     let range = |disk: &Disk| {

@@ -31,8 +31,8 @@ pub enum Fate {
     Torn(u64),
 }
 
-/// What a power cut did to a disk. What programs and the kernel still had in memory never reached the disk and
-/// is not in it.
+/// What a power cut did to a disk. What programs and the kernel still had in memory never reached the disk
+/// and is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CutReport {
     /// Blocks back to what they were when they were last durable.

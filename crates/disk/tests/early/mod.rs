@@ -1,5 +1,5 @@
-//! Flushes that take their time, cut off in the middle: what a program may rely on when a flush is answered, and
-//! what it may not rely on before.
+//! Flushes that take their time, cut off in the middle: what a program may rely on when a flush is answered,
+//! and what it may not rely on before.
 //!
 //! A record is a page with its number. The culprit acknowledges a record when it has issued its flush, its
 //! honest twin when that is answered. Only the time that a flush takes tells them apart.
@@ -101,8 +101,8 @@ pub fn under_way() {
     }
 }
 
-/// Writes records in order, each with a flush of its own, and acknowledges them at issue or in earnest until the
-/// disk fails; calls `cut` soon after the second. Returns the last record that was acknowledged.
+/// Writes records in order, each with a flush of its own, and acknowledges them at issue or in earnest until
+/// the disk fails; calls `cut` soon after the second. Returns the last record that was acknowledged.
 fn keep_books(path: &Path, awaits: bool, cut: impl FnOnce()) -> u64 {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let (acknowledged, failed) = (AtomicU64::new(0), AtomicBool::new(false));
