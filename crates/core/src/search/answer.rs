@@ -48,7 +48,7 @@ impl Tries {
     }
 
     /// "2/2 below", and what was discarded for it.
-    fn in_words(self, side: &str) -> String {
+    pub fn in_words(self, side: &str) -> String {
         let discarded = match self.discarded {
             0 => String::new(),
             n => format!(" ({n} of {} trials there discarded: the generator was late)", self.trials),

@@ -226,30 +226,25 @@ impl Tipping {
             let load = |load: Option<f64>| load.map_or("?".into(), |load| self.goals.scale.print(load));
             said.push(match capacity.verdict {
                 Verdict::Found => format!(
-                    "{} holds up to {} {unit} and breaks at {} (confirmed {}/{} below, {}/{} above)",
+                    "{} holds up to {} {unit} and breaks at {} (confirmed {})",
                     self.promise,
                     load(capacity.low),
                     load(capacity.high),
-                    capacity.below.agreed,
-                    capacity.below.of,
-                    capacity.above.agreed,
-                    capacity.above.of
+                    capacity.confirmed()
                 ),
                 Verdict::AlwaysPassed => format!(
-                    "{} held at every load up to {} {unit}, the highest that was tried (confirmed {}/{}): this disk is \
+                    "{} held at every load up to {} {unit}, the highest that was tried (confirmed {}): this disk is \
                      enough for them, and --to goes higher",
                     self.promise,
                     load(Some(capacity.tried.1)),
-                    capacity.below.agreed,
-                    capacity.below.of
+                    capacity.below.in_words("there")
                 ),
                 Verdict::NeverPassed => format!(
-                    "{} never held: {} {unit}, the least that was tried, already break it ({}/{}). More such disks do \
+                    "{} never held: {} {unit}, the least that was tried, already break it ({}). More such disks do \
                      not make a single request faster: it takes a faster disk, or another promise",
                     self.promise,
                     load(Some(capacity.tried.0)),
-                    capacity.above.agreed,
-                    capacity.above.of
+                    capacity.above.in_words("there")
                 ),
                 _ => capacity.sentence_in(unit),
             });
