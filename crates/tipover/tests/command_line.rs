@@ -586,12 +586,12 @@ fn compare_tells_a_slower_side_from_the_same_side_again() {
     let history = place.run(&["compare", "--history", "a", "again", "b"]).with_code(&[1]);
     assert!(history.stdout.contains("lower from b on"), "{}", history.stdout);
     let stays = place.run(&["compare", "--history", "a", "again"]).with_code(&[0]);
-    assert!(stays.stdout.contains("No change of level in 2 figures"), "{}", stays.stdout);
+    assert!(stays.stdout.contains("No change of level in 3 figures"), "{}", stays.stdout);
     // What matters and the largest p are heard.
     let trifle = place.run(&["compare", "--history", "a", "again", "b", "--least", "60 %"]).with_code(&[0]);
     assert!(trifle.stdout.contains("No change of level"), "{}", trifle.stdout);
     let strict = place.run(&["compare", "--history", "a", "b", "--p", "1e-9"]).with_code(&[1]);
-    assert!(strict.stdout.contains("Cannot tell in 2 figures"), "{}", strict.stdout);
+    assert!(strict.stdout.contains("Cannot tell in 3 figures"), "{}", strict.stdout);
     let three = place.run(&["compare", "--history", "a/0.txt", "a/1.txt", "b/2.txt"]).with_code(&[1]);
-    assert!(three.stdout.contains("Cannot tell in 2 figures over 3 results"), "{}", three.stdout);
+    assert!(three.stdout.contains("Cannot tell in 3 figures over 3 results"), "{}", three.stdout);
 }

@@ -211,7 +211,7 @@ mod tests {
         assert!(said.contains("in 1 of") && said.contains("the canary differed at 1"), "{said}");
         let mut unrest = quiet.clone();
         for (n, record) in unrest.iter_mut().enumerate() {
-            record.canaries[0].spin_ns *= 1.0 + 0.1 * n as f64;
+            record.canaries.iter_mut().for_each(|canary| canary.spin_ns *= 1.0 + 0.1 * n as f64);
         }
         assert!(disturbed(&unrest).unwrap().contains("the canaries of all trials vary by"));
         let mut stolen = quiet;
