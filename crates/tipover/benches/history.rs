@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::check::{Evidence, KeyScan, Source, Verdict};
-use tipover_core::experiment::Spec;
+use tipover_core::experiment::{Retries, Spec};
 use tipover_core::measure::{Threshold, median};
 use tipover_core::target::Target;
 use tipover_core::units::Tick;
@@ -129,7 +129,8 @@ fn rate(case: &Case<'_>, records: &Records, first: u64, time: Duration, path: Op
     let writer = path.map(|path| HistoryWriter::create(path, Pace::Groups)).transpose()?;
     let Case { target, dataset, workload, sessions } = *case;
     let plan = Plan::closed(target, dataset, workload, records, sessions, Clock::start());
-    let plan = Plan { first, retries: 1_000, history: writer.as_ref(), ..plan };
+    let retries = Retries { most: 1_000, ..plan.retries };
+    let plan = Plan { first, retries, history: writer.as_ref(), ..plan };
     let mut begun = Tick(0);
     let tally = drive::run(&plan, |sessions| {
         begun = plan.clock.now();
