@@ -375,6 +375,7 @@ impl Series<'_> {
             match trial.cell.spec.shape().map_err(Into::into).and_then(|shape| self.site.calibrate(&shape)) {
                 Ok(_) => left.push_back(trial),
                 Err(error) => {
+                    self.context.interrupt.check()?;
                     let record = self.failed(&trial, &error);
                     keep(&trial, Kept { record, series: vec![], accesses: None }).map_err(NotKept)?;
                 }

@@ -1,6 +1,6 @@
 //! The search for tipping points in one cell: many short trials at different loads on one warmed-up target.
 
-use super::{Interrupted, Log, Series, Site, Surroundings, Watch};
+use super::{Log, Series, Site, Surroundings, Watch};
 use crate::agent::{Answer, Command};
 use crate::clock::Clock;
 use crate::machine;
@@ -36,8 +36,9 @@ pub fn search(
             record.failed = None;
             Ok(())
         }
-        Err(error) if error.is::<Interrupted>() => Err(error),
         Err(error) => {
+            // Whatever else went wrong then is only what being in a hurry does.
+            context.interrupt.check()?;
             record.failed = Some(series.reason(&error));
             series.site.unmount();
             keep(record)
