@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::File;
 use std::path::PathBuf;
+use std::process::Child;
 use std::time::{Duration, Instant};
 use tipover_core::check::Carried;
 use tipover_core::device::{self, CutReport, PowerCut};
@@ -336,15 +337,54 @@ impl<'c> Conductor<'c> {
     ) -> Result<(Effect, Vec<String>), ClusterError> {
         let power = self.policy.power.of(u64::from(self.policy.turn) + u64::from(injection));
         let cut = PowerCut { seed: power.seed ^ (u64::from(injection) << 32), ..power };
+        let clients = match cut.torn {
+            Some(_) => self.await_data_pages(&force.nodes),
+            None => vec![],
+        };
         let (before, began) = (clock(), Instant::now());
         let outages = self.cluster.each(&force.nodes, |node| node.power_cut(&cut))?;
         force.moment = Some((before, began.elapsed()));
+        for mut client in clients {
+            // Its answer is of no interest, and its server stands still.
+            let _ = client.kill();
+            let _ = client.wait();
+        }
         force.outages = outages.into_iter().map(|(_, outage)| outage).collect();
         self.unplug(force)?;
         let killed = self.cluster.each(&force.nodes, Node::kill)?;
         let (effect, mut evidence) = summed(&killed, "processes killed");
         evidence.extend(force.outages.iter().map(discarded));
         Ok((effect, evidence))
+    }
+
+    /// Waits for a moment at which a disk takes in more between two flushes than a commit writes: data pages are
+    /// under way then, and only such a moment shows what is made of a torn one. Servers that can are asked to
+    /// write them out, by clients that are the caller's to end. Where no such moment comes, the cut comes
+    /// without.
+    fn await_data_pages(&self, names: &[String]) -> Vec<Child> {
+        const PATIENCE: Duration = Duration::from_millis(1500);
+        const MORE_THAN_A_COMMIT: u64 = 64 << 10;
+        let nodes: Vec<&Node> = names.iter().filter_map(|name| self.cluster.node(name).ok()).collect();
+        let ask = |node: &&Node| node.server()?.begin_to_write_out(node.disk()?.options().mode);
+        let clients: Vec<Child> = nodes.iter().filter_map(ask).collect();
+        let began = Instant::now();
+        let look = |node: &&Node| {
+            let counters = node.disk().and_then(|disk| disk.counters().ok());
+            counters.map_or((0, 0), |counters| (counters.write.bytes.0, counters.flush.requests))
+        };
+        let mut before: Vec<(u64, u64)> = nodes.iter().map(look).collect();
+        while began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+            let now: Vec<(u64, u64)> = nodes.iter().map(look).collect();
+            let writes = before.iter().zip(&now).map(|((bytes, flushes), now)| {
+                now.0.saturating_sub(*bytes) / (1 + now.1.saturating_sub(*flushes))
+            });
+            if writes.max() >= Some(MORE_THAN_A_COMMIT) {
+                break;
+            }
+            before = now;
+        }
+        clients
     }
 
     /// Cuts every link of a fault's nodes, to each other, to the others and to the laboratory.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use tipover_disk::Mode;
 
 /// An installed PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +129,11 @@ fn read_version(text: &str) -> Option<(String, u32)> {
 }
 
 impl Engine for Postgres {
+    fn write_out(&self, disk: Mode) -> Option<&'static str> {
+        // As files, whatever it has written since its last checkpoint is at risk, and one more would flush it.
+        (disk == Mode::Block).then_some("CHECKPOINT")
+    }
+
     fn version(&self) -> &str {
         &self.version
     }

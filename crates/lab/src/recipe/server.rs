@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tipover_disk::Mode;
 
 /// How a client must show who it is. The default is a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -166,6 +167,11 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     /// Where threads serve clients: a question for the number of a client's connection, which the statement
     /// `KILL CONNECTION` then ends.
     fn connection_of_a_client(&self) -> Option<String> {
+        None
+    }
+    /// A statement that makes it write data pages out to a disk of this mode, so that a cut finds them there and
+    /// not durable.
+    fn write_out(&self, _: Mode) -> Option<&'static str> {
         None
     }
 }
@@ -460,6 +466,14 @@ impl Server {
             return Err(ServerError::Step { step: statement.into(), ending });
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+    }
+
+    /// Asks it to write its data pages out, without waiting for that; the client that asks, which is the
+    /// caller's to end. `None` where it has no such statement.
+    pub(crate) fn begin_to_write_out(&self, disk: Mode) -> Option<std::process::Child> {
+        use std::process::Stdio;
+        let mut client = self.engine.client(&self.place, self.engine.write_out(disk)?).ok()?;
+        client.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
     }
 
     /// Whether its main process lives.

@@ -6,6 +6,7 @@ use crate::report::{
     SeriesKind, Table, Verdict as Sign,
 };
 use crate::study::{BrokenCell, Cells, Spans};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::check::broken::Things;
@@ -35,13 +36,30 @@ pub fn headline(cells: &[BrokenCell<'_>]) -> Vec<String> {
         let price = price(asked, other).map(|price| format!("; {price}")).unwrap_or_default();
         return vec![format!("{}; with {label}: {}{price}", sentence(asked), findings(other))];
     }
-    let mut said: Vec<String> = cells.iter().map(sentence).collect();
+    // What was asked first is said first; of the ways to mount its disk, the one in which it did worst.
+    let mut groups: Vec<Vec<&BrokenCell<'_>>> = Vec::new();
+    for cell in cells {
+        match groups.last_mut().filter(|group| differ_in_disk_mode(group[0], cell)) {
+            Some(group) => group.push(cell),
+            None => groups.push(vec![cell]),
+        }
+    }
+    groups.iter_mut().for_each(|group| group.sort_by_key(|cell| Reverse(cell.verdict())));
+    let mut said: Vec<String> = groups.iter().flatten().map(|cell| sentence(cell)).collect();
     for (number, other) in cells.iter().enumerate() {
         let first = cells[..number].iter().find(|first| same_disk(first, other));
         let price = first.and_then(|first| price(first, other));
         said.extend(price.map(|price| format!("{}: {price}", other.name())));
     }
     said
+}
+
+/// Whether two cells are the same setting, with the disk mounted in different ways.
+fn differ_in_disk_mode(a: &BrokenCell<'_>, b: &BrokenCell<'_>) -> bool {
+    let (a, mut b) = (&a.of.cell.spec, b.of.cell.spec.clone());
+    let differ = a.disk.mode != b.disk.mode;
+    b.disk.mode = a.disk.mode;
+    differ && *a == b
 }
 
 fn sentence(cell: &BrokenCell<'_>) -> String {
@@ -265,12 +283,16 @@ fn exposed(cells: &[BrokenCell<'_>]) -> Table {
                 Some(figures) => Number::exact(of(figures) as f64, "").into(),
                 None => Cell::missing("neither writes nor transfers are checked"),
             };
-            let test = figures.is_some_and(|figures| figures.is_test(least));
-            let sign = if test { Sign::Held } else { Sign::Unknown };
+            let evidence = match figures {
+                Some(figures) if figures.is_test(least) => "yes",
+                _ if at_risk.is_nothing() => "no: nothing at risk",
+                Some(_) => "no: too little acknowledged",
+                None => "of order and isolation only",
+            };
             rows.push(Row::new(vec![
                 cell.name().into(),
                 format!("#{}", number + 1).into(),
-                Cell::verdict(sign, if test { "yes" } else { "no" }),
+                evidence.into(),
                 count(|figures| figures.acknowledged_in_window),
                 count(|figures| figures.lost),
                 at_risk.page_cache.map_or(Cell::missing("not counted"), |size| size.rounded().into()),
