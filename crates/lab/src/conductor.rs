@@ -357,10 +357,10 @@ impl<'c> Conductor<'c> {
         Ok((effect, evidence))
     }
 
-    /// Waits for a moment at which a disk takes in more between two flushes than a commit writes: data pages are
-    /// under way then, and only such a moment shows what is made of a torn one. Servers that can are asked to
-    /// write them out, by clients that are the caller's to end. Where no such moment comes, the cut comes
-    /// without.
+    /// Waits for a moment at which a disk takes in more between two flushes than a commit writes: data pages
+    /// are under way then, and only such a moment shows what is made of a torn one. Servers that can are
+    /// asked to write them out, by clients that are the caller's to end. Where no such moment comes, the cut
+    /// comes without.
     fn await_data_pages(&self, names: &[String]) -> Vec<Child> {
         const PATIENCE: Duration = Duration::from_millis(1500);
         const MORE_THAN_A_COMMIT: u64 = 64 << 10;

@@ -130,7 +130,8 @@ fn read_version(text: &str) -> Option<(String, u32)> {
 
 impl Engine for Postgres {
     fn write_out(&self, disk: Mode) -> Option<&'static str> {
-        // As files, whatever it has written since its last checkpoint is at risk, and one more would flush it.
+        // As files, whatever it has written since its last checkpoint is at risk, and one more would flush
+        // it.
         (disk == Mode::Block).then_some("CHECKPOINT")
     }
 

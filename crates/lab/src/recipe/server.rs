@@ -169,8 +169,8 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     fn connection_of_a_client(&self) -> Option<String> {
         None
     }
-    /// A statement that makes it write data pages out to a disk of this mode, so that a cut finds them there and
-    /// not durable.
+    /// A statement that makes it write data pages out to a disk of this mode, so that a cut finds them there
+    /// and not durable.
     fn write_out(&self, _: Mode) -> Option<&'static str> {
         None
     }
