@@ -3,14 +3,22 @@
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tipover_fuzz::{TARGETS, Target, corpus};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
+/// What one test allocates, a panic's backtrace for instance, would be counted in another.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn every_target_reads_its_corpus() {
+    let _alone = alone();
     let mut inputs = 0;
     for target in TARGETS {
         let packed = std::fs::read(folder().join(target.name)).unwrap_or_default();
@@ -26,6 +34,7 @@ fn every_target_reads_its_corpus() {
 
 #[test]
 fn every_corpus_has_its_target_and_all_are_small() {
+    let _alone = alone();
     let names: BTreeSet<&str> = TARGETS.iter().map(|target| target.name).collect();
     assert_eq!(names.len(), TARGETS.len(), "no name stands twice");
     let mut bytes = 0;
@@ -38,6 +47,7 @@ fn every_corpus_has_its_target_and_all_are_small() {
 
 #[test]
 fn a_corpus_is_packed_and_unpacked_and_damage_is_seen() {
+    let _alone = alone();
     let inputs: [&[u8]; 3] = [b"", b"abc", &[0; 300]];
     let packed = corpus::pack(inputs);
     assert_eq!(corpus::unpack(&packed).unwrap(), inputs);
@@ -47,6 +57,7 @@ fn a_corpus_is_packed_and_unpacked_and_damage_is_seen() {
 
 #[test]
 fn a_reader_that_panics_or_takes_too_much_is_convicted() {
+    let _alone = alone();
     fn greedy(bytes: &[u8]) {
         let length = u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
         assert!(std::hint::black_box(vec![1u8; length]).len() == length);
@@ -63,6 +74,7 @@ fn a_reader_that_panics_or_takes_too_much_is_convicted() {
 /// Few bytes that claim to be many: nobody may take memory on a claim.
 #[test]
 fn a_length_costs_nothing_before_its_bytes_are_there() {
+    let _alone = alone();
     // Over the whole way from four bytes to memory, buffers of sockets and tables of histograms included.
     const MOST: usize = 1 << 20;
     let most = u32::MAX.to_le_bytes();
