@@ -117,10 +117,13 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
         return;
     }
     let _alone = alone();
-    for (sin, guilty) in [("", false), ("flush_later=300 ms", true)] {
+    // One sinner acknowledges long before it flushes, the other as soon as it has asked for the flush.
+    let sins = [("", false), ("flush_later=300 ms", true), ("unawaited_flushes=100 %", true)];
+    for (sin, guilty) in sins {
         let place = Place::new();
         let faults = format!("every 1 s times {CUTS}: power cut all, restart after 100 ms");
-        let mut words = vec!["break", "guilty", "--disk", "latency=500us", "--disk-size", "256 MiB"];
+                let disk = "latency=500us,flush_latency=20ms";
+        let mut words = vec!["break", "guilty", "--disk", disk, "--disk-size", "256 MiB"];
         words.extend(["--times", "1", "--think", "1 ms", "--window", "300 ms", "--faults", &faults]);
         if guilty {
             words.extend(["--set", sin]);

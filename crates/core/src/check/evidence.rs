@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
-    /// Who judges. Nobody is named in evidence of versions before 0.2 and where none was kept: then whoever
+    /// Who judges. Nobody is named where no evidence was kept, as by early versions: then whoever
     /// understands what is in the history.
     #[serde(default)]
     pub checks: Vec<Check>,
