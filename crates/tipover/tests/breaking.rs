@@ -122,7 +122,7 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
     for (sin, guilty) in sins {
         let place = Place::new();
         let faults = format!("every 1 s times {CUTS}: power cut all, restart after 100 ms");
-                let disk = "latency=500us,flush_latency=20ms";
+        let disk = "latency=500us,flush_latency=20ms";
         let mut words = vec!["break", "guilty", "--disk", disk, "--disk-size", "256 MiB"];
         words.extend(["--times", "1", "--think", "1 ms", "--window", "300 ms", "--faults", &faults]);
         if guilty {

@@ -308,6 +308,9 @@ mod tests {
     fn what_cannot_be_read_back_is_no_evidence_of_safety() {
         let gone = judged_after(0, &[Aftermath::DidNotComeBack("the table does not exist".into())]);
         assert_eq!(gone.verdict, Verdict::Invalid);
+        // Whoever is slow has lost nothing yet.
+        let slow = judged_after(0, &[Aftermath::NotBackInTime("replays its log".into())]);
+        assert_eq!((slow.verdict, slow.came_back()), (Verdict::Unknown, false));
         assert!(all_losses(&[&gone], Things::Writes, &Exposure::default()).is_none());
         let both = [&gone, &judged(0)];
         assert_eq!(all_losses(&both, Things::Writes, &Exposure::default()).unwrap().0.chance.faults, 1);

@@ -48,6 +48,8 @@ pub enum Aftermath {
     /// The database did not come back with what was in it: whatever was acknowledged is out of reach, which a
     /// fault of ours has brought about.
     DidNotComeBack(String),
+    /// It was still coming back when nobody waited any longer. That convicts nobody, and acquits nobody.
+    NotBackInTime(String),
     /// A node does not follow the others again; what the survivors hold is known.
     NodeStaysAway(String),
     /// A node followed again only when the load was over; nothing is wrong with what was acknowledged.
@@ -68,6 +70,13 @@ impl Aftermath {
                 reason,
                 if at_risk { Verdict::Invalid } else { Verdict::Unknown },
                 "after the faults the database did not come back with what was in it",
+            ),
+            Aftermath::NotBackInTime(reason) => (
+                Self::RECOVERY,
+                "not back in time",
+                reason,
+                Verdict::Unknown,
+                "after the faults the database was not back within the time that it is given, so nothing could be read",
             ),
             Aftermath::NodeStaysAway(reason) => (
                 "return",

@@ -35,6 +35,7 @@ use tipover_core::target::{BankRows, TargetError};
 use tipover_core::units::{Bytes, Tick};
 use tipover_core::workload::Random;
 use tipover_core::workload::bank::{Bank as BankData, BankSpec};
+use tipover_lab::recipe::ServerError;
 use tipover_lab::{Conductor, Policy};
 
 /// A server that answers may still recover; what it cannot give after so long it does not have.
@@ -222,7 +223,11 @@ impl Run<'_> {
             (None, Ok(())) => None,
             (Some(reason), Ok(())) => Some(Aftermath::DidNotComeBack(reason)),
             (Some(reason), Err(error)) => {
-                Some(Aftermath::DidNotComeBack(format!("{}; {reason}", in_words(&error))))
+                let reason = format!("{}; {reason}", in_words(&error));
+                Some(match is_late(&error) {
+                    true => Aftermath::NotBackInTime(reason),
+                    false => Aftermath::DidNotComeBack(reason),
+                })
             }
             (None, Err(error)) => Some(Aftermath::NodeStaysAway(in_words(&error))),
         };
@@ -443,4 +448,9 @@ fn bytes_below(folder: &std::path::Path) -> Bytes {
         sum += if about.is_dir() { bytes_below(&entry.path()).0 } else { about.blocks() * 512 };
     }
     Bytes(sum)
+}
+
+/// Whether a server was still on its way when nobody waited any longer, and had not given up itself.
+fn is_late(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(ServerError::NotReady { .. })))
 }
