@@ -319,6 +319,8 @@ mod tests {
             waits.iter().for_each(|wait| model.go(&Step::Write(*wait, false)));
             let age = Duration::from_millis(age);
             let cutoff = Tick(model.now.0.saturating_sub(age.as_nanos() as u64));
+            // Nothing is older than the beginning.
+            let age = model.now.since(cutoff);
             let stood = model.versions.iter().rev().find(|(_, at, _)| *at <= cutoff);
             let stood = stood.map_or(0, |(number, _, _)| *number);
             let (present, at, _) = *model.versions.last().unwrap();

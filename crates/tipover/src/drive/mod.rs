@@ -221,8 +221,8 @@ impl Seat {
 }
 
 /// A thread that waits in its own call for its own answer costs client and server less than one that waits
-/// for many: the kernel wakes the other side where it stands (docs/performance.md, "Servers"). With many more
-/// threads than processors, switching between them costs more than that.
+/// for many: the kernel wakes the other side where it stands (docs/measurements/2026-11-22-performance.md,
+/// "Servers"). With many more threads than processors, switching between them costs more than that.
 const FEW_PER_PROCESSOR: u32 = 8;
 
 /// More books than this many a processor are of no use: only sessions that run contend for one.
