@@ -21,6 +21,9 @@ pub struct Patience {
     pub grace: Duration,
 }
 
+/// Looking at all processes takes some milliseconds.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+
 /// What a command did wrong, each in a sentence; none if all is well.
 pub type Failures = Vec<String>;
 
@@ -38,9 +41,13 @@ pub fn watch(mut command: Command, patience: Patience, mut read: impl FnMut(&[u8
     let mut child = command.spawn().with_context(|| format!("cannot start `{name}`"))?;
     let lines = lines_of(&mut child)?;
     let mut failures = Failures::new();
-    let mut heard = Instant::now();
+    let (mut heard, mut reaped) = (Instant::now(), Instant::now());
     let mut ended = None;
     loop {
+        if reaped.elapsed() > REAP_EVERY {
+            reap_orphans(child.id());
+            reaped = Instant::now();
+        }
         match lines.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => {
                 heard = Instant::now();
@@ -70,6 +77,17 @@ pub fn watch(mut command: Command, patience: Patience, mut read: impl FnMut(&[u8
         end_what_is_left(patience.grace).into_iter().map(|left| format!("`{name}` left running: {left}")),
     );
     Ok(failures)
+}
+
+/// Asks for the status of what lost its parent and ended: until somebody does, it looks as if it were still
+/// there, also to a test that waits for its end. The status of `command` is left to whoever started that.
+fn reap_orphans(command: u32) {
+    let processes = processes();
+    for orphan in children(&processes, std::process::id()) {
+        if orphan != command && processes[&orphan].ended {
+            let _ = pid(orphan).map(|orphan| rustix::process::waitpid(Some(orphan), WaitOptions::NOHANG));
+        }
+    }
 }
 
 /// The lines of its output, read by a thread of their own, since a pipe cannot be waited for with a time
@@ -115,11 +133,9 @@ fn end_what_is_left(grace: Duration) -> Vec<String> {
     let us = std::process::id();
     let until = Instant::now() + grace;
     loop {
+        // The command's own status is known by now.
+        reap_orphans(0);
         let processes = processes();
-        // Of a child that ended only the number is left, until somebody asks for its status.
-        for child in children(&processes, us) {
-            let _ = pid(child).map(|child| rustix::process::waitpid(Some(child), WaitOptions::NOHANG));
-        }
         let left: Vec<u32> =
             descendants(&processes, us).into_iter().filter(|pid| !processes[pid].ended).collect();
         if left.is_empty() {
@@ -252,6 +268,16 @@ mod tests {
     fn what_ends_soon_after_is_not_accused() {
         alone("watch::tests::what_ends_soon_after_is_not_accused", || {
             let (failures, _) = watched("setsid sleep 1 & exit 0", LONG);
+            assert_eq!(failures, Vec::<String>::new());
+        });
+    }
+
+    #[test]
+    fn an_orphan_that_ended_is_not_kept_as_a_zombie() {
+        alone("watch::tests::an_orphan_that_ended_is_not_kept_as_a_zombie", || {
+            let script = "(sleep 0.1 & echo $!) | { read orphan; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; \
+                          test -e /proc/$orphan || exit 0; done; exit 1; }";
+            let (failures, _) = watched(script, LONG);
             assert_eq!(failures, Vec::<String>::new());
         });
     }

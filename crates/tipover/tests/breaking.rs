@@ -117,8 +117,8 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
         return;
     }
     let _alone = alone();
-    // One sinner acknowledges long before it flushes, the other as soon as it has asked for the flush. A cut that
-    // comes before they are back from the last one meets nothing that they acknowledged.
+    // One sinner acknowledges long before it flushes, the other as soon as it has asked for the flush. A cut
+    // that comes before they are back from the last one meets nothing that they acknowledged.
     let slow = "latency=500us,flush_latency=8ms";
     let sins = [("", slow), ("flush_later=300 ms", "latency=500us"), ("unawaited_flushes=100 %", slow)];
     for (sin, disk) in sins {
