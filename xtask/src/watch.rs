@@ -1,4 +1,4 @@
-//! A long command under watch: its output is passed on and read, it may not fall silent for ever, and nothing
+//! A long command under watch: its output is passed on and read, it may not be silent for ever, and nothing
 //! that it started outlives it.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::process::shown;
 
-/// How long a command is borne with.
+/// How long a command may take where nothing shows that it works.
 #[derive(Clone, Copy)]
 pub struct Patience {
     /// How long it may say nothing before what runs in it is killed.
