@@ -6,6 +6,7 @@ use super::{
     Provenance, ReferenceLine, Row, Section, Series, SeriesKind, Table, Verdict,
 };
 use crate::study::comparison::{Compared, ComparedSides, Course, NoiseFrom, Side, change_in_words};
+use crate::study::disturbed;
 use tipover_core::measure::median_of_trials;
 use tipover_core::units::significant;
 
@@ -24,7 +25,7 @@ pub fn of_comparison(a: &Side, b: &Side, found: &ComparedSides, command: &str) -
     Page {
         title: format!("{} against {}", b.name, a.name),
         question: "Is there a difference, how large, and which one could have been seen?".into(),
-        headline: headline(found),
+        headline: headline(found).into_iter().chain([a, b].into_iter().filter_map(disturbance)).collect(),
         sections: vec![
             section("figures", "Figures", blocks),
             section("how", "How it was judged", how(found)),
@@ -81,6 +82,12 @@ fn headline(found: &ComparedSides) -> Vec<String> {
     first.sort_by(|a, b| b.comparison.shift.value.abs().total_cmp(&a.comparison.shift.value.abs()));
     said.extend(first.into_iter().take(3).map(sentence));
     said
+}
+
+/// That a side was measured on a disturbed machine, so that a difference may be its neighbours'.
+fn disturbance(side: &Side) -> Option<String> {
+    let how = disturbed(&side.surroundings)?;
+    Some(format!("Disturbed: while {} was measured {how}", side.name))
 }
 
 fn sentence(compared: &Compared) -> String {
@@ -252,6 +259,7 @@ pub fn of_history(sides: &[Side], courses: &[Course], command: &str) -> Page {
         ));
     }
     headline.extend(changes.into_iter().take(5));
+    headline.extend(sides.iter().filter_map(disturbance));
     let sections = courses.iter().enumerate().map(|(number, course)| Section {
         id: format!("course-{number}"),
         title: format!("{}: {}", course.cell, course.figure.name()),

@@ -15,7 +15,7 @@ pub use load::{Course, backlogs};
 
 use super::accesses::{self, AccessPicture};
 use super::{Page, Provenance, Section};
-use crate::study::Cells;
+use crate::study::{Cells, Surroundings, disturbed};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use tipover_core::experiment::Experiment;
@@ -84,7 +84,12 @@ pub fn of_experiment(
         }
     }
     // Second, so that nobody reads the answer without it.
-    if let Some(sentence) = sections::disturbed(&cells) {
+    let trials: Vec<Surroundings> = cells.records().filter_map(Surroundings::of).collect();
+    if let Some(how) = disturbed(&trials) {
+        let sentence = format!(
+            "Disturbed: {how}. The figures below are of the target and of its neighbours; measure again when nothing \
+             else runs."
+        );
         headline.insert(headline.len().min(1), sentence);
     }
     headline.extend(sections::shortcomings(&cells));
@@ -127,7 +132,8 @@ fn provenance(records: &[Record], command: &str) -> Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Terminal, html, text};
+    use crate::report::{Terminal, html, of_comparison, text};
+    use crate::study::comparison::{Side, compare_sides};
     use tipover_core::measure::Canary;
     use tipover_core::metric::{Sample, probe};
     use tipover_core::record::Verdict;
@@ -205,6 +211,16 @@ mod tests {
             said.contains(&format!("in {n} of {n} trials (other programs took up to 25 % of the")),
             "{said}"
         );
+        let side = |name: &str, records: &[Record]| {
+            let mut side = Side::new(name);
+            records.iter().for_each(|record| side.add_record(record, name));
+            side
+        };
+        let (a, b) = (side("calm", &quiet), side("loud", &loud));
+        let found = compare_sides(&a, &b, None, 0.02, 0.01);
+        let said = of_comparison(&a, &b, &found, "x").headline.join("\n");
+        assert!(said.contains("Disturbed: while loud was measured the machine was not quiet in"), "{said}");
+        assert!(!said.contains("while calm was measured"), "{said}");
         let mut canary = quiet.clone();
         canary[2].canaries[1].spin_ns *= 1.5;
         let said = disturbed(&canary).unwrap();

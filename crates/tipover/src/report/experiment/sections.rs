@@ -7,7 +7,7 @@ use crate::report::{
 use crate::study::comparison::{Compared, Side};
 use crate::study::{CellRecords, Cells};
 use tipover_core::experiment::{Experiment, TargetKind};
-use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session, unrest};
+use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session};
 use tipover_core::record::{Record, Verdict as Belief};
 use tipover_core::units::{Bytes, span};
 
@@ -113,58 +113,6 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
         ));
     }
     sentences
-}
-
-/// Other programs, and the host, may take so much of the machine's processors before it counts as disturbed:
-/// kernel threads that work for the trial are among them. A canary may vary by so much.
-const NEIGHBOURS: f64 = 0.15;
-const STEAL: f64 = 0.01;
-const UNREST: f64 = 0.10;
-
-/// That the machine was disturbed while these trials ran, and by what; `None` when nothing was seen.
-pub fn disturbed(cells: &Cells<'_>) -> Option<String> {
-    let records: Vec<&Record> = cells.records().filter(|record| record.measured.is_some()).collect();
-    let session: Vec<&[Canary]> = records.iter().map(|record| record.canaries.as_slice()).collect();
-    let canaries = judge_session(&session);
-    let percent = |share: f64| Number::new(100.0 * share, "%").digits(2).to_string();
-    let most = |of: &dyn Fn(&Record) -> Option<f64>, limit: f64| {
-        let shares: Vec<Option<f64>> =
-            records.iter().map(|record| of(record).filter(|share| *share > limit)).collect();
-        let most = shares.iter().flatten().copied().fold(0.0, f64::max);
-        (shares, most)
-    };
-    let (neighbours, most_neighbours) = most(&Record::neighbours, NEIGHBOURS);
-    let (steal, most_steal) = most(&Record::steal, STEAL);
-    let differs: Vec<bool> = canaries.iter().map(|v| matches!(v, CanaryVerdict::Disturbed { .. })).collect();
-    let trials =
-        (0..records.len()).filter(|n| neighbours[*n].is_some() || steal[*n].is_some() || differs[*n]).count();
-    let mut because = Vec::new();
-    if most_neighbours > 0.0 {
-        because.push(format!(
-            "other programs took up to {} of the machine's processors",
-            percent(most_neighbours)
-        ));
-    }
-    if most_steal > 0.0 {
-        because.push(format!("the host gave up to {} of them to others", percent(most_steal)));
-    }
-    match differs.iter().filter(|differs| **differs).count() {
-        0 => {}
-        n => because.push(format!("the canary differed at {n}")),
-    }
-    let unrest = unrest(&session).filter(|unrest| *unrest > UNREST);
-    because.extend(unrest.map(|unrest| format!("the canaries of all trials vary by {}", percent(unrest))));
-    let of = match trials {
-        0 => "the machine was not quiet".to_string(),
-        n => format!("the machine was not quiet in {n} of {} trials", records.len()),
-    };
-    (!because.is_empty()).then(|| {
-        format!(
-            "Disturbed: {of} ({}). The figures below are of the target and of its neighbours; measure again when nothing \
-             else runs.",
-            because.join(", ")
-        )
-    })
 }
 
 /// What became of each trial, and the evidence on which its phases ended.

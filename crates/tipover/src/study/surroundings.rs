@@ -1,0 +1,64 @@
+//! Whether the machine was quiet while trials ran: what other programs and the host took of its processors, and
+//! what the canaries say.
+
+use tipover_core::measure::{Canary, CanaryVerdict, judge_session, unrest};
+use tipover_core::record::Record;
+use tipover_core::units::significant;
+
+/// The largest shares of the machine's processors that other programs and the host may take, and by how much
+/// the canaries may vary, before trials count as disturbed. Kernel threads that work for the trial are among
+/// the neighbours, which is why they may take more.
+const NEIGHBOURS: f64 = 0.15;
+const STEAL: f64 = 0.01;
+const UNREST: f64 = 0.10;
+
+/// What one trial's record says about its surroundings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Surroundings {
+    /// Share of the machine's processors that other programs took; `None` where that is not known.
+    neighbours: Option<f64>,
+    /// Share that the host took for others; `None` where that is not known.
+    steal: Option<f64>,
+    /// Before and after the trial.
+    canaries: Vec<Canary>,
+}
+
+impl Surroundings {
+    /// Those of `record`; `None` if it measured nothing.
+    pub fn of(record: &Record) -> Option<Surroundings> {
+        record.measured.as_ref()?;
+        let (neighbours, steal) = (record.neighbours(), record.steal());
+        Some(Surroundings { neighbours, steal, canaries: record.canaries.clone() })
+    }
+}
+
+/// By what the machine was disturbed while these trials ran: "the machine was not quiet in 2 of 9 trials
+/// (other programs took up to 25 % of the machine's processors)"; `None` when nothing was seen.
+pub fn disturbed(trials: &[Surroundings]) -> Option<String> {
+    let session: Vec<&[Canary]> = trials.iter().map(|trial| trial.canaries.as_slice()).collect();
+    let canaries = judge_session(&session);
+    let percent = |share: f64| format!("{} %", significant(100.0 * share, 2));
+    let beyond = |of: fn(&Surroundings) -> Option<f64>, limit: f64| -> Vec<Option<f64>> {
+        trials.iter().map(|trial| of(trial).filter(|share| *share > limit)).collect()
+    };
+    let neighbours = beyond(|trial| trial.neighbours, NEIGHBOURS);
+    let steal = beyond(|trial| trial.steal, STEAL);
+    let differs: Vec<bool> = canaries.iter().map(|v| matches!(v, CanaryVerdict::Disturbed { .. })).collect();
+    let most = |shares: &[Option<f64>]| shares.iter().flatten().copied().reduce(f64::max);
+    let mut because = Vec::new();
+    because
+        .extend(most(&neighbours).map(|share| {
+            format!("other programs took up to {} of the machine's processors", percent(share))
+        }));
+    because.extend(
+        most(&steal).map(|share| format!("the host gave up to {} of them to others", percent(share))),
+    );
+    let differing = differs.iter().filter(|differs| **differs).count();
+    because.extend((differing > 0).then(|| format!("the canary differed at {differing}")));
+    let unrest = unrest(&session).filter(|unrest| *unrest > UNREST);
+    because.extend(unrest.map(|unrest| format!("the canaries of all trials vary by {}", percent(unrest))));
+    let several =
+        (0..trials.len()).filter(|n| neighbours[*n].is_some() || steal[*n].is_some() || differs[*n]).count();
+    let of = if several > 0 { format!(" in {several} of {} trials", trials.len()) } else { String::new() };
+    (!because.is_empty()).then(|| format!("the machine was not quiet{of} ({})", because.join(", ")))
+}
