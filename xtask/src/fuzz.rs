@@ -6,10 +6,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Step, cargo, cargo_program, run, shown};
 use crate::workspace::Workspace;
@@ -32,7 +33,7 @@ const LONGEST_INPUT: u32 = 16 << 10;
 struct Hunt {
     /// Names of targets; all if there are none.
     targets: Vec<String>,
-    /// For each of them.
+    /// Processor time for each of them: a busy machine makes a hunt longer, not shallower.
     seconds: u64,
     /// Whether what was found is minimised and goes into the corpus that git keeps.
     keep: bool,
@@ -61,6 +62,7 @@ impl Hunt {
 struct Outcome {
     target: String,
     executions: u64,
+    /// Processor time.
     seconds: f64,
     /// The files with inputs that are findings.
     found: Vec<PathBuf>,
@@ -83,11 +85,11 @@ pub fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     step.done();
     let mut outcomes = Vec::new();
     for target in if hunt.targets.is_empty() { &known } else { &hunt.targets } {
-        let step = Step::begin(&format!("fuzz {target} for {} s", hunt.seconds));
+        let step = Step::begin(&format!("fuzz {target} for {} s of processor time", hunt.seconds));
         outcomes.push(hunt_in(workspace, &hunt, target, &corpus, &fuzzer, &folder.join("fuzz"))?);
         step.done();
     }
-    println!("\n    {:<14} {:>14} {:>9}  findings", "target", "executions", "seconds");
+    println!("\n    {:<14} {:>14} {:>9}  findings", "target", "executions", "CPU s");
     for Outcome { target, executions, seconds, found } in &outcomes {
         println!("    {target:<14} {executions:>14} {seconds:>9.0}  {}", found.len());
         found.iter().for_each(|path| println!("        {}", path.display()));
@@ -144,7 +146,6 @@ fn hunt_in(
     run(unpack)?;
     let mut command = workspace.command(fuzzer);
     command.env("TIPOVER_FUZZ", target).arg(&inputs).args([
-        format!("-max_total_time={}", hunt.seconds),
         format!("-rss_limit_mb={MEMORY_MIB}"),
         format!("-timeout={SECONDS_OF_AN_INPUT}"),
         format!("-max_len={LONGEST_INPUT}"),
@@ -152,12 +153,15 @@ fn hunt_in(
         "-print_final_stats=1".into(),
         "-use_value_profile=1".into(),
     ]);
-    let began = Instant::now();
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(&command)))?;
-    let seconds = began.elapsed().as_secs_f64();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+    let log = found.with_extension("log");
+    let stderr = fs::File::create(&log).with_context(|| log.display().to_string())?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    let mut hunter = command.spawn().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let seconds = end_after(&mut hunter, hunt.seconds as f64)?;
+    let status = hunter.wait()?;
+    let said = fs::read(&log)?;
+    let said = String::from_utf8_lossy(&said);
+    if !status.success() {
         // The end of what it says: the panic, and where the input is.
         let lines: Vec<&str> = said.lines().collect();
         println!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
@@ -169,6 +173,32 @@ fn hunt_in(
         fs::read_dir(&found)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
     Ok(Outcome { target: target.to_string(), executions: executions(&said), seconds, found: files })
+}
+
+/// Lets `hunter` work for `most` seconds of processor time, then asks it to end; gives what it has used.
+fn end_after(hunter: &mut Child, most: f64) -> Result<f64> {
+    let (mut used, mut asked) = (0.0, false);
+    while hunter.try_wait()?.is_none() {
+        used = processor_seconds(hunter.id()).unwrap_or(used);
+        if used >= most && !asked {
+            let pid = Pid::from_raw(hunter.id() as i32).context("a process has a number")?;
+            // libFuzzer finishes its input and says its figures.
+            kill_process(pid, Signal::USR1)?;
+            asked = true;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(used)
+}
+
+/// Seconds that a process has spent on processors (proc_pid_stat(5), fields 14 and 15); `None` if it is gone.
+fn processor_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything; field 3 follows it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// What libFuzzer counts at its end.
@@ -210,6 +240,19 @@ mod tests {
         for wrong in [&["--seconds"][..], &["--seconds", "0"], &["--second", "5"]] {
             assert!(hunt(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn processor_time_is_counted_and_ends_a_hunt() {
+        // Begins to count when it works, not when it waits.
+        let mut hunter = std::process::Command::new("sh")
+            .args(["-c", "trap 'exit 7' USR1; sleep 0.3; while :; do :; done"])
+            .spawn()
+            .unwrap();
+        let used = end_after(&mut hunter, 0.2).unwrap();
+        assert!(used >= 0.2, "{used}");
+        assert_eq!(hunter.wait().unwrap().code(), Some(7));
+        assert_eq!(processor_seconds(u32::MAX), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 mod program;
 
-use program::results::{assert_untouched, kept};
+use program::results::{assert_untouched, below, kept};
 use program::traces::{self, Suspect};
 use program::{Place, Running, alone, can_mount, skipped};
 use rustix::process::Signal;
@@ -218,6 +218,51 @@ fn a_killed_run_loses_no_trial() {
     let all =
         campaign.place.run(&[&command[..], &["--list"]].concat()).with_code(&[0]).stdout.lines().count();
     trials_survive(&mut campaign, &command, "working-set", all, Duration::from_secs(8));
+    campaign.end();
+}
+
+/// The trials that a search has kept, without how the target came to rest after them, which is found out
+/// later; none before the search has begun. What was kept must be whole.
+fn searched(place: &Place) -> Vec<serde_json::Value> {
+    let root = place.here().join("results/capacity");
+    let mut files = below(&root).into_iter().filter(|path| path.ends_with("search.json"));
+    let Some(path) = files.next() else { return Vec::new() };
+    assert_eq!(files.next(), None, "one cell, one search");
+    let text = std::fs::read_to_string(root.join(&path)).expect("it is there");
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+    let mut trials = record["searches"][0]["trials"].as_array().expect("trials").clone();
+    trials.iter_mut().for_each(|trial| drop(trial.as_object_mut().expect("a trial").remove("rest")));
+    trials
+}
+
+#[test]
+fn a_killed_find_loses_no_trial() {
+    if !can_mount("killing searches") {
+        return;
+    }
+    let _alone = alone();
+    let mut campaign = Campaign::new("find");
+    let command =
+        ["find", "capacity", "--scale", "tiny", "--only", "disk=3000 IOPS + 0.5 ms", "--no-interventions"];
+    let (mut before, mut whole, mut most) = (Vec::new(), 0, 0);
+    while campaign.done < campaign.kills {
+        let moment = campaign.moment(Duration::from_secs(20));
+        let killed = campaign.kill(&command, moment, |_| {});
+        campaign.assert_gone(&format!("after {moment:.1?}"));
+        let after = searched(&campaign.place);
+        assert!(after.starts_with(&before), "killed {moment:.1?}: {before:#?} became {after:#?}");
+        most = most.max(after.len());
+        before = after;
+        if !killed {
+            whole += 1;
+            std::fs::remove_dir_all(campaign.place.here().join("results")).expect("our own results");
+            before.clear();
+        }
+    }
+    let ended = campaign.place.run(&command).with_code(&[0, 1]);
+    let after = searched(&campaign.place);
+    assert!(after.len() >= before.len().max(1), "{}", ended.stderr);
+    campaign.found.push(format!("{} searches came to their end, the longest kept {most} trials", whole + 1));
     campaign.end();
 }
 

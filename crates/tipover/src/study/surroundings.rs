@@ -1,5 +1,5 @@
-//! Whether the machine was quiet while trials ran: what other programs and the host took of its processors, and
-//! what the canaries say.
+//! Whether the machine was quiet while trials ran: what other programs and the host took of its processors,
+//! and what the canaries say.
 
 use tipover_core::measure::{Canary, CanaryVerdict, judge_session, unrest};
 use tipover_core::record::Record;
