@@ -84,7 +84,8 @@ fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
     let compared = ["--durability", "acknowledged", "--against", "durability=journalled", "--times", "1"];
     let ended = place.run(&[&["--results", "cut"], &CUT[..], &compared[..]].concat()).with_code(&[1]);
     let records = records(&place, "cut");
-    assert_eq!(records.len(), 2, "{}", ended.stderr);
+    // Each durability on a block device and on files.
+    assert_eq!(records.len(), 4, "{}", ended.stderr);
     for (durability, record) in &records {
         let broken = &record["broken"];
         let losses = &broken["ledger"]["losses"];
@@ -103,7 +104,7 @@ fn a_power_cut_tells_a_safe_setting_from_an_unsafe_one() {
     assert!(ended.stdout.contains("CONVICTED"), "{}", ended.stdout);
     // Running again adds nothing.
     let again = place.run(&[&["--results", "cut"], &CUT[..], &compared[..]].concat()).with_code(&[1]);
-    assert!(again.stderr.contains("2 were there already"), "{}", again.stderr);
+    assert!(again.stderr.contains("4 were there already"), "{}", again.stderr);
     assert_judged_again(&place, "cut");
     assert_all_gone(&place, &traces());
 }
@@ -128,7 +129,8 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
         let mut words = vec!["break", "guilty", "--disk", disk, "--disk-size", "256 MiB"];
         words.extend(["--times", "1", "--think", "1 ms", "--window", "300 ms", "--faults", &faults]);
         if guilty {
-            words.extend(["--set", sin]);
+            // Half of what a torn cut meets survives it, which may be all that a sinner had at risk.
+            words.extend(["--set", sin, "--power", "survive=0%"]);
         }
         let ended = place.run(&words);
         let records = records(&place, "results");
@@ -140,8 +142,10 @@ fn many_cuts_convict_no_honest_store_and_let_no_guilty_one_escape() {
             let lost: Vec<u64> = faults.iter().filter_map(|fault| fault["lost"].as_u64()).collect();
             match guilty {
                 true => {
-                    let convicted = lost.iter().filter(|lost| **lost > 0).count();
-                    assert!(convicted >= CUTS / 2, "{lost:?}: {faults:#?}");
+                    let met = |fault: &Value| fault["acknowledged_in_window"].as_u64() > Some(0);
+                    let (met, idle): (Vec<&Value>, Vec<&Value>) = faults.iter().partition(|fault| met(fault));
+                    assert!(met.len() > idle.len(), "most cuts meet writes: {faults:#?}");
+                    assert!(met.iter().all(|fault| fault["lost"].as_u64() > Some(0)), "{sin}: {faults:#?}");
                 }
                 false => {
                     assert_ne!(broken["verdict"], "invalid", "{broken}");
@@ -234,7 +238,8 @@ fn a_killed_campaign_leaves_nothing_and_goes_on() {
     }
     let _alone = alone();
     let place = Place::new();
-    let arguments = [&["--results", "kept"], &CUT[..], &["--durability", "written", "--times", "1"]].concat();
+    let once = ["--durability", "written", "--times", "1", "--disk-mode", "block"];
+    let arguments = [&["--results", "kept"], &CUT[..], &once].concat();
     let mut running = place.start(&arguments);
     running.until("the engine serves", |place| (!place.processes(SERVER).is_empty()).then_some(()));
     let traces = suspect(&place, running.id());

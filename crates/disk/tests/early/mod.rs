@@ -2,13 +2,14 @@
 //! and what it may not rely on before.
 //!
 //! A record is a page with its number. The culprit acknowledges a record when it has issued its flush, its
-//! honest twin when that is answered. Only the time that a flush takes tells them apart.
+//! honest twins when that is answered, or when a write is that is itself a flush (`O_DSYNC`). Only the time
+//! that a flush takes tells them apart.
 
 #![allow(clippy::unwrap_used)]
 
 use crate::load::{self, options};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -101,10 +102,22 @@ pub fn under_way() {
     }
 }
 
-/// Writes records in order, each with a flush of its own, and acknowledges them at issue or in earnest until
-/// the disk fails; calls `cut` soon after the second. Returns the last record that was acknowledged.
-fn keep_books(path: &Path, awaits: bool, cut: impl FnOnce()) -> u64 {
-    let file = OpenOptions::new().write(true).open(path).unwrap();
+/// When a record is acknowledged.
+#[derive(Clone, Copy, PartialEq)]
+enum Acknowledges {
+    /// When its flush was issued.
+    AtIssue,
+    /// When its flush was answered.
+    Flushed,
+    /// When its write was answered, of a file opened with `O_DSYNC`.
+    Written,
+}
+
+/// Writes records in order, each with a flush of its own, and acknowledges them until the disk fails; calls
+/// `cut` soon after the second. Returns the last record that was acknowledged.
+fn keep_books(path: &Path, acknowledges: Acknowledges, cut: impl FnOnce()) -> u64 {
+    let flags = if acknowledges == Acknowledges::Written { libc::O_DSYNC } else { 0 };
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
     let (acknowledged, failed) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (file, acknowledged, failed) = (&file, &acknowledged, &failed);
@@ -113,8 +126,12 @@ fn keep_books(path: &Path, awaits: bool, cut: impl FnOnce()) -> u64 {
                 if write(file, number).is_err() {
                     break;
                 }
+                if acknowledges == Acknowledges::Written {
+                    acknowledged.store(number, SeqCst);
+                    continue;
+                }
                 let flush = scope.spawn(|| file.sync_data().is_ok());
-                if !awaits {
+                if acknowledges == Acknowledges::AtIssue {
                     acknowledged.store(number, SeqCst);
                 }
                 // The culprit goes on when the flush is done, too: each record has one of its own.
@@ -135,14 +152,14 @@ fn keep_books(path: &Path, awaits: bool, cut: impl FnOnce()) -> u64 {
 }
 
 /// In how many of so many cuts something acknowledged is gone.
-fn losses(mode: Mode, awaits: bool, cuts: u64) -> u64 {
+fn losses(mode: Mode, acknowledges: Acknowledges, cuts: u64) -> u64 {
     let mut disk = mount(mode, "");
     let mut losses = 0;
     for n in 0..cuts {
         let path = disk.path().join(format!("books-{n}"));
         drop(prepared(&path));
         disk.set_spec(&"flush_latency=400ms".parse().unwrap()).unwrap();
-        let last = keep_books(&path, awaits, || {
+        let last = keep_books(&path, acknowledges, || {
             std::thread::sleep(Duration::from_millis(n * 37 % 100));
             disk.power_cut(&PowerCut::default()).unwrap();
         });
@@ -162,12 +179,14 @@ fn losses(mode: Mode, awaits: bool, cuts: u64) -> u64 {
 pub fn culprit() {
     for mode in modes() {
         let cuts = crate::campaign::cuts();
-        let found = losses(mode, false, cuts);
+        let found = losses(mode, Acknowledges::AtIssue, cuts);
         println!(
             "  acknowledged at issue, {mode:?} mode: {found} of {cuts} cuts lose something acknowledged"
         );
         assert_eq!(found, cuts, "{mode:?} mode: convicted in every cut");
-        assert_eq!(losses(mode, true, cuts), 0, "{mode:?} mode: its honest twin keeps everything");
+        let honest = |acknowledges| losses(mode, acknowledges, cuts);
+        assert_eq!(honest(Acknowledges::Flushed), 0, "{mode:?} mode: its honest twin keeps everything");
+        assert_eq!(honest(Acknowledges::Written), 0, "{mode:?} mode: and so does the one with O_DSYNC");
     }
 }
 

@@ -184,6 +184,8 @@ const DOCUMENTED: [(&str, &str, Duration); 5] = [
     ("durability", "unacknowledged", Duration::from_millis(100)),
 ];
 
+/// Readahead of the nodes' disks, the kernel's own default: without any, recovery reads its log page by page.
+const READAHEAD: &str = "128 KiB";
 /// Faults without a time begin after so long; then the database is at its usual pace.
 const BEFORE: Duration = Duration::from_secs(2);
 /// What is killed comes back after so long, and what lasts lasts so long, if it is not said.
@@ -292,8 +294,6 @@ impl Break {
         let root = rustix::process::geteuid().is_root();
         match self.disk_mode.as_str() {
             _ if self.disk == "none" => vec![],
-            // As files, WiredTiger's recovery reads its log page by page for longer than it is waited for.
-            "both" if self.target == "wiredtiger" => vec![],
             "both" if cuts_power(schedule) && root => vec!["block", "file"],
             "both" => vec![],
             mode => vec![mode],
@@ -409,8 +409,12 @@ impl Break {
     /// Puts into the plan what has no default.
     fn add_what_was_said(&self, plan: &mut Value) -> Result<()> {
         if let Some(shape) = self.shape()? {
-            plan["disk"] =
-                json!({ "size": self.disk_size.to_string(), "shape": shape, "filesystem": self.filesystem });
+            plan["disk"] = json!({
+                "size": self.disk_size.to_string(),
+                "shape": shape,
+                "filesystem": self.filesystem,
+                "readahead": READAHEAD,
+            });
         }
         if let Some(memory) = self.memory {
             plan["machine"] = json!({ "memory": memory.to_string() });
