@@ -128,22 +128,28 @@ fn end_the_silent(parent: u32, silence: Duration) -> Failures {
         .collect()
 }
 
-/// What is still below us some time after the command's end, by name; it is killed.
+/// How long what was killed may take to be gone: one in the middle of a request to a disk takes its time.
+const DEATH: Duration = Duration::from_secs(10);
+
+/// What is still below us some time after the command's end, by name; it is killed, and gone afterwards.
 fn end_what_is_left(grace: Duration) -> Vec<String> {
-    let us = std::process::id();
-    let until = Instant::now() + grace;
+    let left = below_us_after(grace);
+    left.keys().for_each(|pid| kill(*pid));
+    below_us_after(if left.is_empty() { Duration::ZERO } else { DEATH });
+    left.into_iter().map(|(pid, name)| format!("{name} ({pid})")).collect()
+}
+
+/// What lives below us, by number and name, as soon as that is nothing, or when `patience` is over.
+fn below_us_after(patience: Duration) -> BTreeMap<u32, String> {
+    let until = Instant::now() + patience;
     loop {
         // The command's own status is known by now.
         reap_orphans(0);
-        let processes = processes();
-        let left: Vec<u32> =
-            descendants(&processes, us).into_iter().filter(|pid| !processes[pid].ended).collect();
-        if left.is_empty() {
-            return Vec::new();
-        }
-        if Instant::now() > until {
-            left.iter().for_each(|pid| kill(*pid));
-            return left.iter().map(|pid| format!("{} ({pid})", processes[pid].name)).collect();
+        let mut processes = processes();
+        let mut left = descendants(&processes, std::process::id());
+        left.retain(|pid| !processes[pid].ended);
+        if left.is_empty() || Instant::now() > until {
+            return left.iter().filter_map(|pid| Some((*pid, processes.remove(pid)?.name))).collect();
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -260,7 +266,7 @@ mod tests {
             assert_eq!(heard, "said ");
             assert_eq!(failures.len(), 2, "{failures:?}");
             assert!(failures[1].contains("left running: sleep 1234"), "{failures:?}");
-            assert!(!processes().values().any(|process| process.name == "sleep 1234" && !process.ended));
+            assert_eq!(below_us_after(Duration::ZERO), BTreeMap::new(), "it is gone");
         });
     }
 
