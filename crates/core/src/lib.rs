@@ -15,6 +15,7 @@ pub mod schedule;
 pub mod search;
 pub mod simulate;
 pub mod storage;
+pub mod study;
 pub mod target;
 pub mod units;
 pub mod workload;

@@ -6,7 +6,7 @@
 use super::run::{Prepared, command_line, prepare};
 use super::{BadInput, Ending, report};
 use crate::runner::{self, Order};
-use crate::study::{BrokenCell, CellRecords, Cells};
+use crate::study::BrokenCell;
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
@@ -18,6 +18,7 @@ use std::time::Duration;
 use tipover_core::check::{Model, Verdict};
 use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, Turns, unknown};
 use tipover_core::schedule::{Fault, Schedule, Undo, When};
+use tipover_core::study::{CellRecords, Cells};
 use tipover_core::units::{Bytes, span};
 use tipover_lab::{ClusterRecipe, RECIPES, System};
 

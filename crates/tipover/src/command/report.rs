@@ -52,6 +52,7 @@ impl Report {
             println!("{}", page.to_json());
             return Ok(Ending::Held);
         }
+        keep_study(&store, &experiment)?;
         let path = self.output.clone().unwrap_or_else(|| store.folder().join("report.html"));
         replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
         println!("{}", path.display());
@@ -165,11 +166,22 @@ fn accesses_of(trace: &Path) -> Result<Accesses> {
     Accesses::of_trace(trace, map.as_ref(), SMALL).with_context(|| format!("reading {}", trace.display()))
 }
 
+/// Writes the figures of the page, and the verdicts on the claims of its text, as `study.json` into the results
+/// folder. A plan that repeats no text has none.
+fn keep_study(store: &Store, experiment: &Experiment) -> Result<()> {
+    let Some(studied) = report::studied(experiment, &store.records(experiment)?.whole)? else {
+        return Ok(());
+    };
+    let text = serde_json::to_string_pretty(&studied)?;
+    replace_file(&store.folder().join("study.json"), |file| Ok(file.write_all(text.as_bytes())?))
+}
+
 /// Writes the report into the results folder and prints its facts.
 pub fn publish(store: &Store, experiment: &Experiment, command: &str, json: bool) -> Result<Ending> {
     let page = page(store, experiment, command)?;
     let path = store.folder().join("report.html");
     replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
+    keep_study(store, experiment)?;
     if json {
         println!("{}", page.to_json());
     } else {

@@ -40,6 +40,7 @@ pub fn of_trace(name: &str, accesses: Accesses, command: &str) -> Page {
             .into(),
         headline: vec![headline],
         sections: vec![section(vec![picture])],
+        claims: vec![],
         made_by: Provenance {
             command: command.into(),
             commit: env!("TIPOVER_COMMIT").into(),

@@ -21,6 +21,7 @@ pub fn of_audit(studies: &[Study], audit: &Audit, refused: &[String], command: &
         question: "Do these numbers obey the laws that all numbers of their kind must obey?".into(),
         headline: headline(studies, audit),
         sections,
+        claims: vec![],
         made_by: Provenance {
             command: command.into(),
             commit: env!("TIPOVER_COMMIT").into(),

@@ -3,9 +3,9 @@
 use super::experiment::{number, shown_percentile};
 use super::{Block, Callout, CalloutKind, Cell, Column, Emphasis, Number, Row, Section, Table};
 use crate::study::comparison::{Figure, Observation, Side};
-use crate::study::{CellRecords, Cells};
 use tipover_core::experiment::Experiment;
 use tipover_core::record::Record;
+use tipover_core::study::{CellRecords, Cells};
 
 const PERCENTILES: [u32; 4] = [50_000, 95_000, 99_000, 99_900];
 

@@ -30,6 +30,7 @@ pub fn of_comparison(a: &Side, b: &Side, found: &ComparedSides, command: &str) -
             section("figures", "Figures", blocks),
             section("how", "How it was judged", how(found)),
         ],
+        claims: vec![],
         made_by: made_by(command, [a, b].into_iter()),
     }
 }
@@ -270,6 +271,7 @@ pub fn of_history(sides: &[Side], courses: &[Course], command: &str) -> Page {
         question: "When did a figure change its level?".into(),
         headline,
         sections: sections.collect(),
+        claims: vec![],
         made_by: made_by(command, sides.iter()),
     }
 }

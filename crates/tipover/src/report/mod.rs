@@ -6,6 +6,7 @@
 mod accesses;
 mod audit;
 mod beside;
+mod columns;
 mod comparison;
 mod experiment;
 mod html;
@@ -21,8 +22,9 @@ mod watch;
 pub use accesses::{AccessPicture, of_trace};
 pub use audit::of_audit;
 pub use beside::beside;
+pub use columns::Columns;
 pub use comparison::{of_comparison, of_history};
-pub use experiment::{Besides, Course, backlogs, of_experiment};
+pub use experiment::{Besides, Course, backlogs, of_experiment, studied};
 pub use html::html;
 pub use number::Number;
 pub use page::*;

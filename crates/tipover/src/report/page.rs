@@ -5,6 +5,7 @@ use super::accesses::AccessPicture;
 use super::number::Number;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use tipover_core::study::Judged;
 
 /// A whole report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub struct Page {
     pub sections: Vec<Section>,
     /// Who made this, when, where and from what.
     pub made_by: Provenance,
+    /// The claims of the text that was repeated, judged; empty where none was. The page shows them as a table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Judged>,
 }
 
 /// What it takes to make the page again, and to doubt it.
@@ -266,6 +270,14 @@ pub enum Verdict {
     NotHeld,
     /// It cannot be said.
     Unknown,
+    /// A claim is as our figures are.
+    Confirmed,
+    /// A claim is not as our figures are.
+    Contradicted,
+    /// Our figures leave a claim open.
+    CannotTell,
+    /// Nothing here speaks of a claim.
+    NotTested,
 }
 
 impl Verdict {
@@ -275,20 +287,26 @@ impl Verdict {
             Verdict::Held => "held",
             Verdict::NotHeld => "not held",
             Verdict::Unknown => "unknown",
+            Verdict::Confirmed => "confirmed",
+            Verdict::Contradicted => "contradicted",
+            Verdict::CannotTell => "cannot tell",
+            Verdict::NotTested => "not tested here",
         }
     }
     pub(super) fn sign(self) -> &'static str {
         match self {
-            Verdict::Held => "✓",
-            Verdict::NotHeld => "✗",
-            Verdict::Unknown => "?",
+            Verdict::Held | Verdict::Confirmed => "✓",
+            Verdict::NotHeld | Verdict::Contradicted => "✗",
+            Verdict::Unknown | Verdict::CannotTell => "?",
+            Verdict::NotTested => "–",
         }
     }
     pub(super) fn class(self) -> &'static str {
         match self {
-            Verdict::Held => "held",
-            Verdict::NotHeld => "not-held",
-            Verdict::Unknown => "unknown",
+            Verdict::Held | Verdict::Confirmed => "held",
+            Verdict::NotHeld | Verdict::Contradicted => "not-held",
+            Verdict::Unknown | Verdict::CannotTell => "unknown",
+            Verdict::NotTested => "not-tested",
         }
     }
 }

@@ -69,6 +69,7 @@ pub fn sample() -> Page {
             "One of 12 cells gives no verdict: its read budget does not close.".into(),
         ],
         sections,
+        claims: vec![],
         made_by: Provenance {
             command: "tipover report --sample".into(),
             commit: "0000000 (invented)".into(),

@@ -48,6 +48,7 @@ pub fn of_bench(record: &BenchRecord) -> Page {
         question: "What does this disk do, where does it tip, and what limits it?".into(),
         headline: headline(record),
         sections,
+        claims: vec![],
         made_by: made_by(&record.provenance),
     }
 }

@@ -26,6 +26,7 @@ pub fn of_searches(experiment: &Experiment, records: &[SearchRecord], command: &
         question: "What is the highest load at which the promise still holds, and what limits it?".into(),
         headline: headline(records),
         sections,
+        claims: vec![],
         made_by: Provenance {
             command: command.into(),
             commit: env!("TIPOVER_COMMIT").into(),

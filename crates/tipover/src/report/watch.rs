@@ -33,6 +33,7 @@ pub fn of_watch(path: &str, looks: &[Look], summary: &Summary, made_by: Provenan
         question: "Is this disk as fast at all times?".into(),
         headline: summary.sentences(),
         sections,
+        claims: vec![],
         made_by,
     }
 }

@@ -1,6 +1,5 @@
 //! The figures of cells under faults: what was lost, how long it was away, what safety cost.
 
-use super::CellRecords;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::check::broken::{Things, all_losses};
@@ -10,6 +9,7 @@ use tipover_core::measure::{
     Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile, percentile_of_trials,
 };
 use tipover_core::op::{Failure, OpKind};
+use tipover_core::study::CellRecords;
 
 /// A cell under faults, with what its trials found.
 pub struct BrokenCell<'a> {

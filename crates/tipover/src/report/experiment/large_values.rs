@@ -5,14 +5,15 @@ use crate::report::{
     Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Role, Row, Section, Series,
     SeriesKind, Table,
 };
+use crate::study::LargeValues;
 use crate::study::large_values::{self, CurvePoint};
-use crate::study::{CellRecords, Cells, LargeValues};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use tipover_core::measure::{Estimate, TooFew};
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::OpKind;
 use tipover_core::record::Interval;
+use tipover_core::study::{CellRecords, Cells};
 use tipover_core::units::significant;
 
 /// Points of a curve: enough to see its shape, few enough for each to have operations.

@@ -4,12 +4,12 @@ use super::sections::{number, shown, shown_percentile};
 use crate::report::{
     Axis, Block, Cell, Chart, Column, Number, Point, Row, Section, Series, SeriesKind, Table, Verdict,
 };
-use crate::study::{CellRecords, Cells};
 use tipover_core::check::Verdict as Judged;
 use tipover_core::experiment::{self, LoadSpec, TargetKind, Trial};
 use tipover_core::measure::Estimate;
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::Failure;
+use tipover_core::study::{CellRecords, Cells};
 use tipover_core::units::span;
 
 /// "closed loop, 16 sessions"; said wherever a latency is shown.
@@ -425,6 +425,7 @@ mod tests {
             question: "?".into(),
             headline: vec![],
             sections: vec![section],
+            claims: vec![],
             made_by,
         };
         assert!(text(&page, Terminal::PLAIN).contains("Backlog over time"));

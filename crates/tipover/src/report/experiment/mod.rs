@@ -2,6 +2,7 @@
 
 mod bank;
 mod broken;
+mod claims;
 mod large_values;
 mod load;
 mod prices;
@@ -9,17 +10,18 @@ mod sections;
 mod tipping_point;
 mod working_set;
 
-pub use sections::{number, shown_percentile};
+pub use sections::{figure, number, shown_percentile};
 
 pub use load::{Course, backlogs};
 
 use super::accesses::{self, AccessPicture};
 use super::{Page, Provenance, Section};
-use crate::study::{Cells, Surroundings, disturbed};
+use crate::study::{Surroundings, disturbed};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use tipover_core::experiment::Experiment;
 use tipover_core::record::{Interval, Record};
+use tipover_core::study::{Cells, Studied, Study};
 
 /// What a page shows besides records.
 #[derive(Default)]
@@ -43,41 +45,47 @@ pub fn of_experiment(
     let cells = Cells::of(experiment, records);
     let mut sections = Vec::new();
     let mut headline = Vec::new();
-    match experiment.published.as_deref() {
-        Some("working-set") => {
-            let study = working_set::Study::of(&cells)?;
-            headline.extend(study.headline());
-            sections.extend(study.sections());
+    let studied = studied(experiment, records)?;
+    if let Some(studied) = &studied {
+        headline.push(claims::headline(studied));
+        sections.push(claims::section(studied));
+    }
+    match (studied.as_ref().map(|studied| &studied.study), experiment.published.as_deref()) {
+        (Some(Study::WorkingSet(study)), _) => {
+            headline.extend(working_set::headline(study));
+            sections.extend(working_set::sections(study));
         }
-        Some("large-values") => {
+        (None, Some("large-values")) => {
             let study = large_values::Study::of(&cells, &besides.series)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
-        Some("tipping-point") => {
+        (None, Some("tipping-point")) => {
             let study = tipping_point::Study::of(&cells)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
-        Some("write-concern") => {
+        (None, Some("write-concern")) => {
             let broken = broken::cells(&cells);
             headline.extend(prices::headline(&broken));
             sections.push(prices::section(&broken)?);
             sections.extend(broken::sections(&broken));
         }
-        Some("bank") => {
+        (None, Some("bank")) => {
             let broken = broken::cells(&cells);
             headline.extend(bank::headline(&broken));
             sections.push(bank::section(&broken)?);
             sections.extend(broken::sections(&broken));
         }
-        Some(other) => anyhow::bail!("no study knows the published numbers of `{other}`"),
-        None if experiment.sweeps.iter().flat_map(|s| &s.cells).any(|cell| cell.spec.breaking.is_some()) => {
+        (None, Some(other)) => anyhow::bail!("no study knows the published numbers of `{other}`"),
+        (None, None)
+            if experiment.sweeps.iter().flat_map(|s| &s.cells).any(|cell| cell.spec.breaking.is_some()) =>
+        {
             let broken = broken::cells(&cells);
             headline.extend(broken::headline(&broken));
             sections.extend(broken::sections(&broken));
         }
-        None => {
+        (None, None) => {
             headline.extend(sections::in_short(&cells));
             headline.extend(load::headline(&cells));
             sections.extend(load::sections(&cells));
@@ -104,7 +112,17 @@ pub fn of_experiment(
         headline,
         sections: sections.into_iter().filter(|section: &Section| !section.blocks.is_empty()).collect(),
         made_by: provenance(records, command),
+        claims: studied.map_or_else(Vec::new, |studied| studied.claims),
     })
+}
+
+/// The study of `experiment` with the claims of its text judged; `None` for a plan that repeats no text.
+///
+/// # Errors
+/// The plan's cells are not those of the study.
+pub fn studied(experiment: &Experiment, records: &[Record]) -> Result<Option<Studied>> {
+    let Some(name) = experiment.published.as_deref() else { return Ok(None) };
+    Studied::of(name, &Cells::of(experiment, records)).map_err(|why| anyhow::anyhow!("{why}"))
 }
 
 fn one_line(text: &str) -> String {
@@ -156,7 +174,10 @@ mod tests {
         let page =
             of_experiment(&experiment, &records, Besides::default(), "tipover run working-set").unwrap();
         let text = text(&page, Terminal::PLAIN);
-        assert!(page.headline[0].contains("150 IOPS + 7 ms"), "{}", page.headline[0]);
+        assert!(page.headline[0].contains("of its 29 claims"), "{}", page.headline[0]);
+        assert!(page.headline[1].contains("150 IOPS + 7 ms"), "{}", page.headline[1]);
+        assert_eq!((page.claims.len(), page.sections[0].id.as_str()), (29, "claims"));
+        assert!(page.to_json().contains("\"verdict\": \"confirmed\""), "--json has the verdicts");
         assert!(
             text.contains("76,113") || text.contains("76113"),
             "the published number stands beside ours:\n{text}"
@@ -278,5 +299,6 @@ mod tests {
         let text = text(&page, Terminal::PLAIN);
         assert!(text.contains("the device caught fire"), "{text}");
         assert!(text.contains("not measured"), "{text}");
+        assert!(page.headline[0].contains("0 are confirmed, 0 contradicted"), "{}", page.headline[0]);
     }
 }

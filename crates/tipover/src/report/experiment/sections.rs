@@ -5,10 +5,10 @@ use crate::report::{
     Block, Callout, CalloutKind, Cell, Column, Emphasis, Fact, Number, Row, Section, Table, Verdict,
 };
 use crate::study::comparison::{Compared, Side};
-use crate::study::{CellRecords, Cells};
 use tipover_core::experiment::{Experiment, TargetKind};
 use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session};
 use tipover_core::record::{Record, Verdict as Belief};
+use tipover_core::study::{CellRecords, Cells, Figure, Known};
 use tipover_core::units::{Bytes, span};
 
 /// An estimate as a number with its interval; without repeats there is no interval to show.
@@ -21,6 +21,19 @@ pub fn number(estimate: &Estimate, unit: &str) -> Number {
         true => number.between(estimate.low, estimate.high),
         false => number.of_one_trial(),
     }
+}
+
+/// A figure of a study with its interval, or the reason for having none.
+pub fn figure(figure: &Figure, unit: &str) -> Cell {
+    match figure {
+        Figure::Missing { missing, .. } => Cell::missing(missing),
+        Figure::Known(known) => known_number(known, unit).into(),
+    }
+}
+
+/// A figure as a number; without an interval it says why.
+pub fn known_number(known: &Known, unit: &str) -> Number {
+    number(&known.estimate(), unit)
 }
 
 /// A cell with an estimate, or with the reason for having none.

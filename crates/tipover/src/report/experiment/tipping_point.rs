@@ -5,10 +5,11 @@ use crate::report::{
     Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Row, Section, Series, SeriesKind,
     Table,
 };
-use crate::study::{CellRecords, Cells, PublishedRow, TippingPoint};
+use crate::study::{PublishedRow, TippingPoint};
 use anyhow::Result;
 use std::time::Duration;
 use tipover_core::storage::array::{self, Curve, Demand, Raid};
+use tipover_core::study::{CellRecords, Cells};
 use tipover_core::units::{Ratio, significant, span};
 
 /// The promises of the study, in milliseconds.

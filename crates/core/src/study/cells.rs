@@ -1,15 +1,14 @@
 //! The figures of a cell, from the records of its trials.
 
 use super::block_layer::{self, DeviceRates};
+use crate::audit;
+use crate::device::Rates;
+use crate::experiment::{Cell, Experiment};
+use crate::measure::{Budget, Estimate, Histogram, TooFew, Within, mean_of_trials, percentile_of_trials};
+use crate::metric::{name as metric, probe};
+use crate::op::{Failure, OpKind};
+use crate::record::{Measured, Record};
 use std::collections::{BTreeMap, BTreeSet};
-use tipover_core::device::Rates;
-use tipover_core::experiment::{Cell, Experiment};
-use tipover_core::measure::{
-    Budget, Estimate, Histogram, TooFew, Within, mean_of_trials, percentile_of_trials,
-};
-use tipover_core::metric::{name as metric, probe};
-use tipover_core::op::{Failure, OpKind};
-use tipover_core::record::{Measured, Record};
 
 /// All cells of an experiment with their records.
 pub struct Cells<'a> {
@@ -59,9 +58,17 @@ impl<'a> CellRecords<'a> {
         self.records.iter().filter(|r| r.is_valid()).filter_map(|r| r.measured.as_ref()).collect()
     }
 
+    /// Laws of the audit that one of its believable trials breaks: its figures cannot all be true.
+    pub fn broken_laws(&self) -> Vec<String> {
+        let believed = self.records.iter().filter(|record| record.is_valid());
+        let findings = believed.flat_map(|record| audit::audit(&audit::of_record(record)).findings);
+        let broken = findings.filter(|finding| finding.severity == audit::Severity::Broken);
+        broken.map(|finding| finding.law).collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
     /// Why there is no figure.
     pub fn why_none(&self) -> String {
-        use tipover_core::record::Verdict;
+        use crate::record::Verdict;
         match self.records.first().map(|r| &r.verdict) {
             None => "not measured".into(),
             Some(Verdict::Failed { reason }) => format!("not measured: {reason}"),

@@ -1,9 +1,9 @@
 //! What iostat prints, made of two samples of a device: requests, bytes, waits, queue and utilization.
 
+use crate::metric::Sample;
+use crate::units::{Bytes, Rate, Ratio, Tick};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tipover_core::metric::Sample;
-use tipover_core::units::{Bytes, Rate, Ratio, Tick};
 
 /// One direction of a device between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRates {
     /// From the middle of the first reading to the middle of the second.
-    #[serde(rename = "span_ns", with = "tipover_core::units::span")]
+    #[serde(rename = "span_ns", with = "crate::units::span")]
     pub span: Duration,
     /// Reads.
     pub read: Flow,

@@ -1,0 +1,73 @@
+//! From records to a typed, serialisable study, and from a study to verdicts on the claims of the text that it
+//! repeats. Pure functions, so that any report can be made again from its results.
+
+mod block_layer;
+mod cells;
+mod claim;
+mod expression;
+mod figure;
+pub mod working_set;
+
+pub use block_layer::{DeviceRates, Flow};
+pub use cells::{CellRecords, Cells};
+pub use claim::{Claim, Claims, Criterion, Judged, JudgedFigure, Kind, Tally, Verdict};
+pub use expression::{Condition, Expression};
+pub use figure::{Figure, Known};
+
+use serde::Serialize;
+
+/// What the records of an experiment say about the text that it repeats: the content of `study.json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Studied {
+    /// How many claims have each verdict.
+    pub tally: Tally,
+    /// The text's claims, judged.
+    pub claims: Vec<Judged>,
+    /// The figures.
+    pub study: Study,
+}
+
+/// The figures of one experiment, in the form that is its own.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum Study {
+    /// How working set and disk set throughput and latency.
+    WorkingSet(working_set::Study),
+}
+
+/// A study: the name by which a plan asks for it, how its figures are computed, and the claims of its text.
+struct Registered {
+    name: &'static str,
+    compute: fn(&Cells<'_>) -> Result<Study, String>,
+    claims: &'static str,
+}
+
+/// One row for each study.
+const REGISTRY: &[Registered] = &[Registered {
+    name: "working-set",
+    compute: |cells| working_set::Study::of(cells).map(Study::WorkingSet),
+    claims: include_str!("../../../../published/working-set.claims.toml"),
+}];
+
+impl Studied {
+    /// The study called `name` with its claims judged; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// The plan's cells are not those of the study.
+    pub fn of(name: &str, cells: &Cells<'_>) -> Result<Option<Studied>, String> {
+        let Some(row) = REGISTRY.iter().find(|row| row.name == name) else { return Ok(None) };
+        let study = (row.compute)(cells)?;
+        let claims = Claims::parse(row.claims)?.judge(&study.to_json());
+        Ok(Some(Studied { tally: Tally::of(&claims), claims, study }))
+    }
+}
+
+impl Study {
+    /// As data, for paths to lead into.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("a study is lists of figures with names for keys")
+    }
+}
+
+#[cfg(test)]
+mod tests;
