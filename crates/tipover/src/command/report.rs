@@ -16,6 +16,9 @@ use tipover_core::experiment::{Experiment, Trial};
 use tipover_core::record::Interval;
 use tipover_disk::FileMap;
 
+/// The name of the file with the figures and verdicts of a page.
+pub const STUDY: &str = "study.json";
+
 /// Write the report of results that are there
 ///
 /// A pure function of the records: nothing is measured, no database is touched.
@@ -52,7 +55,10 @@ impl Report {
             println!("{}", page.to_json());
             return Ok(Ending::Held);
         }
-        keep_study(&store, &experiment)?;
+        // Who wants the page elsewhere may have results that cannot be written to.
+        if self.output.is_none() {
+            keep_study(&store, &experiment)?;
+        }
         let path = self.output.clone().unwrap_or_else(|| store.folder().join("report.html"));
         replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
         println!("{}", path.display());
@@ -173,7 +179,7 @@ fn keep_study(store: &Store, experiment: &Experiment) -> Result<()> {
         return Ok(());
     };
     let text = serde_json::to_string_pretty(&studied)?;
-    replace_file(&store.folder().join("study.json"), |file| Ok(file.write_all(text.as_bytes())?))
+    replace_file(&store.folder().join(STUDY), |file| Ok(file.write_all(text.as_bytes())?))
 }
 
 /// Writes the report into the results folder and prints its facts.
