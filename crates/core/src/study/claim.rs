@@ -1,9 +1,9 @@
 //! The conclusions that a published text prints, as data, and the one function that judges them on a study.
 //!
-//! Intervals are carried through a claim's arithmetic end by end, so the interval that comes out holds the truth
-//! whenever all those that went in do, and narrower ones in never give a wider one out. Judgement follows from
-//! it: a claim is confirmed when its condition holds in the whole interval, contradicted when it holds nowhere
-//! in it, and otherwise nothing can be told.
+//! Intervals are carried through a claim's arithmetic end by end, so the interval that comes out holds the
+//! truth whenever all those that went in do, and narrower ones in never give a wider one out. Judgement
+//! follows from it: a claim is confirmed when its condition holds in the whole interval, contradicted when
+//! it holds nowhere in it, and otherwise nothing can be told.
 
 use super::expression::{Condition, Expression, Extreme, Operator, Path};
 use super::figure::{Figure, Known};
@@ -90,8 +90,8 @@ pub enum Verdict {
     CannotTell {
         /// Why.
         why: String,
-        /// Trials of every cell, besides those there are, with which it could be told if the values stayed what
-        /// they are; `None` where no number of them is known to do.
+        /// Trials of every cell, besides those there are, with which it could be told if the values stayed
+        /// what they are; `None` where no number of them is known to do.
         more_trials: Option<u32>,
     },
     /// Nothing that was measured speaks of it.
@@ -285,8 +285,8 @@ impl Claim {
         Verdict::CannotTell { why, more_trials: if single { Some(1) } else { more_trials } }
     }
 
-    /// The fewest further trials of every cell that would decide, if the values stayed and the intervals shrank
-    /// as Student's t over more trials does.
+    /// The fewest further trials of every cell that would decide, if the values stayed and the intervals
+    /// shrank as Student's t over more trials does.
     fn more_trials(&self, study: &Value) -> Option<u32> {
         const MOST: u32 = 4096;
         let decides = |more: u32| {

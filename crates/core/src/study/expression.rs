@@ -5,8 +5,8 @@
 //!      / reads[working_set=92 % & disk=5000 IOPS].throughput_ops_per_s) * 100
 //! ```
 //!
-//! A path names a list of the study, the row whose fields have the given values, and a figure of that row. Within
-//! `max` and `min` a path may mean several rows.
+//! A path names a list of the study, the row whose fields have the given values, and a figure of that row.
+//! Within `max` and `min` a path may mean several rows.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -87,8 +87,8 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// What becomes of it when the truth lies anywhere in `low..=high`: held by all of the interval, by none of it,
-    /// or by a part (`None`).
+    /// What becomes of it when the truth lies anywhere in `low..=high`: held by all of the interval, by
+    /// none of it, or by a part (`None`).
     pub fn holds_in(self, low: f64, high: f64) -> Option<bool> {
         let (all, none) = match self {
             Condition::Below(x) => (high < x, low >= x),
@@ -365,7 +365,8 @@ mod tests {
 
         #[test]
         fn a_narrower_interval_never_says_the_opposite(
-            x in -9.0..9.0f64, width in 0.0..9.0f64, low in -20.0..20.0f64, ends in (0.0..9.0f64, 0.0..9.0f64, 0.0..1.0f64)
+            x in -9.0..9.0f64, width in 0.0..9.0f64, low in -20.0..20.0f64,
+            ends in (0.0..9.0f64, 0.0..9.0f64, 0.0..1.0f64)
         ) {
             let wide = (low, low + ends.0 + ends.1);
             let narrow = (wide.0 + ends.2 * ends.0, wide.1 - ends.2 * ends.1);

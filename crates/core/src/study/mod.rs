@@ -1,5 +1,5 @@
-//! From records to a typed, serialisable study, and from a study to verdicts on the claims of the text that it
-//! repeats. Pure functions, so that any report can be made again from its results.
+//! From records to a typed, serialisable study, and from a study to verdicts on the claims of the text that
+//! it repeats. Pure functions, so that any report can be made again from its results.
 
 mod block_layer;
 mod cells;

@@ -1,5 +1,5 @@
-//! The study of the working set: throughput and latency against working set and disk, where reads were answered,
-//! and whether the disk does what it was configured to do.
+//! The study of the working set: throughput and latency against working set and disk, where reads were
+//! answered, and whether the disk does what it was configured to do.
 
 mod published;
 
@@ -294,7 +294,8 @@ impl Reads {
     }
 }
 
-/// Reads per missed page × sessions ÷ IOPS, in milliseconds: what one page miss waits for at a saturated gate.
+/// Reads per missed page × sessions ÷ IOPS, in milliseconds: what one page miss waits for at a saturated
+/// gate.
 fn arithmetic_ms_p99(cell: &CellRecords<'_>, gate_ops_per_s: f64) -> Option<f64> {
     let bytes = cell.per_operation(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?.value;
     let reads = cell.per_operation(probe::TARGET, metric::ENGINE_FILE_READS)?.value;

@@ -172,8 +172,8 @@ fn accesses_of(trace: &Path) -> Result<Accesses> {
     Accesses::of_trace(trace, map.as_ref(), SMALL).with_context(|| format!("reading {}", trace.display()))
 }
 
-/// Writes the figures of the page, and the verdicts on the claims of its text, as `study.json` into the results
-/// folder. A plan that repeats no text has none.
+/// Writes the figures of the page, and the verdicts on the claims of its text, as `study.json` into the
+/// results folder. A plan that repeats no text has none.
 fn keep_study(store: &Store, experiment: &Experiment) -> Result<()> {
     let Some(studied) = report::studied(experiment, &store.records(experiment)?.whole)? else {
         return Ok(());

@@ -20,7 +20,8 @@ pub struct Page {
     pub sections: Vec<Section>,
     /// Who made this, when, where and from what.
     pub made_by: Provenance,
-    /// The claims of the text that was repeated, judged; empty where none was. The page shows them as a table.
+    /// The claims of the text that was repeated, judged; empty where none was. The page shows them as a
+    /// table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Judged>,
 }
@@ -409,8 +410,8 @@ pub enum Scale {
 pub struct Series {
     /// As in the legend.
     pub name: String,
-    /// What the series is about ("disk S1"): the same subject has the same colour in every chart of the page,
-    /// ours or published.
+    /// What the series is about ("disk S1"): the same subject has the same colour in every chart of the
+    /// page, ours or published.
     pub subject: String,
     /// How it is drawn.
     pub kind: SeriesKind,
@@ -577,8 +578,8 @@ impl Page {
         })
     }
 
-    /// Stops a page that would mislead: a row that is short of cells, two charts with one name, a chart that
-    /// does not say how to read it. These are bugs of whoever made the page, never of the data.
+    /// Stops a page that would mislead: a row that is short of cells, two charts with one name, a chart
+    /// that does not say how to read it. These are bugs of whoever made the page, never of the data.
     pub(super) fn assert_whole(&self) {
         let mut ids = BTreeSet::new();
         let mut take = |id: &str| {
