@@ -1,8 +1,8 @@
 //! Everything but the history that a judgement rests on, so that a stored run can be judged again.
 
 use super::{
-    Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan, Ledger,
-    ListScan, Model, Observation, Operation, Register, Verdict, judge,
+    Answer, Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan,
+    Ledger, ListScan, Model, Observation, Operation, Register, Verdict, judge,
 };
 use crate::schedule::Injection;
 use crate::workload::bank::{Bank as BankData, BankError, BankSpec};
@@ -112,8 +112,8 @@ pub(super) struct Judges {
     pub others: Vec<Box<dyn Checker>>,
 }
 
-/// In the place of a bank of which nobody knows the accounts.
-struct WithoutAccounts;
+/// In the place of a bank whose accounts are not known, with the reason.
+struct WithoutAccounts(String);
 
 impl Checker for WithoutAccounts {
     fn name(&self) -> &'static str {
@@ -123,10 +123,15 @@ impl Checker for WithoutAccounts {
     fn check(&self, _: &Observation) -> Finding {
         let mut finding = Finding::new(self.name());
         finding.at_least(Verdict::Unknown);
-        finding.summary = "the accounts were not kept, nor read after the run, so nothing is known".into();
+        finding.summary.clone_from(&self.0);
         finding
     }
 }
+
+/// Accounts that are believed in without a balance read from any of them: about 100 MB for a judge.
+const UNREAD: u64 = 1_000_000;
+/// For each balance that was read, that many accounts are believed in besides.
+const FOR_EACH_READ: u64 = 4;
 
 impl Evidence {
     /// The checks that were asked for, or those that the history is for. The ledger judges where nothing else
@@ -150,6 +155,20 @@ impl Evidence {
         all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, check)| check).collect()
     }
 
+    /// Why `accounts` are not believed in: a judge makes each of them in memory before it compares anything,
+    /// and a damaged file can claim any number.
+    fn too_many(&self, accounts: u64, history: &History) -> Option<String> {
+        let snapshots = history.entries.iter().map(|entry| match &entry.answer {
+            Answer::Balances(balances) => balances.len(),
+            _ => 0,
+        });
+        let read =
+            self.bank.iter().map(|scan| scan.balances.len()).chain(snapshots).max().unwrap_or(0) as u64;
+        (accounts > UNREAD.saturating_add(read.saturating_mul(FOR_EACH_READ))).then(|| {
+            format!("{accounts} accounts are claimed and {read} were read: too few to judge the others by")
+        })
+    }
+
     pub(super) fn judges(&self, history: &History) -> Result<Judges, BankError> {
         let checks = self.checks(history);
         let exposure = self.exposure.clone().unwrap_or_default();
@@ -161,12 +180,19 @@ impl Evidence {
                 }
                 (Check::Bank, Some(accounts)) => {
                     let data = BankData::new(accounts)?;
+                    if let Some(reason) = self.too_many(accounts.accounts, history) {
+                        judges.others.push(Box::new(WithoutAccounts(reason)));
+                        continue;
+                    }
                     let accounts = (0..data.spec().accounts).map(|n| data.account(n));
                     let mut bank = Bank::new(accounts.map(|account| (account.place, account.balance)));
                     bank.exposure = exposure.clone();
                     judges.bank = Some(bank);
                 }
-                (Check::Bank, None) => judges.others.push(Box::new(WithoutAccounts)),
+                (Check::Bank, None) => {
+                    let reason = "the accounts were not kept, nor read after the run, so nothing is known";
+                    judges.others.push(Box::new(WithoutAccounts(reason.into())));
+                }
                 (Check::Register, _) => judges.others.push(Box::new(Register)),
                 (Check::Isolation, _) => {
                     let claimed = self.claimed.unwrap_or(Model::ReadCommitted);
@@ -213,5 +239,34 @@ impl Evidence {
             judgement.findings.push(finding);
         }
         Ok(judgement)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Source;
+    use crate::units::Tick;
+
+    #[test]
+    fn accounts_that_nobody_could_have_read_are_not_made() {
+        let judged = |accounts: u64, read: u64| {
+            let spec = BankSpec { accounts, ..BankSpec::default() };
+            let balances = (0..read).map(|place| (place, Some(1))).collect();
+            let (source, at) = (Source::Survivors, Tick(9));
+            let scan = BankScan { source, pass: 1, at, balances, transfers: vec![] };
+            let evidence = Evidence { accounts: Some(spec), bank: vec![scan], ..Evidence::default() };
+            let findings = evidence.judge(History::assemble([])).unwrap().findings;
+            findings.into_iter().find(|finding| finding.checker == "bank").unwrap()
+        };
+        let damaged = judged(1_000_000_000_000, 3);
+        assert_eq!(damaged.verdict, Verdict::Unknown);
+        assert!(
+            damaged.summary.contains("1000000000000 accounts are claimed and 3 were read"),
+            "{damaged:?}"
+        );
+        // A database that lost most of its accounts is convicted all the same.
+        let lost = judged(2_000, 3);
+        assert!(lost.verdict == Verdict::Invalid && lost.counted("missing account") > 1_000, "{lost:?}");
     }
 }

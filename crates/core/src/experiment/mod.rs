@@ -166,6 +166,11 @@ struct Header {
 /// More cannot be meant: at a second each it would be more than a day for every cell.
 pub const MOST_REPEATS: u32 = 100_000;
 
+/// More cannot be meant: at a minute each it would be three days for every repeat. Each takes some kilobytes.
+const MOST_CELLS: usize = 4_096;
+/// Nor more than that of all cells together: at a second each it would be eleven days.
+const MOST_TRIALS: u64 = 1_000_000;
+
 fn one() -> u64 {
     1
 }
@@ -243,6 +248,23 @@ impl Experiment {
         }
         if !(1..=MOST_REPEATS).contains(&header.repeats) {
             return wrong(format!("repeats = {} is not from 1 to {MOST_REPEATS}", header.repeats));
+        }
+        let product = |sweep: &SweepText| {
+            let values = sweep.axis.iter().map(|axis| axis.values.len());
+            values.fold(1, usize::saturating_mul)
+        };
+        let cells = header.sweep.iter().map(product).fold(0, usize::saturating_add);
+        if cells > MOST_CELLS {
+            return wrong(format!(
+                "the axes multiply to {cells} cells; a plan has at most {MOST_CELLS}: leave values out, or sweep \
+                 axes one at a time, each in a [[sweep]] of its own"
+            ));
+        }
+        if cells as u64 * u64::from(header.repeats) > MOST_TRIALS {
+            return wrong(format!(
+                "{cells} cells with {} repeats each are more than {MOST_TRIALS} trials",
+                header.repeats
+            ));
         }
         let mut sweeps = Vec::new();
         for sweep in header.sweep {
@@ -537,6 +559,27 @@ mod tests {
         }
         let error = Experiment::parse(PLAN, "quikc", &[]).unwrap_err().to_string();
         assert_eq!(error, "unknown scale `quikc`: did you mean `quick`?");
+    }
+
+    #[test]
+    fn axes_do_not_multiply_without_limit() {
+        let axis = |values: usize| {
+            let values: Vec<String> = (1..=values).map(|n| n.to_string()).collect();
+            let head = "[[sweep.axis]]\nname = \"x\"\nsets = \"load.sessions\"";
+            format!("{head}\nvalues = [{}]\n", values.join(","))
+        };
+        let with = |axes: &[usize], repeats: u32| {
+            let axes: String = axes.iter().map(|values| axis(*values)).collect();
+            let text = PLAN.replace("[scale.quick]", &format!("{axes}[scale.quick]"));
+            let repeats = [("repeats".to_string(), repeats.to_string())];
+            Experiment::parse(&text, "quick", &repeats).map(|experiment| experiment.sweeps[0].cells.len())
+        };
+        assert_eq!(with(&[600], 2), Ok(3_600));
+        let error = |axes: &[usize], repeats| with(axes, repeats).unwrap_err().to_string();
+        assert!(error(&[700], 2).starts_with("the axes multiply to 4200 cells"), "{}", error(&[700], 2));
+        let many = error(&[100; 12], 2);
+        assert!(many.starts_with(&format!("the axes multiply to {} cells", usize::MAX)), "{many}");
+        assert_eq!(error(&[600], 300), "3600 cells with 300 repeats each are more than 1000000 trials");
     }
 
     #[test]

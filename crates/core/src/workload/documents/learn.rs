@@ -12,6 +12,9 @@ const CHOICES: usize = 32;
 const QUANTILES: usize = 65;
 /// An update names its path with 16 bits.
 const PATHS: usize = u16::MAX as usize;
+/// Levels of objects and arrays in a document, itself included. A level takes seven of the 128 levels of JSON
+/// that are read back from a record, in which a model stands five levels deep.
+const DEEPEST: usize = 16;
 
 /// Reads documents, one JSON text a line.
 #[derive(Debug, Default)]
@@ -66,6 +69,11 @@ impl Learner {
         let document: Json = serde_json::from_str(line).map_err(|e| format!("line {number}: {e}"))?;
         if !document.is_object() {
             return Err(format!("line {number}: a document is a JSON object, one a line"));
+        }
+        if levels(&document) > DEEPEST {
+            return Err(format!(
+                "line {number}: nested more than {DEEPEST} deep, too deep for its model to be kept in a record"
+            ));
         }
         self.bytes += line.len() as u64;
         self.root.see(document);
@@ -202,6 +210,16 @@ impl Seen {
         }
         Value { types: Weighted::new(types) }
     }
+}
+
+/// How deep objects and arrays are nested; 0 for anything else.
+fn levels(value: &Json) -> usize {
+    let below = match value {
+        Json::Object(fields) => fields.values().map(levels).max(),
+        Json::Array(elements) => elements.iter().map(levels).max(),
+        _ => return 0,
+    };
+    1 + below.unwrap_or(0)
 }
 
 enum Extended {

@@ -249,3 +249,23 @@ proptest! {
         let _ = Learner::new().line(&line);
     }
 }
+
+/// What is learned stands in a record five levels deep, where JSON is read 128 levels deep.
+#[test]
+fn a_model_that_is_learned_is_read_back_from_a_record() {
+    type InRecord = ((((((Documents,),),),),),);
+    let nested = |objects: usize, arrays: usize| {
+        let (open, close) = ("{\"a\":".repeat(objects), "}".repeat(objects));
+        format!("{open}{}\"x-1\"{}{close}", "[".repeat(arrays), "]".repeat(arrays))
+    };
+    for (objects, arrays) in [(1, 0), (16, 0), (1, 15), (8, 8)] {
+        let learned = Documents::learn(&nested(objects, arrays)).unwrap();
+        let text = serde_json::to_string(&((((((&learned,),),),),),)).unwrap();
+        let again: InRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!((((((again.0).0).0).0).0).0, learned);
+    }
+    for (objects, arrays) in [(17, 0), (1, 16), (120, 0)] {
+        let error = Documents::learn(&nested(objects, arrays)).unwrap_err();
+        assert!(error.starts_with("line 1: nested more than 16 deep"), "{error}");
+    }
+}
