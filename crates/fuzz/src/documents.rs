@@ -1,9 +1,9 @@
 //! Documents that people bring: plans, property files, samples.
 
 use crate::text;
+use tipover_core::experiment::recipe::Recipe;
 use tipover_core::experiment::{Experiment, Spec};
 use tipover_core::workload::{Bson, CoreWorkload, Documents, JsonText, Properties};
-use tipover_lab::ClusterRecipe;
 
 pub fn plan(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
@@ -49,8 +49,16 @@ pub fn samples(bytes: &[u8]) {
 
 pub fn recipe(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    match ClusterRecipe::parse(text) {
-        Ok(recipe) => assert!(!recipe.nodes.is_empty()),
+    match Recipe::parse(text) {
         Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(recipe) => {
+            let layout = recipe.layout();
+            assert!(!layout.nodes.is_empty() && layout.nodes.len() <= 64);
+            let json = serde_json::to_string(&recipe).expect("a recipe is data");
+            assert_eq!(serde_json::from_str::<Recipe>(&json).expect(&json), recipe);
+            for node in &layout.nodes {
+                let _ = (recipe.disk_of(node.role), recipe.memory_of(node.role), layout.set_of(&node.name));
+            }
+        }
     }
 }

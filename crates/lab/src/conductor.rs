@@ -4,7 +4,6 @@
 //! process is killed because processes, disks and networks end with it.
 
 use crate::cluster::{Cluster, ClusterError, LinkFault};
-use crate::cluster_recipe::Replication;
 use crate::network::{LABORATORY, Link};
 use crate::node::{Node, NodeError, effect};
 use rustix::fs::FallocateFlags;
@@ -17,6 +16,7 @@ use std::time::{Duration, Instant};
 use tipover_core::check::Carried;
 use tipover_core::device::{self, CutReport, PowerCut};
 use tipover_core::experiment::Turns;
+use tipover_core::experiment::recipe::Replication;
 use tipover_core::schedule::{self, Action, Effect, Fault, Injection, Nodes, Outage, Schedule, Timed};
 use tipover_core::units::{Bytes, Tick, span};
 

@@ -14,7 +14,6 @@
 mod cgroups;
 mod child;
 mod cluster;
-mod cluster_recipe;
 mod conductor;
 mod group;
 mod leftover;
@@ -26,6 +25,7 @@ pub mod network;
 mod node;
 pub mod recipe;
 mod scratch;
+mod shaped;
 mod usage;
 
 /// Bytes of other processes, read without them, one function for each way: they are tried with bytes that
@@ -38,9 +38,6 @@ pub mod untrusted {
 pub use cgroups::{Cgroups, Version};
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
 pub use cluster::{Binaries, Cluster, ClusterError, ClusterOptions, LinkFault};
-pub use cluster_recipe::{
-    BadRecipe, ClusterRecipe, Duty, RECIPES, ReplicaSet, Replication, Settings, Statements, System,
-};
 pub use conductor::{Conductor, NO_CLOCK, Policy};
 pub use group::{Dropped, Group};
 pub use leftover::{Cleaned, Leftover, clean, leftovers};
@@ -50,4 +47,5 @@ pub use name::Name;
 pub use node::{Node, NodeError, NodeOptions};
 pub use rustix::process::Signal;
 pub use scratch::{Scratch, clean_folders, leftover_folders};
+pub use shaped::mount_options;
 pub use usage::{CpuTime, MemoryUse};

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tipover_core::device::PowerCut;
+use tipover_core::device::{CutReport, PowerCut};
 use tipover_core::schedule::{Effect, Outage};
 use tipover_core::units::{Bytes, Ratio};
 use tipover_disk::{Disk, DiskError, MountError, MountOptions};
@@ -24,6 +24,8 @@ pub struct NodeOptions {
     pub limits: Limits,
     /// Its disk; the mount point is chosen by the node. `None`: a throw-away folder on this machine's disk.
     pub disk: Option<MountOptions>,
+    /// A second disk, for its server's journal alone.
+    pub journal: Option<MountOptions>,
     /// Its place in a shaped network.
     pub member: Option<Member>,
     /// Its address without a shaped network: one of the loopback's.
@@ -92,6 +94,7 @@ pub struct Node {
     // and the folder that all lived in.
     server: Option<Server>,
     disk: Option<Disk>,
+    journal: Option<Disk>,
     group: Option<Arc<Group>>,
     scratch: Scratch,
     options: NodeOptions,
@@ -121,14 +124,14 @@ impl Node {
             Err(_) if options.limits == Limits::NONE => None,
             Err(source) => return Err(NodeError::Limits { node, source }),
         };
-        let disk = match options.disk.clone() {
-            Some(mount) => {
-                let mount = MountOptions { mountpoint: scratch.path().join("disk"), ..mount };
-                Some(Disk::mount(mount).map_err(|source| NodeError::Mount { node, source })?)
-            }
-            None => None,
+        let mount = |options: &Option<MountOptions>, name: &str| {
+            let mountpoint = scratch.path().join(name);
+            let options = options.clone().map(|options| MountOptions { mountpoint, ..options });
+            let failed = |source| NodeError::Mount { node: node.clone(), source };
+            options.map(|options| Disk::mount(options).map_err(failed)).transpose()
         };
-        Ok(Node { server: None, disk, group, scratch, options, paused: false, squeezed: None })
+        let (disk, journal) = (mount(&options.disk, "disk")?, mount(&options.journal, "journal-disk")?);
+        Ok(Node { server: None, disk, journal, group, scratch, options, paused: false, squeezed: None })
     }
 
     /// Its name.
@@ -159,6 +162,7 @@ impl Node {
     pub fn server_options(&self, options: &ServerOptions) -> ServerOptions {
         ServerOptions {
             folder: Some(self.folder()),
+            journal: self.journal.as_ref().map(|disk| disk.path().join("journal")),
             group: self.group.clone(),
             network: self.options.member.as_ref().and_then(|member| member.namespace.clone()),
             address: Some(self.address()),
@@ -186,6 +190,11 @@ impl Node {
     /// Its disk, if it has one of its own.
     pub fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref()
+    }
+
+    /// Its journal's own disk, if it has one.
+    pub fn journal(&self) -> Option<&Disk> {
+        self.journal.as_ref()
     }
 
     /// Its control group, where this machine has those.
@@ -258,7 +267,7 @@ impl Node {
         Ok(effect(usize::from(killed.is_some()), "nobody served a client there"))
     }
 
-    /// The power goes: every process on it stands still, and its disk loses what was not flushed, as `cut`
+    /// The power goes: every process on it stands still, and its disks lose what was not flushed, as `cut`
     /// says. What stands still is to be killed ([`Node::kill`]) once nobody can hear of it, and the node
     /// stays down until [`Node::power_on`].
     ///
@@ -284,9 +293,10 @@ impl Node {
         }
         self.paused = true;
         let failed = |source| NodeError::Disk { node: node.clone(), source };
-        let report = self.disk.as_ref().map(|disk| disk.power_cut(cut)).transpose().map_err(failed);
-        let disk = match report {
-            Ok(report) => report.unwrap_or_default(),
+        let disks = self.disk.iter().chain(&self.journal);
+        let reports: Result<Vec<CutReport>, _> = disks.map(|disk| disk.power_cut(cut)).collect();
+        let disk = match reports.map_err(failed) {
+            Ok(reports) => reports.into_iter().fold(CutReport::default(), CutReport::and),
             Err(error) => {
                 self.resume()?;
                 return Err(error);
@@ -301,10 +311,8 @@ impl Node {
     /// Gives the power back and mounts what survived; its server is started by [`Node::start`].
     pub fn power_on(&mut self) -> Result<(), NodeError> {
         let node = self.options.name.clone();
-        match &mut self.disk {
-            Some(disk) => disk.power_on().map_err(|source| NodeError::Disk { node, source }),
-            None => Ok(()),
-        }
+        let mut disks = self.disk.iter_mut().chain(&mut self.journal);
+        disks.try_for_each(Disk::power_on).map_err(|source| NodeError::Disk { node, source })
     }
 
     /// Mounts its disk anew if the file system made itself read-only, as an administrator does after an error

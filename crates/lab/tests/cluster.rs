@@ -4,16 +4,15 @@
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tipover_core::device::{PowerCut, Spec};
-use tipover_core::experiment::Turns;
+use tipover_core::device::PowerCut;
+use tipover_core::experiment::recipe::{Recipe, Role, RoleSpec};
+use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Turns};
 use tipover_core::schedule::{Effect, Schedule};
 use tipover_core::units::{Bytes, Tick};
-use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions};
+use tipover_disk::DaemonCommand;
 use tipover_lab::network::{LABORATORY, Link, NetworkError};
 use tipover_lab::recipe::{Postgres, Stop};
-use tipover_lab::{
-    Binaries, Cluster, ClusterError, ClusterOptions, ClusterRecipe, Conductor, Limits, NodeError, Policy,
-};
+use tipover_lab::{Binaries, Cluster, ClusterError, ClusterOptions, Conductor, NodeError, Policy};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,11 +34,10 @@ fn daemon(role: &str) -> DaemonCommand {
 
 fn options(recipe: &str) -> ClusterOptions {
     ClusterOptions {
-        recipe: ClusterRecipe::named(recipe).unwrap(),
+        recipe: Recipe::named(recipe).unwrap(),
         version: None,
-        limits: Limits::NONE,
-        disk: None,
-        settings: vec![],
+        disk_daemon: Some(daemon("disk daemon")),
+        folder: std::env::temp_dir(),
         network: Some(daemon("network daemon")),
         own: None,
         binaries: Binaries::default(),
@@ -154,8 +152,9 @@ fn postgres_waits_for_a_standby_fails_over_and_takes_the_old_primary_back() {
 
 #[test]
 fn a_node_is_paused_and_squeezed_and_every_fault_is_undone() {
-    let limits = Limits { memory: Some(512 << 20), ..Limits::NONE };
-    let Some(mut cluster) = started(&ClusterOptions { limits, ..options("postgres") }) else { return };
+    let mut limited = options("postgres");
+    limited.recipe.memory = Some(Bytes::mib(512));
+    let Some(mut cluster) = started(&limited) else { return };
     let mut long = under_way(&cluster, "a", "SELECT pg_sleep(0.3)");
     let node = cluster.node_mut("a").unwrap();
     assert!(matches!(node.resume().unwrap(), Effect::Nothing { .. }));
@@ -249,34 +248,76 @@ fn without_namespaces_a_cluster_runs_on_the_loopback_and_says_what_is_lost() {
     assert!(error.contains("cannot be shaped"), "{error}");
 }
 
-/// A disk in memory whose power can be cut.
-fn disk() -> MountOptions {
-    MountOptions {
-        mode: Mode::Block,
-        filesystem: Filesystem::Ext4,
-        size: Bytes(1 << 30),
-        backing: BackingChoice::Memory,
-        mountpoint: Default::default(),
-        spec: Spec::default(),
-        readahead: Bytes(128 << 10),
-        power_cuts: true,
-        transport: tipover_disk::Transport::Auto,
-        daemon: daemon("disk daemon"),
+/// With shaped disks, whose power can be cut.
+fn started_on(disk: DiskSpec, mut options: ClusterOptions) -> Option<Cluster> {
+    options.recipe.disk = Some(DiskSpec { mode: DiskMode::Block, size: Bytes::gib(1), ..disk });
+    match Cluster::start(&options) {
+        Err(ClusterError::Node(error @ NodeError::Mount { .. })) if !rustix::process::geteuid().is_root() => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(ClusterError::Missing(error)) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(ClusterError::Network(error @ (NetworkError::NotRoot | NetworkError::NoTun(_)))) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        other => Some(other.unwrap()),
+    }
+}
+
+/// The journal lies on a disk of its own, whose bytes are in a folder of the machine's; both lose their power
+/// at once, and whatever was acknowledged is there.
+#[test]
+fn a_journal_has_a_disk_of_its_own_and_survives_a_power_cut_there() {
+    let folder = tempfile::tempdir().unwrap();
+    for (recipe, last) in [("postgres-sync", "b"), ("mariadb", "a")] {
+        let disk = DiskSpec {
+            backing: BackingKind::Disk,
+            folder: Some(folder.path().display().to_string()),
+            journal: Some("latency=100us".into()),
+            ..DiskSpec::default()
+        };
+        let mut options = options(recipe);
+        let replicas = RoleSpec { count: Some(1), ..RoleSpec::default() };
+        if recipe == "postgres-sync" {
+            options.recipe = options.recipe.with_roles(&[(Role::Replica, replicas)].into()).unwrap();
+        }
+        let Some(mut cluster) = started_on(disk, options) else { continue };
+        cluster.shape().unwrap();
+        assert_eq!(cluster.nodes().last().unwrap().name(), last);
+        let node = cluster.node("a").unwrap();
+        let backing = tipover_disk::BackingChoice::Directory(folder.path().into());
+        for disk in [node.disk().unwrap(), node.journal().unwrap()] {
+            assert_eq!(disk.options().backing, backing);
+        }
+        ask(&cluster, "a", "CREATE TABLE kept (k int)");
+        let written = |cluster: &Cluster| {
+            let node = cluster.node("a").unwrap();
+            node.journal().unwrap().counters().unwrap().write.bytes.0
+        };
+        let before = written(&cluster);
+        for k in 0..50 {
+            ask(&cluster, "a", &format!("INSERT INTO kept VALUES ({k})"));
+        }
+        assert!(written(&cluster) > before + 50 * 512, "{recipe}: commits write to the journal's disk");
+        let node = cluster.node_mut("a").unwrap();
+        node.power_cut(&PowerCut::default()).unwrap();
+        node.kill().unwrap();
+        node.power_on().unwrap();
+        node.start().unwrap();
+        assert_eq!(ask(&cluster, "a", "SELECT count(*) FROM kept"), "50", "{recipe}");
     }
 }
 
 #[test]
 fn a_power_cut_takes_what_was_not_flushed_and_nothing_that_was() {
-    let plain = ClusterOptions { disk: Some(disk()), ..options("postgres") };
-    let mut cluster = match Cluster::start(&plain) {
-        Err(ClusterError::Node(error @ NodeError::Mount { .. })) if !rustix::process::geteuid().is_root() => {
-            return println!("SKIPPED: {error}");
-        }
-        Err(ClusterError::Missing(error)) => return println!("SKIPPED: {error}"),
-        Err(ClusterError::Network(error @ (NetworkError::NotRoot | NetworkError::NoTun(_)))) => {
-            return println!("SKIPPED: {error}");
-        }
-        other => other.unwrap(),
+    let readahead = Bytes::kib(128);
+    let Some(mut cluster) = started_on(DiskSpec { readahead, ..DiskSpec::default() }, options("postgres"))
+    else {
+        return;
     };
     ask(&cluster, "a", "CREATE TABLE kept (k int)");
     // The writer of the log is silenced, so that only a commit's own flush makes anything durable.
@@ -350,5 +391,20 @@ fn galera_begins_again_after_all_of_it_was_killed() {
     cluster.wait_whole(PATIENCE).unwrap();
     for name in &all {
         soon(&cluster, name, "SELECT count(*) FROM kept", "2");
+    }
+}
+
+/// Replicas follow over TLS too, and the address says what a client must trust.
+#[test]
+fn a_cluster_with_tls_lets_nobody_in_without() {
+    for recipe in ["postgres-sync", "mariadb-semisync"] {
+        let mut options = options(recipe);
+        options.recipe.tls = true;
+        let Some(cluster) = started(&options) else { continue };
+        let url = cluster.url("a").unwrap();
+        let (parameter, authority) = url.rsplit_once('=').unwrap();
+        assert!(parameter.ends_with("sslrootcert") || parameter.ends_with("ssl-ca"), "{url}");
+        assert!(std::fs::read_to_string(authority).unwrap().contains("BEGIN CERTIFICATE"), "{url}");
+        assert_eq!(ask(&cluster, "b", "SELECT 1"), "1");
     }
 }

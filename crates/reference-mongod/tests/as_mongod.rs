@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tipover_core::experiment::recipe::Recipe;
 use tipover_core::schedule::Effect;
-use tipover_lab::{Binaries, Cluster, ClusterOptions, ClusterRecipe, Limits};
+use tipover_lab::{Binaries, Cluster, ClusterOptions};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,17 +21,14 @@ fn alone() -> MutexGuard<'static, ()> {
 /// On addresses of the loopback, so that it needs no root.
 fn start(recipe: &str) -> Cluster {
     let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_tipover-reference-mongod")));
-    let mut recipe = ClusterRecipe::named(recipe).unwrap();
-    for set in &mut recipe.sets {
-        // The test shall not wait for seconds until a primary is missed.
-        set.settings.insert("electionTimeoutMillis".into(), 700);
-    }
+    let mut recipe = Recipe::named(recipe).unwrap();
+    // The test shall not wait for seconds until a primary is missed.
+    recipe.set_settings.insert("electionTimeoutMillis".into(), 700);
     let options = ClusterOptions {
         recipe,
         version: None,
-        limits: Limits::NONE,
-        disk: None,
-        settings: vec![],
+        disk_daemon: None,
+        folder: std::env::temp_dir(),
         network: None,
         own: None,
         binaries: Binaries { mongod: program.clone(), mongos: program, ..Binaries::default() },

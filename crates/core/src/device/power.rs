@@ -56,6 +56,20 @@ pub struct CutReport {
 }
 
 impl CutReport {
+    /// Both together, where a machine has two disks.
+    pub fn and(self, other: CutReport) -> CutReport {
+        CutReport {
+            lost_blocks: self.lost_blocks + other.lost_blocks,
+            lost_bytes: self.lost_bytes + other.lost_bytes,
+            kept_blocks: self.kept_blocks + other.kept_blocks,
+            torn_blocks: self.torn_blocks + other.torn_blocks,
+            lost_names: self.lost_names + other.lost_names,
+            kept_names: self.kept_names + other.kept_names,
+            failed_writes: self.failed_writes + other.failed_writes,
+            failed_flushes: self.failed_flushes + other.failed_flushes,
+        }
+    }
+
     /// Blocks that were written and not durable when the power went: lost, torn and kept ones.
     pub fn blocks_at_risk(&self) -> u64 {
         self.lost_blocks + self.torn_blocks + self.kept_blocks

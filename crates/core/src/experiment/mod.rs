@@ -5,6 +5,7 @@
 //! a setting got its value, a cell is identified by its complete [`Spec`], so a changed setting never reuses
 //! an old result.
 
+pub mod recipe;
 mod search;
 mod server;
 mod spec;

@@ -1,7 +1,7 @@
 //! Where a replica of MariaDB's stands, in its own words.
 
 use super::Cluster;
-use crate::cluster_recipe::Replication;
+use tipover_core::experiment::recipe::Replication;
 
 /// Columns of `SHOW SLAVE STATUS` behind that of the port; new ones are added at the end. Counted from there
 /// because the first column can be empty, and is then cut off with the space around the answer.

@@ -3,11 +3,11 @@
 use super::program::Program;
 use super::{Cluster, ClusterError, PATIENCE};
 use crate::Signal;
-use crate::cluster_recipe::{Replication, fill};
 use crate::node::NodeError;
 use crate::recipe::{ServerError, Stop};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tipover_core::experiment::recipe::{Replication, Role};
 use tipover_core::schedule::Effect;
 
 impl Cluster {
@@ -58,7 +58,7 @@ impl Cluster {
             }
         }
         let Some((_, node)) = best else { return Ok(()) };
-        let others = fill("gcomm://{addresses}", &self.values(node))?;
+        let others = self.fill("gcomm://{addresses}", node)?;
         let server = self.nodes[node].server_mut()?;
         let path = server.data().join("grastate.dat");
         if let Ok(text) = std::fs::read_to_string(&path) {
@@ -132,7 +132,7 @@ impl Cluster {
             self.nodes[chosen].server_mut()?.set("init_rpl_role", "MASTER");
         }
         for i in (0..self.nodes.len()).filter(|i| *i != chosen) {
-            let settings = self.recipe.settings_of(&self.values(i))?;
+            let settings = self.settings_of(i)?;
             let running = self.nodes[i].is_running();
             if self.recipe.replication == Replication::Binlog {
                 // What it wrote last may have reached nobody and so was acknowledged to nobody. Started as a
@@ -209,9 +209,9 @@ impl Cluster {
         self.nodes[node].start()?;
         if node != self.primary
             && self.recipe.replication == Replication::Binlog
-            && let Some(text) = &self.recipe.statements.replicas
+            && let Some(text) = self.recipe.statement_of(Role::Replica)
         {
-            let text = fill(text, &self.values(node))?;
+            let text = self.fill(text, node)?;
             let begin = "STOP SLAVE; SET GLOBAL rpl_semi_sync_master_enabled=OFF; \
                          SET GLOBAL gtid_slave_pos=@@GLOBAL.gtid_binlog_pos";
             self.query(node, &format!("{begin}; {text}"))?;
@@ -220,9 +220,9 @@ impl Cluster {
         // Who was promoted asks for confirmations again as soon as somebody can give them.
         if node != self.primary
             && self.recipe.replication == Replication::Binlog
-            && let Some(text) = self.recipe.statements.primary.clone()
+            && let Some(text) = self.recipe.statement_of(Role::Primary)
         {
-            self.query(self.primary, &fill(&text, &self.values(self.primary))?)?;
+            self.query(self.primary, &self.fill(text, self.primary)?)?;
         }
         Ok(())
     }

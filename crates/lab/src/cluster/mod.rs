@@ -6,32 +6,36 @@ mod program;
 mod sets;
 
 use crate::Limits;
-use crate::cluster_recipe::{BadRecipe, ClusterRecipe, Replication, Values, fill};
+use crate::mount_options;
 use crate::network::{LABORATORY, Link, LinkCounters, Network, NetworkError, NetworkOptions};
 use crate::node::{Node, NodeError, NodeOptions, effect};
-use crate::recipe::{Missing, Own, Server, ServerError, ServerOptions, USER, random_password};
+use crate::recipe::{
+    Authentication, Missing, Own, Server, ServerError, ServerOptions, Transport, USER, random_password,
+};
 use program::Program;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tipover_core::device;
+use tipover_core::experiment::recipe::{BadRecipe, Layout, Recipe, Replication, Role, Values};
+use tipover_core::experiment::{BackingKind, DiskSpec};
 use tipover_core::schedule::Effect;
-use tipover_disk::{DaemonCommand, MountOptions};
+use tipover_core::units::Bytes;
+use tipover_disk::{BackingChoice, DaemonCommand, MountOptions};
 
 /// What cluster to make.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// Of which kind.
-    pub recipe: ClusterRecipe,
+    /// Of which kind, with which limits, disks and settings.
+    pub recipe: Recipe,
     /// Major version of the server; `None`: the newest that is installed.
     pub version: Option<u32>,
-    /// For each node.
-    pub limits: Limits,
-    /// For each node; `None`: this machine's disk.
-    pub disk: Option<MountOptions>,
-    /// Settings in the server's own words; they win over the recipe's.
-    pub settings: Vec<(String, String)>,
+    /// How to start the daemon of a shaped disk; `None` where no node has one.
+    pub disk_daemon: Option<DaemonCommand>,
+    /// Where disks that are backed by a real one keep their bytes, if they name no folder.
+    pub folder: PathBuf,
     /// How to start the network's daemon; `None`: no namespaces, each node has an address of the loopback.
     pub network: Option<DaemonCommand>,
     /// How to start the server where it is a program of ours (WiredTiger).
@@ -41,6 +45,30 @@ pub struct ClusterOptions {
     /// For the network's chances.
     pub seed: u64,
 }
+
+impl ClusterOptions {
+    /// The disks of a node, for its data and, if they are apart, for its journal.
+    fn disks(&self, role: Role) -> Result<(Option<MountOptions>, Option<MountOptions>), ClusterError> {
+        let Some(spec) = self.recipe.disk_of(role) else { return Ok((None, None)) };
+        let none = || ClusterError::Senseless("this program has no daemon for shaped disks".into());
+        let daemon = self.disk_daemon.clone().ok_or_else(none)?;
+        let mount = |spec: &DiskSpec| {
+            let backing = match (spec.backing, &spec.folder) {
+                (BackingKind::Memory, _) => BackingChoice::Memory,
+                (BackingKind::Disk, Some(folder)) => BackingChoice::Directory(folder.into()),
+                (BackingKind::Disk, None) => BackingChoice::Directory(self.folder.clone()),
+            };
+            // The node chooses where.
+            let options = mount_options(spec, backing, PathBuf::new(), daemon.clone());
+            options.map(|options| MountOptions { power_cuts: true, ..options })
+        };
+        let small = DiskSpec { size: JOURNAL_DISK.min(spec.size), ..spec.clone() };
+        Ok((mount(&spec), spec.journal.as_ref().and_then(|_| mount(&small))))
+    }
+}
+
+/// The log of any server here, as it is configured by default, with room to spare.
+const JOURNAL_DISK: Bytes = Bytes(2 << 30);
 
 /// Programs of the user's own; `None`: looked for in `PATH`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +133,8 @@ pub struct Cluster {
     // Nodes before the network that they are in.
     nodes: Vec<Node>,
     network: Option<Network>,
-    recipe: ClusterRecipe,
+    recipe: Recipe,
+    layout: Layout,
     program: Program,
     primary: usize,
     password: String,
@@ -128,7 +157,8 @@ impl Cluster {
     pub fn start(options: &ClusterOptions) -> Result<Cluster, ClusterError> {
         clean_before();
         let program = Program::find(options)?;
-        let names = &options.recipe.nodes;
+        let (recipe, layout) = (options.recipe.clone(), options.recipe.layout());
+        let names = &layout.names();
         let mut lost = Vec::new();
         let network = match &options.network {
             Some(daemon) => {
@@ -143,39 +173,42 @@ impl Cluster {
             }
         };
         let mut nodes = Vec::new();
-        for (i, name) in names.iter().enumerate() {
-            let member = network.as_ref().map(|network| network.member(name).cloned()).transpose()?;
+        for (i, node) in layout.nodes.iter().enumerate() {
+            let member = network.as_ref().map(|network| network.member(&node.name).cloned()).transpose()?;
+            let (disk, journal) = options.disks(node.role)?;
+            let memory = recipe.memory_of(node.role).map(|memory| memory.0);
             nodes.push(Node::new(NodeOptions {
-                name: name.clone(),
-                limits: options.limits.clone(),
-                disk: options.disk.clone(),
+                name: node.name.clone(),
+                limits: Limits { memory, cpus: recipe.cpus_of(node.role), cpu_set: None },
+                disk,
+                journal,
                 member,
                 loopback: Some(own_loopback(i)),
             })?);
         }
         let password = random_password()
             .map_err(|error| ClusterError::Senseless(format!("no random numbers here: {error}")))?;
-        let recipe = options.recipe.clone();
         let link = Link::default();
-        let mut cluster = Cluster { nodes, network, recipe, program, primary: 0, password, lost, link };
-        cluster.prepare(&options.settings)?;
+        let mut cluster =
+            Cluster { nodes, network, recipe, layout, program, primary: 0, password, lost, link };
+        cluster.prepare()?;
         cluster.bring_up()?;
         Ok(cluster)
     }
 
     /// Makes the first node's files, and copies them for the others: far quicker than making each, and the
     /// way to a standby without a transfer.
-    fn prepare(&mut self, settings: &[(String, String)]) -> Result<(), ClusterError> {
+    fn prepare(&mut self) -> Result<(), ClusterError> {
         for i in 0..self.nodes.len() {
-            let mut all = self.recipe.settings_of(&self.values(i))?;
-            // A setting of the user's may name nodes, as the recipe's do.
-            for (name, value) in settings {
-                all.push((name.clone(), fill(value, &self.values(i))?));
-            }
             let options = ServerOptions {
-                settings: all,
+                settings: self.settings_of(i)?,
                 port: Some(self.recipe.port),
                 password: Some(self.password.clone()),
+                authentication: match self.recipe.password {
+                    true => Authentication::Password,
+                    false => Authentication::Trust,
+                },
+                transport: if self.recipe.tls { Transport::TlsRequired } else { Transport::Plain },
                 ..ServerOptions::default()
             };
             let options = self.nodes[i].server_options(&options);
@@ -196,7 +229,7 @@ impl Cluster {
         let replication = self.recipe.replication;
         if replication == Replication::Galera {
             // An empty list of members begins a new cluster; later starts join the others.
-            let others = fill("gcomm://{addresses}", &self.values(0))?;
+            let others = self.fill("gcomm://{addresses}", 0)?;
             let server = self.nodes[0].server_mut()?;
             server.set("wsrep_cluster_address", "gcomm://");
             self.nodes[0].start()?;
@@ -217,19 +250,38 @@ impl Cluster {
             let server = self.nodes[i].server_mut()?;
             server.wait_ready(PATIENCE).and_then(|()| server.flush_new_data()).map_err(failed)?;
         }
-        if !self.recipe.sets.is_empty() {
+        if !self.layout.sets.is_empty() {
             return self.form_sets();
         }
-        if let Some(text) = self.recipe.statements.replicas.clone() {
-            for i in (0..self.nodes.len()).filter(|i| *i != self.primary) {
-                self.query(i, &fill(&text, &self.values(i))?)?;
+        // A primary's statement waits until its replicas are attached.
+        let (last, first): (Vec<_>, Vec<_>) =
+            now.into_iter().partition(|&i| self.layout.nodes[i].role == Role::Primary);
+        self.say(&first)?;
+        self.wait_whole(PATIENCE)?;
+        self.say(&last)
+    }
+
+    /// Says to these nodes what their roles are to be told.
+    fn say(&self, nodes: &[usize]) -> Result<(), ClusterError> {
+        for &i in nodes {
+            if let Some(text) = self.recipe.statement_of(self.layout.nodes[i].role) {
+                self.query(i, &self.fill(text, i)?)?;
             }
         }
-        self.wait_whole(PATIENCE)?;
-        if let Some(text) = self.recipe.statements.primary.clone() {
-            self.query(self.primary, &fill(&text, &self.values(self.primary))?)?;
-        }
         Ok(())
+    }
+
+    /// The settings of a node, in the role that is now its own: whoever is not primary is a replica.
+    fn settings_of(&self, node: usize) -> Result<Vec<(String, String)>, ClusterError> {
+        let role = match self.layout.nodes[node].role {
+            Role::Primary | Role::Replica if node != self.primary => Role::Replica,
+            role => role,
+        };
+        Ok(self.recipe.settings_of(role, &self.values(node))?)
+    }
+
+    fn fill(&self, text: &str, node: usize) -> Result<String, ClusterError> {
+        self.values(node).fill(text).map_err(ClusterError::Senseless)
     }
 
     fn values(&self, number: usize) -> Values<'_> {
@@ -239,7 +291,8 @@ impl Cluster {
             primary: self.primary,
             port: self.recipe.port,
             user: USER,
-            password: &self.password,
+            password: if self.recipe.password { &self.password } else { "" },
+            tls: self.recipe.tls,
         }
     }
 
@@ -299,7 +352,7 @@ impl Cluster {
     /// What keeps the cluster from being whole, a sentence for each node. `written` is where the primary's
     /// binary log was.
     fn missing(&mut self, written: &str) -> Vec<String> {
-        if !self.recipe.sets.is_empty() {
+        if !self.layout.sets.is_empty() {
             return self.missing_in_sets();
         }
         let running: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_running()).collect();
@@ -418,8 +471,49 @@ impl Cluster {
     }
 
     /// The recipe it was made from.
-    pub fn recipe(&self) -> &ClusterRecipe {
+    pub fn recipe(&self) -> &Recipe {
         &self.recipe
+    }
+
+    /// Its nodes' roles, and MongoDB's sets.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Gives every disk the shape that the recipe says. Until then they are as fast as they can be: making a
+    /// database on a spinning disk takes minutes.
+    ///
+    /// # Errors
+    /// A disk does not obey.
+    pub fn shape(&self) -> Result<(), ClusterError> {
+        self.each_disk(&|shape| {
+            shape
+                .parse()
+                .map_err(|error| ClusterError::Senseless(format!("{shape:?} is no shape of a disk: {error}")))
+        })
+    }
+
+    /// Makes every disk as fast as it can be.
+    ///
+    /// # Errors
+    /// A disk does not obey.
+    pub fn unshape(&self) -> Result<(), ClusterError> {
+        self.each_disk(&|_| Ok(device::Spec::default()))
+    }
+
+    fn each_disk(
+        &self,
+        shape: &dyn Fn(&str) -> Result<device::Spec, ClusterError>,
+    ) -> Result<(), ClusterError> {
+        for (node, placed) in self.nodes.iter().zip(&self.layout.nodes) {
+            let Some(spec) = self.recipe.disk_of(placed.role) else { continue };
+            let shapes = [(node.disk(), Some(&spec.shape)), (node.journal(), spec.journal.as_ref())];
+            for (disk, text) in shapes.into_iter().filter_map(|(disk, text)| Some((disk?, text?))) {
+                let failed = |source| NodeError::Disk { node: node.name().into(), source };
+                disk.set_spec(&shape(text)?).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// The network, if it has one.

@@ -1,11 +1,11 @@
 //! The program that serves on the nodes of a cluster.
 
 use super::ClusterOptions;
-use crate::cluster_recipe::System;
 use crate::recipe::{
     Ferret, Mariadb, Missing, Mongod, Own, Polodb, Postgres, Role, Server, ServerError, ServerOptions,
 };
 use std::sync::Arc;
+use tipover_core::experiment::recipe::{Role as Place, System};
 
 /// See [`ClusterOptions`].
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ impl Program {
             }
             System::Mongod => {
                 let (server, router) = (&options.binaries.mongod, &options.binaries.mongos);
-                let needs_router = !options.recipe.routers.is_empty();
+                let needs_router = options.recipe.count(Place::Router) > 0;
                 Program::Mongod(Mongod::find(server.as_deref(), router.as_deref(), needs_router, version)?)
             }
         })

@@ -1,13 +1,13 @@
 //! MongoDB's sets as a cluster: made by commands, led by whom they elect.
 
 use super::{Cluster, ClusterError, PATIENCE};
-use crate::cluster_recipe::{Duty, ReplicaSet};
 use crate::mongodb::{
     Hello, Refused, add_shard, ask, initiation, members, set_address, step_down, unfinished,
 };
 use crate::recipe::{DATABASES, Role, ServerError};
 use bson::{Document, doc};
 use std::time::{Duration, Instant};
+use tipover_core::experiment::recipe::{Duty, ReplicaSet, Replication, Role as Place, System};
 use tipover_core::schedule::Effect;
 
 /// For so long a primary that stepped down does not stand for election; mongod's own default.
@@ -24,20 +24,23 @@ impl Cluster {
 
     /// What a process of MongoDB's is for; `None` for other databases.
     pub(super) fn role_of(&self, node: usize) -> Option<Role> {
+        if self.recipe.server == System::Mongod && self.recipe.replication == Replication::None {
+            return Some(Role::Alone);
+        }
         let name = self.nodes[node].name();
-        if let Some(set) = self.recipe.set_of(name) {
+        if let Some(set) = self.layout.set_of(name) {
             let flag = set.duty.map(|duty| match duty {
                 Duty::Shard => "shardsvr",
                 Duty::Config => "configsvr",
             });
             return Some(Role::Member { set: set.name.clone(), flag });
         }
-        let configuration = self.recipe.sets.iter().find(|set| set.duty == Some(Duty::Config))?;
+        let configuration = self.layout.sets.iter().find(|set| set.duty == Some(Duty::Config))?;
         Some(Role::Router { configuration: set_address(configuration, &|name| self.host(name)) })
     }
 
     pub(super) fn is_router(&self, node: usize) -> bool {
-        self.recipe.routers.iter().any(|router| router == self.nodes[node].name())
+        self.layout.nodes[node].role == Place::Router
     }
 
     fn tell(&self, node: usize, command: &Document) -> Result<Document, Refused> {
@@ -70,7 +73,7 @@ impl Cluster {
 
     /// Makes the sets of members that run, then starts the routers and gives them their shards.
     pub(super) fn form_sets(&mut self) -> Result<(), ClusterError> {
-        for set in self.recipe.sets.clone() {
+        for set in self.layout.sets.clone() {
             let first = self.index(set.data_nodes().next().map_or("", String::as_str))?;
             let command = initiation(&set, &|name| self.host(name));
             match self.tell(first, &command) {
@@ -83,7 +86,7 @@ impl Cluster {
         self.wait_whole(PATIENCE)?;
         for router in (0..self.nodes.len()).filter(|node| self.is_router(*node)).collect::<Vec<_>>() {
             self.nodes[router].start()?;
-            let shards = self.recipe.sets.clone().into_iter().filter(|set| set.duty == Some(Duty::Shard));
+            let shards = self.layout.sets.clone().into_iter().filter(|set| set.duty == Some(Duty::Shard));
             for set in shards {
                 let command = add_shard(&set, &|name| self.host(name));
                 self.tell_until(router, &command)?;
@@ -115,7 +118,7 @@ impl Cluster {
 
     /// Asks who takes writes now, where the database decides that itself; see [`Cluster::primary`].
     pub fn find_primary(&mut self) {
-        if let Some(set) = self.recipe.first_data_set().cloned()
+        if let Some(set) = self.layout.first_data_set().cloned()
             && let Some(leader) = self.leader(&set)
         {
             self.primary = leader;
@@ -126,7 +129,7 @@ impl Cluster {
     /// nothing is expected of it.
     pub(super) fn missing_in_sets(&mut self) -> Vec<String> {
         let mut missing = Vec::new();
-        for set in self.recipe.sets.clone() {
+        for set in self.layout.sets.clone() {
             let running = self.running_members(&set);
             if running.len() < set.majority() {
                 continue;
@@ -153,7 +156,7 @@ impl Cluster {
 
     /// The running data node that has applied most, other than the primary: whom the set will elect.
     pub(super) fn likely_successor(&mut self) -> Option<usize> {
-        let set = self.recipe.first_data_set().cloned()?;
+        let set = self.layout.first_data_set().cloned()?;
         let status = self.tell(self.primary, &doc! { "replSetGetStatus": 1 }).ok()?;
         let applied = members(&status);
         let mut nodes = self.running_members(&set);
@@ -193,7 +196,7 @@ impl Cluster {
     fn until_led(&mut self, done: impl Fn(usize) -> bool, wanted: &str) -> Result<(), ClusterError> {
         let began = Instant::now();
         loop {
-            let set = self.recipe.first_data_set().cloned();
+            let set = self.layout.first_data_set().cloned();
             let leader = set.and_then(|set| self.leader(&set));
             if let Some(leader) = leader.filter(|leader| done(*leader)) {
                 self.primary = leader;
@@ -213,13 +216,12 @@ impl Cluster {
     /// of the set, or the routers.
     pub fn client_url(&self) -> Option<String> {
         let database = DATABASES[0];
-        let set = self.recipe.first_data_set()?;
-        let hosts = |names: &mut dyn Iterator<Item = &String>| {
-            names.map(|name| self.host(name)).collect::<Vec<_>>().join(",")
-        };
-        Some(match self.recipe.routers.as_slice() {
-            [] => format!("mongodb://{}/{database}?replicaSet={}", hosts(&mut set.data_nodes()), set.name),
-            routers => format!("mongodb://{}/{database}", hosts(&mut routers.iter())),
+        let set = self.layout.first_data_set()?;
+        let routers: Vec<String> = self.layout.of_role(Place::Router).map(|name| self.host(name)).collect();
+        let members: Vec<String> = set.data_nodes().map(|name| self.host(name)).collect();
+        Some(match routers.as_slice() {
+            [] => format!("mongodb://{}/{database}?replicaSet={}", members.join(","), set.name),
+            routers => format!("mongodb://{}/{database}", routers.join(",")),
         })
     }
 }

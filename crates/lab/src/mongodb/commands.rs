@@ -1,7 +1,7 @@
 //! What is said to MongoDB's servers, as documents.
 
-use crate::cluster_recipe::{Duty, ReplicaSet};
 use bson::{Document, doc};
+use tipover_core::experiment::recipe::{Duty, ReplicaSet};
 
 /// `host:port` of a node by its name.
 pub type Address<'a> = &'a dyn Fn(&str) -> String;
@@ -49,15 +49,15 @@ pub fn step_down(seconds: i32) -> Document {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster_recipe::ClusterRecipe;
+    use tipover_core::experiment::recipe::Recipe;
 
     fn address(name: &str) -> String {
         format!("10.0.0.{}:27017", name.as_bytes()[0] - b'a' + 1)
     }
 
     fn set(recipe: &str, name: &str) -> ReplicaSet {
-        let recipe = ClusterRecipe::named(recipe).unwrap();
-        recipe.sets.iter().find(|set| set.name == name).unwrap().clone()
+        let layout = Recipe::named(recipe).unwrap().layout();
+        layout.sets.iter().find(|set| set.name == name).unwrap().clone()
     }
 
     #[test]
@@ -80,9 +80,9 @@ mod tests {
         let config = initiation(&set("mongodb-sharded", "config"), &address);
         let configuration = config.get_document("replSetInitiate").unwrap();
         assert!(configuration.get_bool("configsvr").unwrap());
-        let second = add_shard(&set("mongodb-sharded", "second"), &address);
+        let second = add_shard(&set("mongodb-sharded", "shard2"), &address);
         let wanted =
-            doc! { "addShard": "second/10.0.0.4:27017,10.0.0.5:27017,10.0.0.6:27017", "name": "second" };
+            doc! { "addShard": "shard2/10.0.0.4:27017,10.0.0.5:27017,10.0.0.6:27017", "name": "shard2" };
         assert_eq!(second, wanted);
         assert_eq!(step_down(60).keys().next().unwrap(), "replSetStepDown", "a command's name comes first");
     }

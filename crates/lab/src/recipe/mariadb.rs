@@ -1,11 +1,11 @@
 //! MariaDB, as installed by a package.
 
 use super::server::{Engine, Place, Server, ServerError, ServerOptions};
-use super::{Authentication, DATABASES, Missing, Transport, USER, find_program};
+use super::{Account, Authentication, DATABASES, Missing, Transport, USER, find_program};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +106,21 @@ impl Engine for Mariadb {
         made.map(drop)
     }
 
+    /// Its redo log is named by a setting, and made beside the data before that is said.
+    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
+        let failed = |source| ServerError::File { path: journal.into(), source };
+        place.make_folder(journal, 0o700)?;
+        for entry in std::fs::read_dir(&place.data).map_err(failed)?.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with("ib_logfile") {
+                std::fs::copy(entry.path(), journal.join(&name)).map_err(failed)?;
+                Account::own(place.account.as_ref(), &journal.join(&name)).map_err(failed)?;
+                std::fs::remove_file(entry.path()).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
     fn command(&self, place: &Place) -> Command {
         let mut command = Command::new(&self.server);
         command.env_clear().env("PATH", PROGRAMS).env("LC_ALL", "C").current_dir("/");
@@ -124,6 +139,9 @@ impl Engine for Mariadb {
         set("bind-address", &place.address.ip().to_string());
         set("port", &place.address.port().to_string());
         set("skip-name-resolve", "1");
+        if let Some(journal) = &place.journal {
+            set("innodb_log_group_home_dir", &journal.to_string_lossy());
+        }
         if let Some(certificate) = &place.certificate {
             set("ssl-ca", &certificate.authority.to_string_lossy());
             set("ssl-cert", &certificate.certificate.to_string_lossy());
@@ -155,7 +173,13 @@ impl Engine for Mariadb {
             Authentication::Password => format!(":{}", place.password),
             Authentication::Trust => String::new(),
         };
-        format!("mysql://{USER}{password}@{}/{}", place.address, DATABASES[0])
+        let encryption = match (&place.certificate, place.transport) {
+            (Some(certificate), Transport::TlsRequired) => {
+                format!("?ssl-mode=verify-full&ssl-ca={}", certificate.authority.display())
+            }
+            _ => String::new(),
+        };
+        format!("mysql://{USER}{password}@{}/{}{encryption}", place.address, DATABASES[0])
     }
 
     fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing> {

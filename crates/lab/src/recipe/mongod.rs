@@ -1,7 +1,7 @@
 //! MongoDB, by the user's own binaries: Debian has no package, and its licence lets nobody else bring one.
 //! Command lines follow its manual; no real mongod has confirmed them here.
 
-use super::server::{Engine, Place};
+use super::server::{Engine, Place, ServerError};
 use super::{DATABASES, Missing, find_program, is_program};
 use crate::mongodb::ask;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::process::Command;
 /// What a process of MongoDB's is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
+    /// It belongs to no set.
+    Alone,
     /// A member of this set.
     Member {
         /// The set's name.
@@ -108,14 +110,17 @@ impl Process {
     fn arguments(&self, place: &Place) -> Vec<String> {
         let mut arguments = Vec::new();
         match &self.role {
+            Role::Alone => {}
             Role::Member { set, flag } => {
                 arguments.extend(flag.map(|flag| format!("--{flag}")));
                 arguments.extend(["--replSet".into(), set.clone()]);
-                arguments.extend(["--dbpath".into(), place.data.display().to_string()]);
             }
             Role::Router { configuration } => {
                 arguments.extend(["--configdb".into(), configuration.clone()]);
             }
+        }
+        if !matches!(self.role, Role::Router { .. }) {
+            arguments.extend(["--dbpath".into(), place.data.display().to_string()]);
         }
         // The socket is named among the addresses: without an address of localhost there is none otherwise.
         let addresses = format!("{},{}", place.address.ip(), self.socket(place).display());
@@ -144,6 +149,13 @@ impl Engine for Process {
         "mongodb"
     }
 
+    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
+        match self.role {
+            Role::Router { .. } => Ok(()),
+            _ => place.link_journal("journal", journal),
+        }
+    }
+
     fn command(&self, place: &Place) -> Command {
         let program = match (&self.role, &self.mongod.router) {
             (Role::Router { .. }, Some(router)) => router,
@@ -168,7 +180,7 @@ impl Engine for Process {
     fn url(&self, place: &Place) -> String {
         let database = DATABASES[0];
         match self.role {
-            Role::Member { .. } => {
+            Role::Alone | Role::Member { .. } => {
                 format!("mongodb://{}/{database}?directConnection=true", place.address)
             }
             Role::Router { .. } => format!("mongodb://{}/{database}", place.address),
@@ -200,6 +212,7 @@ mod tests {
             transport: Transport::Plain,
             password: String::new(),
             certificate: None,
+            journal: None,
         }
     }
 
@@ -225,6 +238,10 @@ mod tests {
             "/opt/mongod --shardsvr --replSet first --dbpath /data \
              --bind_ip 10.78.1.2,/run/x/mongodb-27017.sock --port 27017 \
              --wiredTigerCacheSizeGB 0.25 --directoryperdb --setParameter a=1"
+        );
+        assert_eq!(
+            line(Role::Alone, &[]),
+            "/opt/mongod --dbpath /data --bind_ip 10.78.1.2,/run/x/mongodb-27017.sock --port 27017"
         );
         let router = Role::Router { configuration: "config/10.78.1.8:27017".into() };
         assert_eq!(

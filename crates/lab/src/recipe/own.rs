@@ -1,10 +1,10 @@
 //! A server that is a program of ours: one that obeys the arguments it is started with, `--folder`,
 //! `--listen` and `--ready`, and writes its process number into the last file when it serves.
 
-use super::server::{Engine, Place};
+use super::server::{Engine, Place, ServerError};
 use super::{Missing, Stop};
 use crate::Signal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tipover_disk::DaemonCommand;
 
@@ -30,6 +30,10 @@ impl Engine for Own {
 
     fn account(&self) -> &'static str {
         "nobody"
+    }
+
+    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
+        place.link_journal("journal", journal)
     }
 
     fn command(&self, place: &Place) -> Command {

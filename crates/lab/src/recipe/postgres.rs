@@ -183,6 +183,10 @@ impl Engine for Postgres {
         place.write_private(&place.data.join("pg_hba.conf"), &access)
     }
 
+    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
+        place.link_journal("pg_wal", journal)
+    }
+
     fn command(&self, place: &Place) -> Command {
         let mut command = self.program("postgres");
         command.arg("-D").arg(&place.data).arg("-k").arg(&place.runtime);
@@ -226,9 +230,16 @@ impl Engine for Postgres {
         let mode = match place.transport {
             Transport::Plain => "disable",
             Transport::TlsOffered => "prefer",
-            Transport::TlsRequired => "require",
+            Transport::TlsRequired => "verify-full",
         };
-        format!("postgres://{USER}:{}@{}/{}?sslmode={mode}", place.password, place.address, DATABASES[0])
+        let authority = match (&place.certificate, place.transport) {
+            (Some(certificate), Transport::TlsRequired) => {
+                format!("&sslrootcert={}", certificate.authority.display())
+            }
+            _ => String::new(),
+        };
+        let (password, database) = (&place.password, DATABASES[0]);
+        format!("postgres://{USER}:{password}@{}/{database}?sslmode={mode}{authority}", place.address)
     }
 
     fn stop_signal(&self, stop: Stop) -> Signal {

@@ -51,6 +51,8 @@ pub struct ServerOptions {
     /// Where its files go, made if it is not there; what is there already is used as it is, and all of it
     /// stays. `None`: a throw-away folder. The server's user must be able to reach it.
     pub folder: Option<PathBuf>,
+    /// The folder of another disk, which is to have its journal alone. `None`: the journal lies with the data.
+    pub journal: Option<PathBuf>,
     /// Settings in the server's own words, as `("shared_buffers", "64MB")`; they win over the recipe's.
     pub settings: Vec<(String, String)>,
     /// Environment of the server.
@@ -143,6 +145,11 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     fn create(&self, _: &Place) -> Result<(), ServerError> {
         Ok(())
     }
+    /// Sees to it that the journal is in `place.journal` and nowhere else, before every start: a copy that
+    /// was made anew has it with the data.
+    fn move_journal(&self, _: &Place, _: &Path) -> Result<(), ServerError> {
+        Err(ServerError::Senseless(format!("the journal of {} cannot be kept apart", self.version())))
+    }
     /// How to start it.
     fn command(&self, place: &Place) -> Command;
     /// Whether the process `pid` serves its clients.
@@ -183,6 +190,8 @@ pub(crate) struct Place {
     pub data: PathBuf,
     /// Sockets and certificates: short-lived, and with a short path.
     pub runtime: PathBuf,
+    /// Where the journal is, if not with the data.
+    pub journal: Option<PathBuf>,
     pub address: SocketAddr,
     pub account: Option<Account>,
     pub settings: Vec<(String, String)>,
@@ -240,7 +249,35 @@ impl Place {
         Account::own(self.account.as_ref(), path).map_err(failed)
     }
 
-    fn make_folder(&self, path: &Path, mode: u32) -> Result<(), ServerError> {
+    /// Makes `name`, a folder below the data, a link to the journal's own disk, and moves there what is in
+    /// it. What an earlier copy of the data left there goes.
+    pub(crate) fn link_journal(&self, name: &str, journal: &Path) -> Result<(), ServerError> {
+        let link = self.data.join(name);
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| ServerError::File { path, source }
+        };
+        if std::fs::read_link(&link).is_ok_and(|target| target == journal) {
+            return Ok(());
+        }
+        if journal.exists() {
+            std::fs::remove_dir_all(journal).map_err(failed(journal))?;
+        }
+        if link.is_dir() {
+            let mut copy = Command::new("/bin/cp");
+            // What it is, and not the link to it that a copy of another node's data has.
+            copy.args(["-a", "-T", "-H"]).arg(&link).arg(journal);
+            run_to_end("moving the journal", copy).map_err(failed(journal))?;
+            let is_link = link.is_symlink();
+            let removed = if is_link { std::fs::remove_file(&link) } else { std::fs::remove_dir_all(&link) };
+            removed.map_err(failed(&link))?;
+        } else {
+            self.make_folder(journal, 0o700)?;
+        }
+        std::os::unix::fs::symlink(journal, &link).map_err(failed(&link))
+    }
+
+    pub(crate) fn make_folder(&self, path: &Path, mode: u32) -> Result<(), ServerError> {
         let failed = |source| ServerError::File { path: path.into(), source };
         std::fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(failed)?;
         Account::own(self.account.as_ref(), path).map_err(failed)
@@ -283,6 +320,7 @@ impl Server {
         let mut place = Place {
             data: folder.join("data"),
             runtime: scratch.path().join("run"),
+            journal: options.journal.clone(),
             address: SocketAddr::new(address, port),
             account: Account::for_server(engine.account()),
             settings: options.settings.clone(),
@@ -313,9 +351,9 @@ impl Server {
 
     /// Makes what it has written so far survive a power cut, if its options ask for that.
     pub(crate) fn flush_new_data(&self) -> Result<(), ServerError> {
-        if self.options.flush_new_data {
-            let path = self.place.data.clone();
-            flush_all(&path).map_err(|source| ServerError::File { path, source })?;
+        let folders = std::iter::once(&self.place.data).chain(&self.place.journal);
+        for path in folders.filter(|_| self.options.flush_new_data) {
+            flush_all(path).map_err(|source| ServerError::File { path: path.clone(), source })?;
         }
         Ok(())
     }
@@ -341,6 +379,9 @@ impl Server {
         drop(self.child.take());
         // A killed server leaves its socket, and not every kind removes it at the next start.
         let _ = std::fs::remove_file(self.socket());
+        if let Some(journal) = &self.place.journal {
+            self.engine.move_journal(&self.place, journal)?;
+        }
         let mut command = self.engine.command(&self.place);
         command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         let mut launch = Launch::new(command).called(self.engine.version());
@@ -553,6 +594,12 @@ impl Server {
     pub fn last_words(&self) -> Vec<String> {
         self.child.as_ref().map(Child::last_words).unwrap_or_default()
     }
+}
+
+fn run_to_end(step: &str, mut command: Command) -> io::Result<()> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(io::Error::other(format!("{step}: {}", said.trim()))) }
 }
 
 /// A group with these limits. That the machine has none is a failure only if there are limits to hold.

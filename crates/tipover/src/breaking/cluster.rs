@@ -2,18 +2,18 @@
 
 use super::places::Place;
 use super::{Laboratory, bytes_below};
-use crate::trial::{Report, mount_options};
-use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use crate::trial::Report;
+use anyhow::{Context, Result};
+use std::path::Path;
 use std::time::Duration;
 use tipover_core::check::Source;
-use tipover_core::device;
-use tipover_core::experiment::{BackingKind, DiskSpec, LabSpec, Spec, TargetKind};
+use tipover_core::experiment::recipe::Replication;
+use tipover_core::experiment::{LabSpec, Spec, TargetKind};
 use tipover_core::units::Bytes;
-use tipover_disk::{BackingChoice, DaemonCommand, MountOptions};
+use tipover_disk::DaemonCommand;
 use tipover_lab::network::Link;
 use tipover_lab::recipe::Own;
-use tipover_lab::{Binaries, Cluster, ClusterOptions, ClusterRecipe, Limits, Node, Replication};
+use tipover_lab::{Binaries, Cluster, ClusterOptions, Node};
 
 /// A running cluster, and the cell it was made for.
 pub struct Running {
@@ -24,36 +24,35 @@ pub struct Running {
 impl Laboratory {
     /// The cluster of `spec`: the one that is running, if it was made for the same cell and is whole, or a
     /// new one.
-    pub(super) fn of(&mut self, spec: &Spec, report: &dyn Report) -> Result<&mut Running> {
+    pub(super) fn of(&mut self, spec: &Spec, work: &Path, report: &dyn Report) -> Result<&mut Running> {
         let usable = self.running.take().filter(|running| running.spec == *spec).and_then(|mut running| {
             let names = running.names();
             running.cluster.come_back(&names).ok()?;
             running.settle(super::PATIENCE).ok()?;
-            running.unshape().ok()?;
+            running.cluster.unshape().ok()?;
             Some(running)
         });
         let running = match usable {
             Some(running) => running,
             None => {
                 report.doing("starting the cluster");
-                Running { spec: spec.clone(), cluster: start(spec)? }
+                Running { spec: spec.clone(), cluster: start(spec, work)? }
             }
         };
         Ok(self.running.insert(running))
     }
 }
 
-fn start(spec: &Spec) -> Result<Cluster> {
+fn start(spec: &Spec, work: &Path) -> Result<Cluster> {
     let lab = spec.lab.as_ref().context("a trial of a lab has a [lab] table")?;
-    let recipe = ClusterRecipe::named(&lab.recipe)?;
+    let recipe = spec.cluster()?;
     let root = rustix::process::geteuid().is_root();
     // One node needs no network, unless a link is to be broken.
-    let network = root && recipe.nodes.len() > 1;
+    let network = root && recipe.layout().nodes.len() > 1;
     let mut cluster = Cluster::start(&ClusterOptions {
         version: lab.version,
-        limits: Limits { memory: spec.machine.memory.map(|memory| memory.0), cpus: lab.cpus, cpu_set: None },
-        disk: disk(&spec.disk)?,
-        settings: lab.settings.clone().into_iter().collect(),
+        disk_daemon: Some(DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB])),
+        folder: work.to_path_buf(),
         network: network.then(|| DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB])),
         own: Some(own(spec)?),
         binaries: Binaries {
@@ -80,16 +79,6 @@ fn own(spec: &Spec) -> Result<Own> {
     let command = DaemonCommand::this_program(&[crate::CHECK_SERVER_VERB, &serde_json::to_string(&served)?]);
     let name = if spec.target.kind == TargetKind::Guilty { "a guilty store" } else { "WiredTiger" };
     Ok(Own { name: name.into(), command })
-}
-
-fn disk(spec: &DiskSpec) -> Result<Option<MountOptions>> {
-    let backing = match spec.backing {
-        BackingKind::Memory => BackingChoice::Memory,
-        BackingKind::Disk => bail!("the disks of a lab keep their bytes in memory: leave disk.backing out"),
-    };
-    // The node chooses where.
-    let options = mount_options(spec, backing, PathBuf::new());
-    Ok(options.map(|options| MountOptions { power_cuts: true, ..options }))
 }
 
 /// The servers that take writes: the primary, or every member that runs.
@@ -121,7 +110,7 @@ impl Running {
     /// What it is, for the record.
     pub(super) fn sentence(&self) -> String {
         let version = self.cluster.nodes().first().and_then(Node::server).map(|s| s.version().to_string());
-        let lab = self.spec.lab.as_ref().map(|lab: &LabSpec| lab.recipe.as_str()).unwrap_or_default();
+        let lab = self.spec.lab.as_ref().map(|lab: &LabSpec| lab.recipe.name.as_str()).unwrap_or_default();
         format!("{lab}: {} nodes of {}", self.cluster.nodes().len(), version.unwrap_or_default())
     }
 
@@ -160,7 +149,7 @@ impl Running {
     /// a sharded cluster nobody is read alone.
     fn secondaries(&self, spec: &Spec) -> Vec<(Source, Place)> {
         let sharded = self.cluster.recipe().replication == Replication::Sharded;
-        let set = self.cluster.recipe().first_data_set().filter(|_| !sharded);
+        let set = self.cluster.layout().first_data_set().filter(|_| !sharded);
         let names = set.into_iter().flat_map(|set| set.data_nodes());
         let others = names.filter(|name| *name != self.cluster.primary());
         let place = |name: &String| Some(Place::new(spec, &self.cluster.url(name).ok()?));
@@ -177,20 +166,9 @@ impl Running {
         Ok(self.cluster.wait_whole(patience)?)
     }
 
-    /// Gives the disks the shape of the cell.
-    pub(super) fn shape(&self, spec: &Spec) -> Result<()> {
-        self.set_disks(&spec.shape()?)
-    }
-
-    fn unshape(&self) -> Result<()> {
-        self.set_disks(&device::Spec::default())
-    }
-
-    fn set_disks(&self, shape: &device::Spec) -> Result<()> {
-        for disk in self.cluster.nodes().iter().filter_map(Node::disk) {
-            disk.set_spec(shape)?;
-        }
-        Ok(())
+    /// Gives the disks the shapes of the cell.
+    pub(super) fn shape(&self) -> Result<()> {
+        Ok(self.cluster.shape()?)
     }
 
     /// Bytes of the primary's files on its disk.

@@ -160,7 +160,7 @@ impl Run<'_> {
         let (report, interrupt) = (self.context.report, self.context.interrupt);
         let breaking = self.spec.breaking.as_ref().context("a trial of a lab has a [break] table")?;
         let begin = self.clock.now();
-        let running = laboratory.of(self.spec, report)?;
+        let running = laboratory.of(self.spec, self.context.work, report)?;
         if breaking.faults.rules.iter().any(|rule| rule.fault.undo() == Undo::Heal) {
             running
                 .cluster()
@@ -183,7 +183,7 @@ impl Run<'_> {
         let first = running.writers(self.spec).into_iter().next().context("nobody takes writes")?;
         prepare(&first, &accounts)?;
         let facts = first.facts(PATIENCE)?;
-        running.shape(self.spec)?;
+        running.shape()?;
         phase("prepare", begin, format!("empty tables and {} accounts", accounts.len()));
 
         report.doing("breaking under load");

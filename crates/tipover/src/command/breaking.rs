@@ -4,7 +4,7 @@
 //! not run again.
 
 use super::run::{Prepared, command_line, prepare};
-use super::{BadInput, Ending, report};
+use super::{BadInput, Ending, pair, report};
 use crate::runner::{self, Order};
 use crate::study::BrokenCell;
 use crate::trial::Interrupt;
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tipover_core::check::{Model, Verdict};
+use tipover_core::experiment::recipe::{Recipe, System};
 use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, Turns, unknown};
 use tipover_core::schedule::{Fault, Schedule, Undo, When};
 use tipover_core::study::{CellRecords, Cells};
 use tipover_core::units::{Bytes, span};
-use tipover_lab::{ClusterRecipe, RECIPES, System};
 
 /// Break a database on purpose, and say whether it lost what it had acknowledged
 ///
@@ -31,7 +31,8 @@ use tipover_lab::{ClusterRecipe, RECIPES, System};
 /// it did not, or it cannot be said, 2 the input cannot be used.
 #[derive(Debug, Args)]
 pub struct Break {
-    /// The recipe, such as wiredtiger, postgres-sync or galera; `tipover lab up` lists all
+    /// The recipe, such as wiredtiger, postgres-sync or galera, or the path of your own; `tipover lab recipes`
+    /// lists all
     target: String,
 
     /// What is broken and when; a rule without a time begins after 2 s, and "power cut all" is the default
@@ -166,25 +167,6 @@ fn repeats() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(MOST_REPEATS))
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
-        _ => Err(format!("{text:?} is not NAME=VALUE")),
-    }
-}
-
-/// What manuals say may be lost, by setting and value.
-const DOCUMENTED: [(&str, &str, Duration); 5] = [
-    // PostgreSQL: "three times wal_writer_delay", which is 200 ms.
-    ("synchronous_commit", "off", Duration::from_millis(600)),
-    // MariaDB: about once a second.
-    ("innodb_flush_log_at_trx_commit", "0", Duration::from_secs(1)),
-    ("innodb_flush_log_at_trx_commit", "2", Duration::from_secs(1)),
-    // mongod: journalCommitInterval of 100 ms.
-    ("durability", "acknowledged", Duration::from_millis(100)),
-    ("durability", "unacknowledged", Duration::from_millis(100)),
-];
-
 /// Readahead of the nodes' disks, the kernel's own default: without any, recovery reads its log page by page.
 const READAHEAD: &str = "128 KiB";
 /// Faults without a time begin after so long; then the database is at its usual pace.
@@ -200,10 +182,12 @@ impl Break {
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let text = self.plan_text()?;
         let wrong = |error: tipover_core::experiment::PlanError| BadInput(error.to_string());
-        let experiment = Experiment::parse(&text, "asked", &[]).map_err(wrong)?;
+        let mut experiment = Experiment::parse(&text, "asked", &[]).map_err(wrong)?;
+        super::plan::attach(&mut experiment).map_err(wrong)?;
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
             let Some(breaking) = &cell.spec.breaking else { continue };
-            let expanded = breaking.faults.expand(&self.recipe()?.nodes, breaking.length, self.seed);
+            let expanded =
+                breaking.faults.expand(&self.recipe()?.layout().names(), breaking.length, self.seed);
             expanded.map_err(|error| BadInput(format!("--faults: {error}")))?;
         }
         if self.plan {
@@ -235,8 +219,7 @@ impl Break {
         Ok(if held { Ending::Held } else { Ending::NotHeld })
     }
 
-    fn recipe(&self) -> Result<ClusterRecipe> {
-        let names: Vec<&str> = RECIPES.iter().map(|(name, _)| *name).collect();
+    fn recipe(&self) -> Result<Recipe> {
         if self.target.contains("://") {
             return Err(BadInput(
                 "a server that runs already is not broken: its processes, disk and network are not ours, and a fault \
@@ -246,10 +229,7 @@ impl Break {
             )
             .into());
         }
-        if !names.contains(&self.target.as_str()) {
-            return Err(BadInput(unknown("recipe", &self.target, &names)).into());
-        }
-        Ok(ClusterRecipe::named(&self.target).map_err(|error| BadInput(error.to_string()))?)
+        super::lab::recipe(&self.target)
     }
 
     /// The rules with all that was left open.
@@ -322,21 +302,15 @@ impl Break {
                 checks.push(known);
             }
         }
-        let kind = match recipe.server {
-            System::Postgres => "postgres",
-            System::Mariadb => "mysql",
-            System::Ferretdb | System::Mongod | System::Polodb => "mongodb",
-            System::Wiredtiger => "wiredtiger",
-            System::Guilty => "guilty",
-        };
+        let kind = recipe.server.target();
         let (settings, durability) = self.settings(&self.set, self.durability.as_deref())?;
         let (mut other, other_durability) = self.settings(&self.against, durability.as_deref())?;
         for (name, value) in &settings {
             other.entry(name.clone()).or_insert(value.clone());
         }
-        let documented = documented(&settings, durability.as_deref());
+        let documented = recipe.documented(&settings, durability.as_deref());
         // What a cluster may lose in a failover is bounded by no interval of a flush.
-        let least = Duration::from_millis(if recipe.nodes.len() > 1 { 1_000 } else { 100 });
+        let least = Duration::from_millis(if recipe.layout().nodes.len() > 1 { 1_000 } else { 100 });
         let window = self.window.unwrap_or(documented.max(least));
         let mut target = json!({ "kind": kind });
         if let Some(durability) = &durability {
@@ -379,7 +353,7 @@ impl Break {
             },
         });
         if checks.contains(&Check::Isolation) {
-            plan["break"]["isolation"] = json!(self.claimed(recipe.server)?);
+            plan["break"]["isolation"] = json!(self.claimed(&recipe)?);
         }
         self.add_what_was_said(&mut plan)?;
         let mut sweep =
@@ -398,12 +372,14 @@ impl Break {
         plan["sweep"] = json!([sweep]);
         let text = |plan: &Value| toml::to_string(plan).map_err(|error| BadInput(error.to_string()));
         plan["name"] = json!("break");
-        let experiment = Experiment::parse(&text(&plan)?, "asked", &[]);
-        let experiment = experiment.map_err(|error| BadInput(error.to_string()))?;
+        let wrong = |error: tipover_core::experiment::PlanError| BadInput(error.to_string());
+        let mut experiment = Experiment::parse(&text(&plan)?, "asked", &[]).map_err(wrong)?;
+        super::plan::attach(&mut experiment).map_err(wrong)?;
         // How often is not part of the name: more repetitions belong to the same question.
         let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
         let hash: Vec<String> = cells.map(|cell| cell.spec.fingerprint()[..6].to_string()).collect();
-        plan["name"] = json!(format!("break-{}-{}-{}", self.target, hash.join("-"), self.seed));
+        let target = Path::new(&self.target).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        plan["name"] = json!(format!("break-{target}-{}-{}", hash.join("-"), self.seed));
         Ok(text(&plan)?)
     }
 
@@ -436,20 +412,9 @@ impl Break {
     }
 
     /// What transactions claim.
-    fn claimed(&self, server: System) -> Result<Model> {
+    fn claimed(&self, recipe: &Recipe) -> Result<Model> {
         let Some(word) = &self.isolation else {
-            return Ok(match server {
-                // Our driver begins them at repeatable read, which is PostgreSQL's name for snapshots.
-                System::Postgres
-                | System::Wiredtiger
-                | System::Mongod
-                | System::Ferretdb
-                | System::Polodb => Model::SnapshotIsolation,
-                // InnoDB's repeatable read writes on top of what is newer than its snapshot.
-                System::Mariadb => Model::ReadCommitted,
-                // It has one lock: whatever is weaker was planted.
-                System::Guilty => Model::StrictSerializable,
-            });
+            return Ok(recipe.claims.isolation.unwrap_or(Model::ReadCommitted));
         };
         let known: Result<Model, _> = serde_json::from_value(json!(word));
         let words = [
@@ -485,16 +450,6 @@ impl Break {
         }
         Ok((settings, durability))
     }
-}
-
-/// What the manual of a setting says may be lost; zero if it says nothing.
-fn documented(settings: &BTreeMap<String, String>, durability: Option<&str>) -> Duration {
-    let given = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let given = given.chain(durability.map(|word| ("durability", word)));
-    let known = given.filter_map(|(name, value)| {
-        DOCUMENTED.iter().find(|(n, v, _)| *n == name && *v == value).map(|(_, _, span)| *span)
-    });
-    known.max().unwrap_or_default()
 }
 
 type Settings<'a> = (&'a BTreeMap<String, String>, &'a Option<String>);

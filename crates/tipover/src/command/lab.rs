@@ -3,7 +3,7 @@
 //! `up` starts a keeper, a process of its own that holds the cluster and listens on a socket; the other verbs
 //! talk to it. Everything of the laboratory dies with its keeper.
 
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, pair};
 use crate::in_words;
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, bail};
@@ -19,10 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tipover_core::device;
+use tipover_core::experiment::recipe::{RECIPES, Recipe};
+use tipover_core::experiment::{DiskMode, DiskSpec};
 use tipover_core::units::Bytes;
-use tipover_disk::{BackingChoice, DaemonCommand, Filesystem, Mode, MountOptions};
+use tipover_disk::DaemonCommand;
 use tipover_lab::network::LinkCounters;
-use tipover_lab::{Binaries, Cluster, ClusterOptions, ClusterRecipe, Limits, RECIPES};
+use tipover_lab::{Binaries, Cluster, ClusterOptions};
 
 /// How long a keeper may take to answer; a cluster that comes up has minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -41,6 +43,7 @@ pub struct Lab {
 #[derive(Debug, Subcommand)]
 enum LabVerb {
     Up(Up),
+    Recipes(Recipes),
     /// Show the nodes that are up
     Status {
         /// Which laboratory
@@ -56,13 +59,35 @@ enum LabVerb {
     },
 }
 
-/// Start a cluster and leave it running
+/// List the recipes of clusters, print one, or check one of your own
 ///
-/// Without a recipe it lists the recipes.
+/// A recipe says which program serves, in which roles and how many of each, with which settings, limits and
+/// disks. To make your own, print one that is near, edit it, check it, and give its path to `lab up`, to
+/// `break`, or to a plan as lab.recipe.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Recipes {
+    /// The recipe to print
+    recipe: Option<String>,
+
+    #[command(subcommand)]
+    verb: Option<RecipesVerb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum RecipesVerb {
+    /// Check a recipe: exit code 2 with line, key and the nearest right word, if it cannot be used
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Start a cluster and leave it running
 #[derive(Debug, Args)]
 struct Up {
-    /// What to start, such as postgres-sync
-    recipe: Option<String>,
+    /// What to start, such as postgres-sync, or the path of your own recipe; `tipover lab recipes` lists all
+    recipe: String,
 
     /// What to call it
     #[arg(long, default_value = "lab")]
@@ -72,11 +97,11 @@ struct Up {
     #[arg(long)]
     version: Option<u32>,
 
-    /// Memory of each node, such as "512 MiB"
+    /// Memory of each node, such as "512 MiB", unless the recipe gives its role another
     #[arg(long)]
     memory: Option<Bytes>,
 
-    /// Processors of each node, such as 0.5
+    /// Processors of each node, such as 0.5, likewise
     #[arg(long)]
     cpus: Option<f64>,
 
@@ -89,8 +114,8 @@ struct Up {
     disk_size: Bytes,
 
     /// A setting in the server's own words, such as shared_buffers=64MB; can be repeated
-    #[arg(long = "set", value_name = "NAME=VALUE")]
-    settings: Vec<String>,
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    settings: Vec<(String, String)>,
 
     /// No namespaces: nodes on addresses of the loopback, as without root
     #[arg(long)]
@@ -130,14 +155,13 @@ struct Exec {
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     name: String,
-    recipe: String,
+    /// What the recipe is called, and what stands in it.
+    recipe: (String, Recipe),
     version: Option<u32>,
-    limits: Limits,
-    settings: Vec<(String, String)>,
     network: bool,
     binaries: Binaries,
-    /// Shape and size.
-    disk: Option<(String, Bytes)>,
+    /// Where disks that are backed by a real one keep their bytes, if the recipe names no folder.
+    folder: PathBuf,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -195,6 +219,7 @@ impl Lab {
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
             LabVerb::Up(up) => up.execute(json, interrupt),
+            LabVerb::Recipes(recipes) => recipes.execute(json),
             LabVerb::Status { name } => {
                 show(&status(name)?, json)?;
                 Ok(Ending::Held)
@@ -217,13 +242,7 @@ impl Lab {
 
 impl Up {
     fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
-        let Some(recipe) = &self.recipe else {
-            for (name, text) in RECIPES {
-                println!("{name}\n    {}", ClusterRecipe::parse(text)?.about);
-            }
-            return Ok(Ending::Held);
-        };
-        ClusterRecipe::named(recipe).map_err(|error| BadInput(error.to_string()))?;
+        let recipe = self.recipe()?;
         check_name(&self.name)?;
         if UnixStream::connect(socket_of(&self.name)).is_ok() {
             return Err(BadInput(format!(
@@ -232,23 +251,17 @@ impl Up {
             ))
             .into());
         }
-        let disk = match &self.disk {
-            Some(disk) => Some((shape(disk)?, self.disk_size)),
-            None => None,
-        };
         let order = Order {
             name: self.name.clone(),
-            recipe: recipe.clone(),
+            recipe: (self.recipe.clone(), recipe),
             version: self.version,
-            limits: Limits { memory: self.memory.map(|memory| memory.0), cpus: self.cpus, cpu_set: None },
-            settings: self.settings.iter().map(|text| setting(text)).collect::<Result<_>>()?,
+            folder: std::env::temp_dir(),
             network: !self.loopback && rustix::process::geteuid().is_root(),
             binaries: Binaries {
                 mongod: self.mongod.clone(),
                 mongos: self.mongos.clone(),
                 polodb: self.polodb.clone(),
             },
-            disk,
         };
         let mut command = Command::new("/proc/self/exe");
         command.arg(crate::LAB_KEEPER_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -289,6 +302,67 @@ impl Up {
     }
 }
 
+impl Up {
+    /// The recipe with what the flags say over it.
+    fn recipe(&self) -> Result<Recipe> {
+        let mut recipe = recipe(&self.recipe)?;
+        recipe.memory = self.memory.or(recipe.memory);
+        recipe.cpus = self.cpus.or(recipe.cpus);
+        recipe.settings.extend(self.settings.iter().cloned());
+        if let Some(disk) = &self.disk {
+            let (shape, size) = (shape(disk)?, self.disk_size);
+            recipe.disk = Some(DiskSpec { mode: DiskMode::Auto, size, shape, ..DiskSpec::default() });
+        }
+        recipe.check().map_err(|error| BadInput(format!("{}: {error}", self.recipe)))?;
+        Ok(recipe)
+    }
+}
+
+/// A recipe by its name, or by the path of its file.
+///
+/// # Errors
+/// There is none, or it cannot be used: line, key, the nearest right word.
+pub fn recipe(name: &str) -> Result<Recipe> {
+    if !Recipe::is_file(name) {
+        return Ok(Recipe::named(name).map_err(|error| BadInput(error.to_string()))?);
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| BadInput(format!("{name}: {error}")))?;
+    Ok(Recipe::parse(&text).map_err(|error| BadInput(format!("{name}: {error}")))?)
+}
+
+impl Recipes {
+    fn execute(&self, json: bool) -> Result<Ending> {
+        match (&self.recipe, &self.verb) {
+            (_, Some(RecipesVerb::Check { file })) => {
+                let name = file.to_string_lossy();
+                // A file without a dot is one too.
+                let read =
+                    recipe(&if Recipe::is_file(&name) { name.into_owned() } else { format!("./{name}") })?;
+                let nodes = read.layout().names();
+                println!("{}: {} ({})", file.display(), read.about, nodes.join(", "));
+            }
+            (Some(name), None) => {
+                let text = Recipe::text(name).map_err(|error| BadInput(error.to_string()))?;
+                match json {
+                    true => println!("{}", serde_json::to_string_pretty(&Recipe::parse(text)?)?),
+                    false => print!("{text}"),
+                }
+            }
+            (None, None) if json => {
+                let all = RECIPES.map(|(name, text)| Ok((name, Recipe::parse(text)?)));
+                let all: std::collections::BTreeMap<_, _> = all.into_iter().collect::<Result<_>>()?;
+                println!("{}", serde_json::to_string_pretty(&all)?);
+            }
+            (None, None) => {
+                for (name, text) in RECIPES {
+                    println!("{name}\n    {}", Recipe::parse(text)?.about);
+                }
+            }
+        }
+        Ok(Ending::Held)
+    }
+}
+
 impl Exec {
     fn execute(&self) -> Result<Ending> {
         let status = status(&self.name)?;
@@ -322,13 +396,6 @@ pub fn shape(disk: &str) -> Result<String> {
         (_, Ok(spec)) => Ok(spec.to_string()),
         (_, Err(error)) if disk.contains('=') => Err(BadInput(format!("--disk: {error}")).into()),
         (Err(error), _) => Err(BadInput(format!("--disk: {error}")).into()),
-    }
-}
-
-fn setting(text: &str) -> Result<(String, String)> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.trim().into(), value.trim().into())),
-        _ => Err(BadInput(format!("--set takes NAME=VALUE, not {text:?}")).into()),
     }
 }
 
@@ -484,37 +551,17 @@ fn listen(path: &Path) -> Result<UnixListener> {
 
 fn start(order: &Order) -> Result<Cluster> {
     let network = DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB]);
-    let root = rustix::process::geteuid().is_root();
-    let disk = order.disk.as_ref().map(|(_, size)| MountOptions {
-        mode: if root { Mode::Block } else { Mode::File },
-        filesystem: Filesystem::Ext4,
-        size: *size,
-        backing: BackingChoice::Memory,
-        // The node chooses.
-        mountpoint: PathBuf::new(),
-        // Shaped when the cluster is up: making a database on a spinning disk takes minutes.
-        spec: device::Spec::default(),
-        readahead: Bytes(0),
-        power_cuts: true,
-        transport: tipover_disk::Transport::Auto,
-        daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
-    });
     let cluster = Cluster::start(&ClusterOptions {
-        recipe: ClusterRecipe::named(&order.recipe)?,
+        recipe: order.recipe.1.clone(),
         version: order.version,
-        limits: order.limits.clone(),
-        disk,
-        settings: order.settings.clone(),
+        disk_daemon: Some(DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB])),
+        folder: order.folder.clone(),
         network: order.network.then_some(network),
         own: None,
         binaries: order.binaries.clone(),
         seed: 1,
     })?;
-    if let Some((shape, _)) = &order.disk {
-        for disk in cluster.nodes().iter().filter_map(|node| node.disk()) {
-            disk.set_spec(&shape.parse().context("the shape was checked before")?)?;
-        }
-    }
+    cluster.shape()?;
     Ok(cluster)
 }
 
@@ -578,7 +625,7 @@ fn describe(order: &Order, cluster: &mut Cluster) -> Status {
     let server = cluster.nodes().first().and_then(|node| node.server());
     Status {
         name: order.name.clone(),
-        recipe: order.recipe.clone(),
+        recipe: order.recipe.0.clone(),
         keeper_pid,
         server: server.map(|server| server.version().to_string()).unwrap_or_default(),
         primary: cluster.primary().into(),
@@ -592,15 +639,6 @@ fn describe(order: &Order, cluster: &mut Cluster) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn settings_are_name_and_value() {
-        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
-        assert_eq!(setting("a=b=c").unwrap(), pair("a", "b=c"));
-        for wrong in ["a", "=b", ""] {
-            assert!(setting(wrong).unwrap_err().is::<BadInput>(), "{wrong}");
-        }
-    }
 
     #[test]
     fn names_cannot_leave_their_folder() {

@@ -28,3 +28,24 @@ pub enum Ending {
     /// Something did not hold, or a trial failed.
     NotHeld,
 }
+
+/// NAME=VALUE, as a flag takes it.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().into(), value.trim().into())),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pair;
+
+    #[test]
+    fn a_pair_is_a_name_and_a_value() {
+        assert_eq!(pair("a = b=c"), Ok(("a".into(), "b=c".into())));
+        for wrong in ["a", "=b", " =b", ""] {
+            assert!(pair(wrong).unwrap_err().contains("is not NAME=VALUE"), "{wrong}");
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! Finds a plan by its name or file, and applies what the command line says about it.
 
-use super::BadInput;
+use super::{BadInput, pair};
 use crate::store::Store;
 use anyhow::Result;
 use clap::Args;
 use std::path::Path;
-use tipover_core::experiment::{Address, Experiment, unknown};
+use tipover_core::experiment::{Address, Experiment, PlanError, unknown};
 
 /// The plans that come with the program.
 pub const PLANS: [(&str, &str); 7] = [
@@ -58,13 +58,6 @@ pub struct PlanArguments {
     /// Measure each cell so many times instead of what the plan says
     #[arg(long)]
     pub repeats: Option<u32>,
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
-        _ => Err(format!("{text:?} is not NAME=VALUE")),
-    }
 }
 
 /// The text of a plan.
@@ -137,14 +130,21 @@ impl PlanArguments {
         if let Some(records) = self.records {
             overrides.push(("workload.records".into(), records.to_string()));
         }
-        let wrong = |e: tipover_core::experiment::PlanError| BadInput(format!("{}: {e}", self.plan));
+        let wrong = |e: PlanError| BadInput(format!("{}: {e}", self.plan));
         let mut experiment =
             Experiment::parse_for(text, scale, &overrides, self.target.as_ref()).map_err(wrong)?;
         experiment.only(&self.only).map_err(wrong)?;
-        let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
-        for cell in experiment.sweeps.iter_mut().flat_map(|sweep| &mut sweep.cells) {
-            cell.spec.attach(&mut read).map_err(wrong)?;
-        }
+        attach(&mut experiment).map_err(wrong)?;
         Ok(experiment)
     }
+}
+
+/// Reads the files that the cells of a plan name.
+///
+/// # Errors
+/// The file, and what is wrong with it.
+pub fn attach(experiment: &mut Experiment) -> Result<(), PlanError> {
+    let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+    let mut cells = experiment.sweeps.iter_mut().flat_map(|sweep| &mut sweep.cells);
+    cells.try_for_each(|cell| cell.spec.attach(&mut read))
 }

@@ -65,7 +65,7 @@ impl<'a> BrokenCell<'a> {
     /// "postgres, synchronous_commit=off".
     pub fn name(&self) -> String {
         let cell = self.of.cell;
-        let recipe = cell.spec.lab.as_ref().map_or(cell.sweep.as_str(), |lab| lab.recipe.as_str());
+        let recipe = cell.spec.lab.as_ref().map_or(cell.sweep.as_str(), |lab| lab.recipe.name.as_str());
         let labels = cell.labels.iter().map(|(_, label)| label.as_str());
         std::iter::once(recipe).chain(labels).collect::<Vec<_>>().join(", ")
     }

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tipover_core::device;
-use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Filesystem, Spec, TargetKind};
+use tipover_core::experiment::{BackingKind, DiskSpec, Spec, TargetKind};
 use tipover_core::target::Facts;
 use tipover_core::units::Bytes;
-use tipover_disk::{BackingChoice, DaemonCommand, Disk, Mode, MountOptions};
+use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
 
 /// WiredTiger removes its journal at checkpoints; a minute of it must fit.
 const JOURNAL_DISK: Bytes = Bytes(2 << 30);
@@ -88,9 +88,10 @@ impl Site {
     }
 
     fn mount(&self, spec: &DiskSpec) -> Result<Disk> {
-        let backing = match spec.backing {
-            BackingKind::Memory => BackingChoice::Memory,
-            BackingKind::Disk => BackingChoice::Directory(self.folder.clone()),
+        let backing = match (spec.backing, &spec.folder) {
+            (BackingKind::Memory, _) => BackingChoice::Memory,
+            (BackingKind::Disk, Some(folder)) => BackingChoice::Directory(folder.into()),
+            (BackingKind::Disk, None) => BackingChoice::Directory(self.folder.clone()),
         };
         let mountpoint = self.folder.join(format!("{}", tipover_lab::Name::fresh()));
         std::fs::create_dir_all(&self.folder)
@@ -213,31 +214,10 @@ impl Site {
     }
 }
 
-/// What to mount for `spec`: nothing shaped, so that loading is fast; nothing at all where it wants no disk.
+/// See [`tipover_lab::mount_options`]; the daemon is this program.
 pub fn mount_options(spec: &DiskSpec, backing: BackingChoice, mountpoint: PathBuf) -> Option<MountOptions> {
-    let root = rustix::process::geteuid().is_root();
-    let mode = match spec.mode {
-        DiskMode::None => return None,
-        DiskMode::Auto if root => Mode::Block,
-        DiskMode::Auto => Mode::File,
-        DiskMode::Block => Mode::Block,
-        DiskMode::File => Mode::File,
-    };
-    Some(MountOptions {
-        mode,
-        filesystem: match spec.filesystem {
-            Filesystem::Ext4 => tipover_disk::Filesystem::Ext4,
-            Filesystem::Xfs => tipover_disk::Filesystem::Xfs,
-        },
-        size: spec.size,
-        backing,
-        mountpoint,
-        spec: device::Spec::default(),
-        readahead: spec.readahead,
-        power_cuts: false,
-        transport: tipover_disk::Transport::Auto,
-        daemon: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
-    })
+    let daemon = DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]);
+    tipover_lab::mount_options(spec, backing, mountpoint, daemon)
 }
 
 /// Names the data that trials can share: whatever decides what is written, and nothing else.

@@ -39,6 +39,10 @@ pub struct DiskSpec {
     /// Where the shaped disk keeps its bytes.
     #[serde(default)]
     pub backing: BackingKind,
+    /// The folder of a real disk that keeps the bytes, with `backing = "disk"`. Absent: one in the results
+    /// folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// Readahead of the kernel above the disk.
     #[serde(default = "no_readahead")]
     pub readahead: Bytes,
@@ -95,6 +99,7 @@ impl Default for DiskSpec {
             filesystem: Filesystem::default(),
             size: Bytes(0),
             backing: BackingKind::default(),
+            folder: None,
             readahead: no_readahead(),
             shape: String::new(),
             trace: false,

@@ -1,5 +1,8 @@
 //! A cluster of our own for a cell, and what is broken on it.
 
+use super::super::PlanError;
+use super::super::recipe::{self, Recipe, Role, RoleSpec};
+use super::{DiskMode, Spec};
 use crate::check::recovery::Objective;
 use crate::check::{Check, Exposure, Model};
 use crate::device::PowerCut;
@@ -12,13 +15,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A cluster that is made for the cell, each node with the memory and the disk of the plan. The target's
-/// address is then the cluster's, and `target.settings` stay those of the sessions.
+/// A cluster that is made for the cell, each node with the memory and the disk of the plan unless its role
+/// has its own. The target's address is then the cluster's, and `target.settings` stay those of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabSpec {
-    /// One of `tipover lab up`'s recipes.
-    pub recipe: String,
+    /// One of `tipover lab recipes`, or the path of one's own.
+    pub recipe: NamedRecipe,
     /// Major version of the server. Absent: the newest that is installed.
     pub version: Option<u32>,
     /// The user's own mongod, for MongoDB's recipes. Absent: the one in PATH.
@@ -33,8 +36,14 @@ pub struct LabSpec {
     /// Processors of each node. Absent: unlimited.
     pub cpus: Option<f64>,
     /// Settings of every server, in its own words; they win over the recipe's.
-    #[serde(default, deserialize_with = "words")]
+    #[serde(default, deserialize_with = "recipe::words")]
     pub settings: BTreeMap<String, String>,
+    /// In what the nodes of a role differ from what the recipe says.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<Role, RoleSpec>,
+    /// Whether clients have to encrypt what they send. Absent: as the recipe has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<bool>,
     /// One-way delay between any two nodes.
     #[serde(default, with = "span")]
     pub delay: Duration,
@@ -47,24 +56,88 @@ fn one_second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// `1`, `true` and `"on"` are all settings in a server's own words.
-fn words<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Word {
-        Text(String),
-        Whole(i64),
-        Number(f64),
-        Switch(bool),
+/// A recipe by its name or by the path of its file. The core reads no files: what stands in one is put in by
+/// [`NamedRecipe::read`], and from then on belongs to the setting, so that a changed recipe is another cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedRecipe {
+    /// What it is called, or where it is.
+    pub name: String,
+    /// What stands in the file.
+    pub own: Option<Box<Recipe>>,
+}
+
+impl NamedRecipe {
+    /// Whether it is a file that was not read yet.
+    pub fn is_unread(&self) -> bool {
+        self.own.is_none() && Recipe::is_file(&self.name)
     }
-    let given = BTreeMap::<String, Word>::deserialize(d)?;
-    let word = |word| match word {
-        Word::Text(text) => text,
-        Word::Whole(number) => number.to_string(),
-        Word::Number(number) => number.to_string(),
-        Word::Switch(on) => on.to_string(),
-    };
-    Ok(given.into_iter().map(|(name, given)| (name, word(given))).collect())
+
+    /// Takes the text of the file.
+    ///
+    /// # Errors
+    /// The file, the line and the key that is wrong.
+    pub fn read(&mut self, text: &str) -> Result<(), String> {
+        let own = Recipe::parse(text).map_err(|error| format!("{}: {error}", self.name))?;
+        self.own = Some(Box::new(own));
+        Ok(())
+    }
+
+    fn recipe(&self) -> Result<Recipe, String> {
+        match &self.own {
+            Some(own) => Ok((**own).clone()),
+            None if self.is_unread() => Err(format!("{} was not read", self.name)),
+            None => Recipe::named(&self.name).map_err(|error| format!("lab.recipe: {error}")),
+        }
+    }
+}
+
+impl Serialize for NamedRecipe {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match &self.own {
+            None => s.serialize_str(&self.name),
+            Some(own) => (&self.name, own).serialize(s),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedRecipe {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Name(String),
+            Read(String, Box<Recipe>),
+        }
+        Ok(match Either::deserialize(d)? {
+            Either::Name(name) => NamedRecipe { name, own: None },
+            Either::Read(name, own) => NamedRecipe { name, own: Some(own) },
+        })
+    }
+}
+
+impl Spec {
+    /// The cluster of a cell: its recipe with all that the plan says over it.
+    ///
+    /// # Errors
+    /// There is no such recipe, or the two do not fit together.
+    pub fn cluster(&self) -> Result<Recipe, PlanError> {
+        let lab = self.lab.as_ref().ok_or_else(|| PlanError("the cell has no [lab] table".into()))?;
+        let mut recipe = lab.recipe.recipe().map_err(PlanError)?;
+        if self.disk.mode != DiskMode::None {
+            recipe.disk = Some(self.disk.clone());
+        }
+        recipe.memory = self.machine.memory.or(recipe.memory);
+        recipe.cpus = lab.cpus.or(recipe.cpus);
+        recipe.tls = lab.tls.unwrap_or(recipe.tls);
+        recipe.settings.extend(lab.settings.clone());
+        // What the plan says to all servers wins over what the recipe says to some.
+        for role in recipe.roles.values_mut() {
+            role.settings.retain(|name, _| !lab.settings.contains_key(name));
+        }
+        recipe
+            .with_roles(&lab.roles)
+            .map_err(|error| PlanError(format!("lab ({}): {error}", lab.recipe.name)))
+    }
 }
 
 /// What is checked, and under which faults.
@@ -262,6 +335,50 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_roles_are_axes_and_a_changed_count_is_a_changed_cell() {
+        let axis = r#"[[sweep.axis]]
+            name = "replicas"
+            sets = "lab.roles.replica.count"
+            values = [1, 2, 4]
+            "#;
+        let text = PLAN
+            .replace("recipe = \"postgres\"", "recipe = \"postgres-sync\"")
+            .replace("axis = []", "")
+            .replace("[scale.quick]", &format!("{axis}[scale.quick]"));
+        let experiment = Experiment::parse(&text, "quick", &[]).unwrap();
+        let cells = &experiment.sweeps[0].cells;
+        let nodes = cells.iter().map(|cell| cell.spec.cluster().unwrap().layout().nodes.len());
+        assert_eq!(nodes.collect::<Vec<_>>(), [2, 3, 5]);
+        let names: std::collections::BTreeSet<String> =
+            cells.iter().map(|cell| cell.spec.fingerprint()).collect();
+        assert_eq!(names.len(), 3);
+    }
+
+    #[test]
+    fn a_recipe_of_ones_own_is_read_once_and_belongs_to_the_cell() {
+        let text = PLAN.replace("recipe = \"postgres\"", "recipe = \"mine.toml\"");
+        let experiment = Experiment::parse(&text, "quick", &[]).unwrap();
+        let read_as = |recipe: &str| {
+            let mut spec = experiment.sweeps[0].cells[0].spec.clone();
+            let read = spec.attach(&mut |path| {
+                assert_eq!(path, "mine.toml");
+                Ok(recipe.to_string())
+            });
+            read.map(|()| spec)
+        };
+        let recipe = "about = \"Mine.\"\nserver = \"postgres\"\nport = 5432\n[roles.primary]\n";
+        let spec = read_as(recipe).unwrap();
+        assert_eq!(spec.cluster().unwrap().about, "Mine.");
+        let json = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<crate::experiment::Spec>(&json).unwrap(), spec);
+        assert_ne!(spec.fingerprint(), read_as(&recipe.replace("5432", "5433")).unwrap().fingerprint());
+        let error = read_as(&recipe.replace("about", "abuot")).unwrap_err().to_string();
+        assert_eq!(error, "mine.toml: line 1: unknown setting `abuot`: did you mean `about`?");
+        let other = read_as(&recipe.replace("\"postgres\"", "\"mariadb\"")).unwrap_err().to_string();
+        assert!(other.contains("target.kind must be \"mysql\""), "{other}");
+    }
+
+    #[test]
     fn power_cuts_take_turns() {
         let turns: Turns = "survive=0% or survive=50%,torn=512B".parse().unwrap();
         assert_eq!(turns.to_string(), "survive=0% or survive=50%,torn=512B");
@@ -281,7 +398,19 @@ mod tests {
             ("sessions = 2", "sessions = 1", "too few for 2 checks"),
             ("[\"ledger\", \"bank\"]", "[]", "names no check"),
             ("[lab]\n        recipe = \"postgres\"", "[machine]\n        memory = \"1 GiB\"\n", "settings"),
-            ("kind = \"postgres\"", "kind = \"null\"", "wiredtiger, postgres, mysql, mongodb or guilty"),
+            ("kind = \"postgres\"", "kind = \"null\"", "target.kind must be \"postgres\""),
+            ("recipe = \"postgres\"", "recipe = \"postgers\"", "did you mean `postgres`?"),
+            (
+                "recipe = \"postgres\"",
+                "recipe = \"postgres\"\n        roles.replica.count = 2",
+                "has the roles primary",
+            ),
+            (
+                "recipe = \"postgres\"",
+                "recipe = \"postgres\"\n        roles.primary.cout = 1",
+                "did you mean `count`?",
+            ),
+            ("recipe = \"postgres\"", "recipe = \"postgres\"\n        cpus = 0", "cpus: must be more than 0"),
             ("[break]\n", "[break]\n        bank = { accounts = 1 }\n", "at least 2"),
         ] {
             let text = PLAN.replacen(from, to, 1);

@@ -10,7 +10,7 @@ mod workload;
 pub use crate::check::Check;
 pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
-pub use lab::{BreakSpec, LabSpec, Turns};
+pub use lab::{BreakSpec, LabSpec, NamedRecipe, Turns};
 pub use load::{LoadSpec, Retries, TrialSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
@@ -67,8 +67,8 @@ impl Spec {
         blake3::hash(canonical.as_bytes()).to_hex().to_string()
     }
 
-    /// Reads the files that settings name and that are not read yet, a trace of arrivals and a sample of
-    /// documents, with `read`, and checks again what then can be checked.
+    /// Reads the files that settings name and that are not read yet, a trace of arrivals, a sample of
+    /// documents and a recipe, with `read`, and checks again what then can be checked.
     ///
     /// # Errors
     /// The file with what is wrong with it.
@@ -91,6 +91,12 @@ impl Spec {
         {
             let text = read(&sample.path).map_err(super::PlanError)?;
             sample.learn(&text).map_err(super::PlanError)?;
+        }
+        if let Some(lab) = &mut self.lab
+            && lab.recipe.is_unread()
+        {
+            let text = read(&lab.recipe.name).map_err(super::PlanError)?;
+            lab.recipe.read(&text).map_err(super::PlanError)?;
         }
         self.check()
     }
@@ -219,13 +225,20 @@ impl Spec {
         if self.target.address.is_some() {
             return wrong("a lab's servers have addresses of their own: leave target.address out");
         }
-        let served = matches!(self.target.kind, TargetKind::Wiredtiger | TargetKind::Guilty);
-        if !(self.target.kind.is_server() || served) {
-            return wrong("target.kind in a lab is wiredtiger, postgres, mysql, mongodb or guilty");
+        if lab.recipe.is_unread() {
+            return Ok(());
         }
-        if lab.cpus.is_some_and(|cpus| cpus.is_nan() || cpus <= 0.0) {
-            return wrong("lab.cpus must be more than 0");
+        let recipe = self.cluster()?;
+        let kind = recipe.server.target();
+        if self.target.kind != kind {
+            let word = serde_json::to_value(kind).unwrap_or_default();
+            return wrong(&format!(
+                "target.kind must be {word}: that is what speaks with {}",
+                lab.recipe.name
+            ));
         }
+        let nodes = recipe.layout().nodes;
+        let has_disk = nodes.iter().any(|node| recipe.disk_of(node.role).is_some());
         if self.load.arrivals.is_some() {
             return wrong("checks run in a closed loop: leave load.arrivals out");
         }
@@ -235,7 +248,7 @@ impl Spec {
                 | Fault::SlowDisk { .. }
                 | Fault::FillDisk { .. }
                 | Fault::FailFlush { .. }
-                    if self.disk.mode == DiskMode::None =>
+                    if !has_disk =>
                 {
                     return wrong(&format!(
                         "\"{rule}\" needs nodes with disks of their own: give a [disk] table"

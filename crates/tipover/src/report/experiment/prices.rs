@@ -281,7 +281,7 @@ fn refusals(cells: &[BrokenCell<'_>]) -> Table {
             true => Cell::from(cell.of.why_none()),
             false => Cell::verdict(sign(cell.verdict()), "it was granted"),
         };
-        let recipe = cell.of.cell.spec.lab.as_ref().map_or("", |lab| lab.recipe.as_str());
+        let recipe = cell.of.cell.spec.lab.as_ref().map_or("", |lab| lab.recipe.name.as_str());
         Row::new(vec![recipe.into(), label(cell, "level").into(), answer])
     });
     Table {
