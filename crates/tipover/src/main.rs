@@ -6,6 +6,7 @@ mod checking;
 mod clock;
 mod command;
 mod drive;
+mod foresight;
 mod history;
 mod interrupt;
 mod machine;

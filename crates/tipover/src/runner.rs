@@ -1,22 +1,20 @@
 //! Runs the trials of an experiment that are missing: running again is resuming.
 
 use crate::breaking::{self, Laboratory};
-use crate::machine::{self, Needs, Requirement, Severity};
+use crate::foresight::{AT_A_TIME, needs};
+use crate::machine::{self, Requirement};
 use crate::store::Store;
 use crate::trial::{self, Interrupt, Report, Site, Surroundings};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{
-    BackingKind, Cell, DiskMode, DiskSpec, Experiment, Filesystem, SearchSpec, Trial, interventions,
-};
+use tipover_core::experiment::{Cell, Experiment, SearchSpec, Trial, interventions};
 use tipover_core::record::{Record, Verdict};
 use tipover_core::search::limit::Limit;
 use tipover_core::search::{SearchRecord, Searched};
-use tipover_core::units::{Bytes, span};
+use tipover_core::units::span;
 
 /// What became of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,84 +56,6 @@ fn outcome(record: &Record) -> String {
         Verdict::Invalid { reasons } => format!("not valid: {}", reasons.join("; ")),
         Verdict::Failed { reason } => format!("failed: {reason}"),
     }
-}
-
-/// Memory and disk space that `experiment` takes at its peak, and what else it wants of the machine.
-pub fn needs(experiment: &Experiment) -> Needs {
-    let mut needs = Needs {
-        memory: Bytes(0),
-        disk: Bytes::mib(200),
-        cores: 2,
-        shaped_disk: None,
-        block_mode: None,
-        memory_limit: None,
-        filesystems: vec![],
-    };
-    let mut data = BTreeMap::new();
-    let mut group = 0;
-    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
-        let spec = &cell.spec;
-        if spec.disk.mode == DiskMode::None {
-            continue;
-        }
-        if spec.lab.is_some() {
-            // Disks of a lab take memory as they are written to; how much that will be is not known.
-            needs.shaped_disk = Some(Severity::CannotRun);
-            continue;
-        }
-        needs.shaped_disk = Some(Severity::CannotRun);
-        needs.block_mode.get_or_insert(Severity::Degrades);
-        data.insert(trial::data_key(spec), (spec.data_bytes(), spec.disk.backing));
-        group = group.max(spec.machine.memory.unwrap_or_default().0);
-        if spec.machine.memory.is_some() {
-            needs.memory_limit = Some(Severity::Degrades);
-        }
-        if spec.disk.mode == DiskMode::Block {
-            needs.block_mode = Some(Severity::CannotRun);
-        }
-        let filesystem = match spec.disk.filesystem {
-            Filesystem::Ext4 => "ext4",
-            Filesystem::Xfs => "xfs",
-        };
-        if !needs.filesystems.iter().any(|f| f == filesystem) {
-            needs.filesystems.push(filesystem.into());
-        }
-    }
-    for (bytes, backing) in data.values() {
-        match backing {
-            BackingKind::Memory => needs.memory.0 += bytes.0,
-            BackingKind::Disk => needs.disk.0 += bytes.0,
-        }
-    }
-    needs.memory.0 += group;
-    needs
-}
-
-/// A sentence when what the cells keep on one disk does not fit onto it. A cell alone was checked with its
-/// plan, but data sets stay on the disk until it is unmounted.
-pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
-    let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
-    let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
-    for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None && cell.spec.lab.is_none()) {
-        let disk = cell.spec.disk.as_mounted();
-        let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
-        match disks.iter_mut().find(|(known, _)| *known == disk) {
-            Some((_, sets)) => sets.extend([data]),
-            None => disks.push((disk, BTreeMap::from([data]))),
-        }
-    }
-    disks.into_iter().find_map(|(disk, sets)| {
-        let needed = Bytes(sets.values().sum());
-        (needed > disk.size).then(|| {
-            format!(
-                "disk.size of {} is too small for the {} data sets of these cells, about {} together: give more, or \
-                 fewer cells with --only",
-                disk.size,
-                sets.len(),
-                needed.rounded()
-            )
-        })
-    })
 }
 
 /// What a run and a search are given.
@@ -222,7 +142,6 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
 
 /// Trials of one cell after each other, a few at a time: they share a cluster, and cells still take turns.
 fn together_by_cell(trials: Vec<Trial<'_>>) -> Vec<Trial<'_>> {
-    const AT_A_TIME: usize = 5;
     let mut groups: Vec<Vec<Trial<'_>>> = Vec::new();
     let mut open: Vec<(&Cell, usize)> = Vec::new();
     for trial in trials {

@@ -99,6 +99,55 @@ fn mistakes_are_answered_with_what_there_is() {
         let ended = place.run(&words).with_code(&[2]);
         assert!(ended.stderr.contains(answer), "{words:?}: {}", ended.stderr);
     }
-    let list = place.run(&["lab", "up"]).with_code(&[0]).stdout;
+    let list = place.run(&["lab", "recipes"]).with_code(&[0]).stdout;
     assert!(list.contains("galera") && list.contains("mariadb-semisync"), "{list}");
+}
+
+/// What is printed is a recipe; edited, it is checked, and what is wrong is named with its line.
+#[test]
+fn recipes_are_printed_edited_checked_and_run() {
+    let place = Place::new();
+    let printed = place.run(&["lab", "recipes", "postgres"]).with_code(&[0]).stdout;
+    place.write(
+        "mine.toml",
+        &printed.replace("[roles.primary]", "[roles.primary]\nsettings = { max_connections = 17 }"),
+    );
+    let checked = place.run(&["lab", "recipes", "check", "mine.toml"]).with_code(&[0]).stdout;
+    assert_eq!(checked, "mine.toml: One PostgreSQL. (a)\n");
+    place.write("wrong.toml", &printed.replace("port", "prot"));
+    let wrong = place.run(&["lab", "recipes", "check", "wrong.toml"]).with_code(&[2]).stderr;
+    assert!(wrong.contains("wrong.toml: line 3: unknown setting `prot`: did you mean `port`?"), "{wrong}");
+    let slip = place.run(&["lab", "recipes", "postgers"]).with_code(&[2]).stderr;
+    assert!(slip.contains("did you mean `postgres`?"), "{slip}");
+
+    // Nothing is started, and what would be is counted.
+    let words = ["break", "mine.toml", "--disk", "none", "--times", "2", "--list"];
+    let listed = place.run(&words);
+    if listed.stderr.contains("is not installed") {
+        println!("SKIPPED: {}", listed.stderr.trim());
+        return;
+    }
+    assert_eq!(listed.with_code(&[0]).stdout.lines().count(), 2);
+    let broken = place.run(&[
+        "break",
+        "mine.toml",
+        "--disk",
+        "none",
+        "--times",
+        "1",
+        "--length",
+        "1 s",
+        "--faults",
+        "none",
+    ]);
+    let record = std::fs::read_dir(place.here().join("results")).unwrap().flatten().next().unwrap();
+    let plan = std::fs::read_to_string(record.path().join("plan.toml")).unwrap();
+    assert!(plan.contains("recipe = \"mine.toml\""), "{plan}{}", broken.stderr);
+    // The same name with other content is another cell.
+    place.write(
+        "mine.toml",
+        &printed.replace("[roles.primary]", "[roles.primary]\nsettings = { max_connections = 18 }"),
+    );
+    let listed = place.run(&words).with_code(&[0]);
+    assert!(listed.stderr.contains("2 trials, 2 missing"), "{}", listed.stderr);
 }

@@ -11,6 +11,7 @@ const BINARY: &[(&str, &[&str])] = &[
         "command",
         &[
             "runner",
+            "foresight",
             "trial",
             "ycsb",
             "agent",
@@ -26,11 +27,13 @@ const BINARY: &[(&str, &[&str])] = &[
             "interrupt",
         ],
     ),
-    ("runner", &["breaking", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    ("runner", &["foresight", "breaking", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    // What a run will need: `--list` and the run itself ask here.
+    ("foresight", &["trial", "machine"]),
     ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock", "interrupt"]),
     // Trials with a cluster of their own that is broken: like a trial, with its own clients, which a test
     // holds beside the sessions of a run.
-    ("breaking", &["trial", "machine", "drive", "clock"]),
+    ("breaking", &["foresight", "trial", "machine", "drive", "clock"]),
     // The drop-in: like a trial it drives, without a laboratory around it.
     ("ycsb", &["trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.

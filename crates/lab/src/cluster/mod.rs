@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tipover_core::device;
-use tipover_core::experiment::recipe::{BadRecipe, Layout, Recipe, Replication, Role, Values};
+use tipover_core::experiment::recipe::{BadRecipe, Layout, Recipe, Replication, Role, System, Values};
 use tipover_core::experiment::{BackingKind, DiskSpec};
 use tipover_core::schedule::Effect;
 use tipover_core::units::Bytes;
@@ -69,6 +69,17 @@ impl ClusterOptions {
 
 /// The log of any server here, as it is configured by default, with room to spare.
 const JOURNAL_DISK: Bytes = Bytes(2 << 30);
+
+/// Whether the program of a recipe is here; that of an embedded engine is whoever asks.
+///
+/// # Errors
+/// What is missing, where it was looked for, and how to get it.
+pub fn installed(recipe: &Recipe, version: Option<u32>, binaries: &Binaries) -> Result<(), Missing> {
+    match recipe.server {
+        System::Wiredtiger | System::Guilty => Ok(()),
+        _ => Program::find(recipe, version, None, binaries).map(drop),
+    }
+}
 
 /// Programs of the user's own; `None`: looked for in `PATH`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +167,8 @@ impl Cluster {
     /// Makes one and waits until all nodes serve and follow. Removes first what killed laboratories left.
     pub fn start(options: &ClusterOptions) -> Result<Cluster, ClusterError> {
         clean_before();
-        let program = Program::find(options)?;
+        let program =
+            Program::find(&options.recipe, options.version, options.own.as_ref(), &options.binaries)?;
         let (recipe, layout) = (options.recipe.clone(), options.recipe.layout());
         let names = &layout.names();
         let mut lost = Vec::new();

@@ -1,13 +1,13 @@
 //! The program that serves on the nodes of a cluster.
 
-use super::ClusterOptions;
+use super::Binaries;
 use crate::recipe::{
     Ferret, Mariadb, Missing, Mongod, Own, Polodb, Postgres, Role, Server, ServerError, ServerOptions,
 };
 use std::sync::Arc;
-use tipover_core::experiment::recipe::{Role as Place, System};
+use tipover_core::experiment::recipe::{Recipe, Role as Place, System};
 
-/// See [`ClusterOptions`].
+/// One for each system.
 #[derive(Debug, Clone)]
 pub(super) enum Program {
     Postgres(Postgres),
@@ -19,23 +19,25 @@ pub(super) enum Program {
 }
 
 impl Program {
-    pub(super) fn find(options: &ClusterOptions) -> Result<Program, Missing> {
-        let version = options.version;
-        Ok(match options.recipe.server {
+    pub(super) fn find(
+        recipe: &Recipe,
+        version: Option<u32>,
+        own: Option<&Own>,
+        binaries: &Binaries,
+    ) -> Result<Program, Missing> {
+        Ok(match recipe.server {
             System::Postgres => Program::Postgres(Postgres::find(version)?),
             System::Mariadb => Program::Mariadb(Mariadb::find(version)?),
             System::Ferretdb => Program::Ferret(Ferret::find()?),
-            System::Polodb => Program::Polodb(Polodb::find(options.binaries.polodb.as_deref())?),
-            System::Wiredtiger | System::Guilty => {
-                Program::Own(options.own.clone().ok_or_else(|| Missing {
-                    what: "a program that serves an embedded engine".into(),
-                    looked: "this one serves none".into(),
-                    advice: "the recipes wiredtiger and guilty are for `tipover break`".into(),
-                })?)
-            }
+            System::Polodb => Program::Polodb(Polodb::find(binaries.polodb.as_deref())?),
+            System::Wiredtiger | System::Guilty => Program::Own(own.cloned().ok_or_else(|| Missing {
+                what: "a program that serves an embedded engine".into(),
+                looked: "this one serves none".into(),
+                advice: "the recipes wiredtiger and guilty are for `tipover break`".into(),
+            })?),
             System::Mongod => {
-                let (server, router) = (&options.binaries.mongod, &options.binaries.mongos);
-                let needs_router = options.recipe.count(Place::Router) > 0;
+                let (server, router) = (&binaries.mongod, &binaries.mongos);
+                let needs_router = recipe.count(Place::Router) > 0;
                 Program::Mongod(Mongod::find(server.as_deref(), router.as_deref(), needs_router, version)?)
             }
         })

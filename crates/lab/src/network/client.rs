@@ -247,6 +247,14 @@ fn check(options: &NetworkOptions) -> Result<(), NetworkError> {
     if !(576..=65_000).contains(&options.mtu) {
         return refuse(format!("a packet's size is 576 to 65000 bytes, not {}", options.mtu));
     }
+    possible()
+}
+
+/// Whether this machine and this user can have a shaped network.
+///
+/// # Errors
+/// What is missing.
+pub fn possible() -> Result<(), NetworkError> {
     if !rustix::process::geteuid().is_root() {
         return Err(NetworkError::NotRoot);
     }

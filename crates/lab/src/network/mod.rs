@@ -16,7 +16,7 @@ mod link;
 mod proxy;
 mod switch;
 
-pub use client::{LABORATORY, Member, Network, NetworkError, NetworkOptions, enter};
+pub use client::{LABORATORY, Member, Network, NetworkError, NetworkOptions, enter, possible};
 pub use daemon::serve;
 pub use link::{Link, LinkCounters, Pair, Senseless};
 pub use proxy::Proxy;

@@ -2,6 +2,7 @@
 
 use super::places::Place;
 use super::{Laboratory, bytes_below};
+use crate::foresight::binaries;
 use crate::trial::Report;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -13,7 +14,7 @@ use tipover_core::units::Bytes;
 use tipover_disk::DaemonCommand;
 use tipover_lab::network::Link;
 use tipover_lab::recipe::Own;
-use tipover_lab::{Binaries, Cluster, ClusterOptions, Node};
+use tipover_lab::{Cluster, ClusterOptions, Node};
 
 /// A running cluster, and the cell it was made for.
 pub struct Running {
@@ -55,11 +56,7 @@ fn start(spec: &Spec, work: &Path) -> Result<Cluster> {
         folder: work.to_path_buf(),
         network: network.then(|| DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB])),
         own: Some(own(spec)?),
-        binaries: Binaries {
-            mongod: lab.mongod.clone().map(Into::into),
-            mongos: lab.mongos.clone().map(Into::into),
-            polodb: lab.polodb.clone().map(Into::into),
-        },
+        binaries: binaries(spec),
         seed: 1,
         recipe,
     })?;

@@ -13,6 +13,7 @@ mod server;
 pub use server::serve;
 
 use crate::clock::Clock;
+use crate::foresight::NEEDS_NETWORK;
 use crate::in_words;
 use crate::machine;
 use crate::trial::{Interrupt, Surroundings, provenance};
@@ -162,10 +163,7 @@ impl Run<'_> {
         let begin = self.clock.now();
         let running = laboratory.of(self.spec, self.context.work, report)?;
         if breaking.faults.rules.iter().any(|rule| rule.fault.undo() == Undo::Heal) {
-            running
-                .cluster()
-                .network()
-                .context("a rule breaks a link, which needs a network of namespaces")?;
+            running.cluster().network().context(NEEDS_NETWORK)?;
         }
         let mut phase = |name: &str, begin: Tick, evidence: String| {
             record.phases.push(Phase { name: name.into(), begin, end: self.clock.now(), evidence });

@@ -3,7 +3,7 @@
 //! The flags make a plan like any other, whose cells run in clusters of their own; what is there already is
 //! not run again.
 
-use super::run::{Prepared, command_line, prepare};
+use super::run::{Prepared, command_line, list, prepare};
 use super::{BadInput, Ending, pair, report};
 use crate::runner::{self, Order};
 use crate::study::BrokenCell;
@@ -158,6 +158,12 @@ pub struct Break {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
+    /// Only print the runs that would be carried out, and an estimate of time, memory and disk
+    ///
+    /// What would be refused is refused here too, in the same words: exit code 2.
+    #[arg(long)]
+    list: bool,
+
     /// Only print the plan that these flags make
     #[arg(long)]
     plan: bool,
@@ -193,6 +199,9 @@ impl Break {
         if self.plan {
             print!("{text}");
             return Ok(Ending::Held);
+        }
+        if self.list {
+            return list(&experiment, results, false, json);
         }
         // The name says what the plan is but for how often, so more repetitions go on in the same place.
         let Prepared { store, work, reserved: _reserved } = prepare(&experiment, results, &text, true)?;

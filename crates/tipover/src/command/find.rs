@@ -1,8 +1,9 @@
 //! `tipover find`: the highest load at which a promise still holds, with an interval and what limits it.
 
 use super::plan::PlanArguments;
-use super::run::{command_line, prepare};
+use super::run::{command_line, prepare, show};
 use super::{BadInput, Ending};
+use crate::foresight::{self, Estimate};
 use crate::report::{self, Terminal};
 use crate::runner::{self, Order};
 use crate::store::{Store, replace_file};
@@ -45,6 +46,12 @@ pub struct Find {
     #[arg(long)]
     no_interventions: bool,
 
+    /// Only print the cells that would be searched, and an estimate of time, memory and disk
+    ///
+    /// What a search would refuse is refused here too, in the same words: exit code 2.
+    #[arg(long, conflicts_with = "show")]
+    list: bool,
+
     /// Only print the page of what was found before
     #[arg(long)]
     show: bool,
@@ -66,6 +73,9 @@ impl Find {
         if experiment.sweeps.is_empty() {
             let known = search.sweeps.join(", ");
             return Err(BadInput(format!("search.sweeps: the plan has none of {known}")).into());
+        }
+        if self.list {
+            return list(&experiment, &search, results, json);
         }
         let command = command_line();
         if !self.show {
@@ -120,4 +130,30 @@ impl Find {
         search.interventions &= !self.no_interventions;
         Ok(search)
     }
+}
+
+fn list(experiment: &Experiment, search: &SearchSpec, results: &Path, json: bool) -> Result<Ending> {
+    foresight::check_plan(experiment, results).map_err(BadInput)?;
+    let store = Store::existing(results, &experiment.name).ok();
+    let (mut rows, mut missing) = (Vec::new(), Vec::new());
+    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+        let known = match &store {
+            Some(store) => store.search(cell, |damaged| eprintln!("{damaged}"))?,
+            None => None,
+        };
+        let answered = known
+            .as_ref()
+            .is_some_and(|record| record.planned().is_some_and(|search| search.answer().is_some()));
+        let state = match (known.is_some(), answered) {
+            (_, true) => "searched",
+            (true, false) => "unfinished",
+            (false, _) => "missing",
+        };
+        if !answered {
+            missing.push(cell);
+        }
+        rows.push((cell.id(), None, state));
+    }
+    let estimate = Estimate::of_searches(experiment, &missing, search);
+    show(rows, "searches", &estimate, foresight::refusal(experiment, results), json)
 }

@@ -2,16 +2,15 @@
 
 use super::plan::PlanArguments;
 use super::{BadInput, Ending, report};
-use crate::machine;
+use crate::foresight::{self, Estimate};
 use crate::runner::{self, Order};
 use crate::store::Store;
-use crate::trial::{self, Interrupt};
+use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::{BackingKind, Experiment, redact};
-use tipover_disk::BackingChoice;
+use tipover_core::experiment::{Experiment, redact};
 
 /// Run an experiment, or what is missing of it
 ///
@@ -22,7 +21,9 @@ pub struct Run {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Only print the trials that would be carried out, and check the plan
+    /// Only print the trials that would be carried out, and an estimate of time, memory and disk
+    ///
+    /// What a run would refuse is refused here too, in the same words: exit code 2.
     #[arg(long)]
     list: bool,
 
@@ -39,9 +40,8 @@ impl Run {
     /// Carries it out.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let (text, experiment) = self.plan.experiment()?;
-        check(&experiment, results)?;
         if self.list {
-            return list(&experiment, results, json);
+            return list(&experiment, results, self.retry, json);
         }
         let Prepared { store, work, reserved: _reserved } =
             prepare(&experiment, results, &text, self.replace_plan)?;
@@ -75,40 +75,11 @@ pub struct Prepared {
     pub reserved: File,
 }
 
-/// What can be said against running `experiment` before anything is touched.
-fn check(experiment: &Experiment, results: &Path) -> Result<()> {
-    if let Some(reason) = runner::too_small_disk(experiment) {
-        return Err(BadInput(format!("{}: {reason}", experiment.name)).into());
-    }
-    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
-        let backing = match cell.spec.disk.backing {
-            BackingKind::Memory => BackingChoice::Memory,
-            BackingKind::Disk => BackingChoice::Directory(machine::existing(results)),
-        };
-        let options = trial::mount_options(&cell.spec.disk, backing, PathBuf::new());
-        if let Some(Err(error)) = options.map(|options| options.check_size()) {
-            return Err(BadInput(format!("{}: disk.size: {error}", experiment.name)).into());
-        }
-    }
-    if results.exists() && !results.is_dir() {
-        let reason = format!("{} is a file, not a folder: give another --results", results.display());
-        return Err(BadInput(reason).into());
-    }
-    Ok(())
-}
-
 /// Checks the machine, removes what earlier runs left, and opens the results folder.
 pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan: bool) -> Result<Prepared> {
-    check(experiment, results)?;
-    let facts = machine::Facts::read(results);
-    let requirements = machine::check(&facts, &runner::needs(experiment));
-    if !machine::can_run(&requirements) {
-        let stopping: Vec<String> = requirements
-            .iter()
-            .filter(|r| !r.met && r.severity == machine::Severity::CannotRun)
-            .map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next))
-            .collect();
-        return Err(BadInput(format!("this cannot run here: {}", stopping.join("; "))).into());
+    foresight::check_plan(experiment, results).map_err(BadInput)?;
+    if let Some(reason) = foresight::refusal(experiment, results) {
+        return Err(BadInput(reason).into());
     }
     // What an earlier run left behind would hold memory, mounts and devices that this one needs.
     for (leftover, removed) in tipover_disk::clean() {
@@ -139,25 +110,55 @@ pub fn command_line() -> String {
     redact(&words.collect::<Vec<_>>().join(" "))
 }
 
-fn list(experiment: &Experiment, results: &Path, json: bool) -> Result<Ending> {
+/// Shows the trials of a run and what those that are missing will take.
+///
+/// # Errors
+/// Whatever the run would refuse, in the same words.
+pub fn list(experiment: &Experiment, results: &Path, retry: bool, json: bool) -> Result<Ending> {
+    foresight::check_plan(experiment, results).map_err(BadInput)?;
     let store = Store::existing(results, &experiment.name).ok();
     let mut rows = Vec::new();
     for trial in experiment.trials() {
         let state = store.as_ref().map_or(Ok("missing"), |store| store.state(&trial))?;
-        rows.push((trial.cell.id(), trial.repeat, state));
+        rows.push((trial.cell.id(), Some(trial.repeat), state));
     }
+    let missing = match &store {
+        Some(store) => store.missing(experiment.trials(), retry, |_| {})?,
+        None => experiment.trials(),
+    };
+    let estimate = Estimate::of_trials(experiment, missing);
+    show(rows, "trials", &estimate, foresight::refusal(experiment, results), json)
+}
+
+/// Prints what would be carried out, an estimate, and why it would be refused, if it would.
+///
+/// # Errors
+/// The refusal.
+pub fn show(
+    rows: Vec<(String, Option<u32>, &'static str)>,
+    what: &str,
+    estimate: &Estimate,
+    refusal: Option<String>,
+    json: bool,
+) -> Result<Ending> {
     if json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(cell, repeat, state)| serde_json::json!({"cell": cell, "repeat": repeat, "state": state}))
-            .collect();
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        let row = |(cell, repeat, state): &(String, Option<u32>, &str)| match repeat {
+            Some(repeat) => serde_json::json!({"cell": cell, "repeat": repeat, "state": state}),
+            None => serde_json::json!({"cell": cell, "state": state}),
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        let all = serde_json::json!({what: rows, "estimate": estimate, "refused": refusal});
+        println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         for (cell, repeat, state) in &rows {
-            println!("{cell} #{} {state}", repeat + 1);
+            let repeat = repeat.map_or(String::new(), |repeat| format!(" #{}", repeat + 1));
+            println!("{cell}{repeat} {state}");
         }
-        let missing = rows.iter().filter(|(_, _, state)| ["missing", "damaged"].contains(state)).count();
-        eprintln!("{} trials, {missing} missing", rows.len());
+        eprintln!("{} {what}, {} missing", rows.len(), estimate.missing());
+        eprintln!("{estimate}");
     }
-    Ok(Ending::Held)
+    match refusal {
+        Some(reason) => Err(BadInput(reason).into()),
+        None => Ok(Ending::Held),
+    }
 }

@@ -445,7 +445,7 @@ impl Recipe {
             let words = format!("{:?} does not replicate by {:?}", self.server, self.replication);
             return Err(BadRecipe::at("replication", words));
         }
-        for role in self.roles.keys().filter(|role| !needed.contains(role) && !more.contains(role)) {
+        if let Some(role) = self.roles.keys().find(|role| !needed.contains(role) && !more.contains(role)) {
             let known: Vec<&str> = needed.iter().chain(more).map(|role| role.name()).collect();
             let words = format!("a cluster of this replication has the roles {}", known.join(", "));
             return Err(BadRecipe::at(format!("roles.{}", role.name()), words));

@@ -1,0 +1,418 @@
+//! What a run will need, refuse and take, as far as it can be known before anything is touched.
+//!
+//! `--list` and the run itself ask the same functions, so that one does not refuse what the other promised.
+
+use crate::machine::{self, Needs, Severity};
+use crate::trial;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tipover_core::experiment::recipe::Recipe;
+use tipover_core::experiment::{
+    BackingKind, Cell, DiskMode, DiskSpec, Experiment, Filesystem, SearchSpec, Spec, Trial, interventions,
+};
+use tipover_core::schedule::Undo;
+use tipover_core::units::{Bytes, span};
+use tipover_lab::Binaries;
+
+/// Memory of a server without a limit, as most of them are idle with their defaults. Assumed.
+const SERVER: Bytes = Bytes::mib(150);
+/// What a new database takes on its disk, journal included. Assumed.
+const NEW_DATABASE: Bytes = Bytes::mib(256);
+/// How fast records are loaded, in bytes per second. Assumed.
+const LOADED_PER_S: f64 = 20e6;
+/// What it takes to make and start a node, and a target that is embedded or asked at its address. Assumed.
+const START: Duration = Duration::from_millis(1_500);
+/// How long a cluster is waited for, at the most, until it follows again and everything is read. Assumed.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+/// How many trials of a cell share a cluster before the next cell takes its turn.
+pub const AT_A_TIME: usize = 5;
+
+/// The cells of an experiment, all sweeps after each other.
+fn cells(experiment: &Experiment) -> impl Iterator<Item = &Cell> {
+    experiment.sweeps.iter().flat_map(|sweep| &sweep.cells)
+}
+
+/// Memory and disk space that `experiment` takes at its peak, and what else it wants of the machine.
+pub fn needs(experiment: &Experiment) -> Needs {
+    let mut needs = Needs {
+        memory: Bytes(0),
+        disk: Bytes::mib(200),
+        cores: 2,
+        shaped_disk: None,
+        block_mode: None,
+        memory_limit: None,
+        filesystems: vec![],
+    };
+    let mut data = BTreeMap::new();
+    let (mut group, mut cluster) = (0, Room::default());
+    for cell in cells(experiment) {
+        let spec = &cell.spec;
+        if let (Some(_), Ok(recipe)) = (&spec.lab, spec.cluster()) {
+            cluster = cluster.or(Room::of(spec, &recipe));
+            for node in recipe.layout().nodes {
+                if recipe.memory_of(node.role).is_some() || recipe.cpus_of(node.role).is_some() {
+                    needs.memory_limit = Some(Severity::CannotRun);
+                }
+                recipe.disk_of(node.role).iter().for_each(|disk| needs_of_disk(&mut needs, disk));
+            }
+            continue;
+        }
+        if spec.disk.mode == DiskMode::None {
+            continue;
+        }
+        needs_of_disk(&mut needs, &spec.disk);
+        data.insert(trial::data_key(spec), (spec.data_bytes(), spec.disk.backing));
+        group = group.max(spec.machine.memory.unwrap_or_default().0);
+        if spec.machine.memory.is_some() {
+            needs.memory_limit.get_or_insert(Severity::Degrades);
+        }
+    }
+    for (bytes, backing) in data.values() {
+        match backing {
+            BackingKind::Memory => needs.memory.0 += bytes.0,
+            BackingKind::Disk => needs.disk.0 += bytes.0,
+        }
+    }
+    // Clusters are gone before the first disk of an embedded engine is mounted.
+    needs.memory.0 = (needs.memory.0 + group).max(cluster.memory);
+    needs.disk.0 = needs.disk.0.max(cluster.disk);
+    needs
+}
+
+fn needs_of_disk(needs: &mut Needs, disk: &DiskSpec) {
+    needs.shaped_disk = Some(Severity::CannotRun);
+    needs.block_mode.get_or_insert(Severity::Degrades);
+    if disk.mode == DiskMode::Block {
+        needs.block_mode = Some(Severity::CannotRun);
+    }
+    let filesystem = match disk.filesystem {
+        Filesystem::Ext4 => "ext4",
+        Filesystem::Xfs => "xfs",
+    };
+    if !needs.filesystems.iter().any(|known| known == filesystem) {
+        needs.filesystems.push(filesystem.into());
+    }
+}
+
+/// What a cluster takes, in bytes.
+#[derive(Default)]
+struct Room {
+    memory: u64,
+    disk: u64,
+}
+
+impl Room {
+    fn of(spec: &Spec, recipe: &Recipe) -> Room {
+        let mut room = Room::default();
+        for node in recipe.layout().nodes {
+            room.memory += recipe.memory_of(node.role).unwrap_or(SERVER).0;
+            let Some(disk) = recipe.disk_of(node.role) else { continue };
+            let bytes = (NEW_DATABASE.0 + spec.data_bytes().0).min(disk.size.0);
+            match disk.backing {
+                BackingKind::Memory => room.memory += bytes,
+                BackingKind::Disk => room.disk += bytes,
+            }
+        }
+        room
+    }
+
+    fn or(self, other: Room) -> Room {
+        Room { memory: self.memory.max(other.memory), disk: self.disk.max(other.disk) }
+    }
+}
+
+/// A sentence when what the cells keep on one disk does not fit onto it. A cell alone was checked with its
+/// plan, but data sets stay on the disk until it is unmounted.
+pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
+    let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
+    let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+    for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None && cell.spec.lab.is_none()) {
+        let disk = cell.spec.disk.as_mounted();
+        let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
+        match disks.iter_mut().find(|(known, _)| *known == disk) {
+            Some((_, sets)) => sets.extend([data]),
+            None => disks.push((disk, BTreeMap::from([data]))),
+        }
+    }
+    disks.into_iter().find_map(|(disk, sets)| {
+        let needed = Bytes(sets.values().sum());
+        (needed > disk.size).then(|| {
+            format!(
+                "disk.size of {} is too small for the {} data sets of these cells, about {} together: give more, or \
+                 fewer cells with --only",
+                disk.size,
+                sets.len(),
+                needed.rounded()
+            )
+        })
+    })
+}
+
+/// What speaks against the plan itself, whatever the machine can do besides: disks that are too small or too
+/// large, a place for results that is none.
+///
+/// # Errors
+/// The first sentence.
+pub fn check_plan(experiment: &Experiment, results: &Path) -> Result<(), String> {
+    if let Some(reason) = too_small_disk(experiment) {
+        return Err(format!("{}: {reason}", experiment.name));
+    }
+    for cell in cells(experiment) {
+        let disks = match (&cell.spec.lab, cell.spec.cluster()) {
+            (Some(_), Ok(recipe)) => {
+                recipe.layout().nodes.iter().filter_map(|node| recipe.disk_of(node.role)).collect()
+            }
+            _ => vec![cell.spec.disk.clone()],
+        };
+        for disk in disks {
+            let folder = disk.folder.as_ref().map_or(results, Path::new);
+            let backing = match disk.backing {
+                BackingKind::Memory => tipover_disk::BackingChoice::Memory,
+                BackingKind::Disk => tipover_disk::BackingChoice::Directory(machine::existing(folder)),
+            };
+            let options = trial::mount_options(&disk, backing, PathBuf::new());
+            if let Some(Err(error)) = options.map(|options| options.check_size()) {
+                return Err(format!("{}: disk.size: {error}", experiment.name));
+            }
+        }
+    }
+    if results.exists() && !results.is_dir() {
+        return Err(format!("{} is a file, not a folder: give another --results", results.display()));
+    }
+    Ok(())
+}
+
+/// What this machine lacks for the experiment, in a sentence; `None` if it can run here.
+pub fn refusal(experiment: &Experiment, results: &Path) -> Option<String> {
+    let requirements = machine::check(&machine::Facts::read(results), &needs(experiment));
+    let unmet = requirements.iter().filter(|r| !r.met && r.severity == Severity::CannotRun);
+    let unmet = unmet.map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next));
+    // Cells differ in little that matters here: each sentence stands once.
+    let clusters: BTreeSet<String> = cells(experiment).filter_map(|cell| of_cluster(&cell.spec)).collect();
+    let reasons: Vec<String> = unmet.chain(clusters).collect();
+    (!reasons.is_empty()).then(|| format!("this cannot run here: {}", reasons.join("; ")))
+}
+
+/// What the cluster of a cell lacks: its program, or the network that is to be broken.
+fn of_cluster(spec: &Spec) -> Option<String> {
+    let lab = spec.lab.as_ref()?;
+    let recipe = spec.cluster().ok()?;
+    if let Err(missing) = tipover_lab::installed(&recipe, lab.version, &binaries(spec)) {
+        return Some(missing.to_string());
+    }
+    let nodes = recipe.layout().nodes.len();
+    let root = rustix::process::geteuid().is_root();
+    let breaks_links = spec
+        .breaking
+        .as_ref()
+        .is_some_and(|breaking| breaking.faults.rules.iter().any(|rule| rule.fault.undo() == Undo::Heal));
+    if breaks_links && nodes == 1 {
+        return Some(format!("{NEEDS_NETWORK}, and {} is a single node", lab.recipe.name));
+    }
+    let shaped = breaks_links || !lab.delay.is_zero();
+    if (shaped || root) && nodes > 1 {
+        let can = tipover_lab::network::possible();
+        return can.err().map(|why| if shaped { format!("{NEEDS_NETWORK}: {why}") } else { why.to_string() });
+    }
+    None
+}
+
+/// Why a link cannot be broken, where there is none to be broken.
+pub const NEEDS_NETWORK: &str = "a rule breaks a link, which needs a network of namespaces";
+
+/// The user's own programs.
+pub fn binaries(spec: &Spec) -> Binaries {
+    let Some(lab) = &spec.lab else { return Binaries::default() };
+    Binaries {
+        mongod: lab.mongod.clone().map(Into::into),
+        mongos: lab.mongos.clone().map(Into::into),
+        polodb: lab.polodb.clone().map(Into::into),
+    }
+}
+
+/// What the rest of a matrix will take. Nothing was measured for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Trials, or searches, that are missing.
+    missing: usize,
+    /// If everything ends as early as the plan allows.
+    #[serde(rename = "shortest_ns", with = "span")]
+    shortest: Duration,
+    /// If everything takes as long as the plan allows.
+    #[serde(rename = "longest_ns", with = "span")]
+    longest: Duration,
+    /// At a time.
+    #[serde(rename = "memory_bytes")]
+    memory: Bytes,
+    /// At a time.
+    #[serde(rename = "disk_bytes")]
+    disk: Bytes,
+}
+
+impl Estimate {
+    fn of(experiment: &Experiment, missing: usize) -> Estimate {
+        let Needs { memory, disk, .. } = needs(experiment);
+        Estimate { missing, shortest: Duration::ZERO, longest: Duration::ZERO, memory, disk }
+    }
+
+    /// Trials, or searches, that are missing.
+    pub fn missing(&self) -> usize {
+        self.missing
+    }
+
+    fn add(&mut self, shortest: Duration, longest: Duration) {
+        self.shortest += shortest;
+        self.longest += longest;
+    }
+
+    /// Of the trials of a run that are missing, in the order and the groups in which it carries them out.
+    pub fn of_trials(experiment: &Experiment, missing: Vec<Trial<'_>>) -> Estimate {
+        let mut estimate = Estimate::of(experiment, missing.len());
+        let (broken, mut missing): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|trial| trial.cell.spec.lab.is_some());
+        let mut of_cell: BTreeMap<String, usize> = BTreeMap::new();
+        for trial in &broken {
+            let before = of_cell.entry(trial.cell.id()).or_default();
+            if before.is_multiple_of(AT_A_TIME) {
+                let nodes = trial.cell.spec.cluster().map_or(1, |recipe| recipe.layout().nodes.len());
+                estimate.add(START * nodes as u32, START * 2 * nodes as u32);
+            }
+            *before += 1;
+            let breaking = trial.cell.spec.breaking.clone().unwrap_or_default();
+            let load = breaking.length + breaking.read_again;
+            estimate.add(load, load + breaking.jitter + RECOVERED);
+        }
+        let mut loaded = BTreeSet::new();
+        while let Some(first) = missing.first().cloned() {
+            let together;
+            (together, missing) = missing.into_iter().partition(|trial| trial::share_warm_up(&first, trial));
+            estimate.add_target(&first.cell.spec, &mut loaded);
+            for trial in &together {
+                let of = &trial.cell.spec.trial;
+                estimate.add(of.measure_least, of.settle_most + of.measure_most.max(of.measure_least));
+            }
+        }
+        estimate
+    }
+
+    /// Of the searches of `cells`, each with its tests of what limits.
+    pub fn of_searches(experiment: &Experiment, cells: &[&Cell], search: &SearchSpec) -> Estimate {
+        let mut estimate = Estimate::of(experiment, cells.len());
+        let mut loaded = BTreeSet::new();
+        for cell in cells {
+            let changes = match search.interventions {
+                true => interventions(&cell.spec, search.scale).len() as u32,
+                false => 0,
+            };
+            estimate.add_target(&cell.spec, &mut loaded);
+            // Both ends of the interval are confirmed; a search ends when its time is used up.
+            let confirmed = search.confirmation * 2 * search.confirmations;
+            estimate.add(confirmed, search.budget.max(confirmed) * (1 + changes));
+        }
+        estimate
+    }
+
+    /// Loads the data of `spec`, if they are not there, and warms the target up.
+    fn add_target(&mut self, spec: &Spec, loaded: &mut BTreeSet<String>) {
+        let of = &spec.trial;
+        let data = match loaded.insert(trial::data_key(spec)) {
+            true => Duration::from_secs_f64(spec.data_bytes().0 as f64 / LOADED_PER_S),
+            false => Duration::ZERO,
+        };
+        let (least, most) = if of.cold {
+            Default::default()
+        } else {
+            (of.warm_up_least, of.warm_up_most.max(of.warm_up_least))
+        };
+        // What a server at an address holds already is not loaded.
+        let least_data = if spec.target.address.is_some() { Duration::ZERO } else { data };
+        self.add(START + least_data + least, START + data + most);
+    }
+}
+
+impl std::fmt::Display for Estimate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "estimate: {} to {}, {} of memory and {} of disk at a time. Reckoned from the plan (its shortest and its \
+             longest phases; {} MB/s to load, {} to start a node, {} for a server without a limit: assumed), not \
+             measured",
+            span::rounded(self.shortest),
+            span::rounded(self.longest),
+            self.memory.rounded(),
+            self.disk.rounded(),
+            LOADED_PER_S / 1e6,
+            span::rounded(START),
+            SERVER
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(name: &str, overrides: &[(&str, &str)]) -> Experiment {
+        let text = match name {
+            "bank" => include_str!("../../../experiments/bank.toml"),
+            "capacity" => include_str!("../../../experiments/capacity.toml"),
+            _ => include_str!("../../../experiments/working-set.toml"),
+        };
+        let overrides: Vec<_> =
+            overrides.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        Experiment::parse(text, "tiny", &overrides).unwrap()
+    }
+
+    #[test]
+    fn twice_the_repeats_take_twice_the_trials_and_no_more_memory() {
+        let (once, twice) =
+            (experiment("bank", &[("repeats", "1")]), experiment("bank", &[("repeats", "10")]));
+        let of = |experiment: &Experiment| Estimate::of_trials(experiment, experiment.trials());
+        let (one, ten) = (of(&once), of(&twice));
+        assert_eq!(ten.missing, 10 * one.missing);
+        assert_eq!((ten.memory, ten.disk), (one.memory, one.disk));
+        assert!(ten.longest > one.longest * 5 && ten.longest < one.longest * 10, "{ten:?}, {one:?}");
+        assert!(one.shortest > Duration::from_secs(one.missing as u64) && one.shortest < one.longest);
+        assert_eq!(Estimate::of_trials(&once, vec![]).longest, Duration::ZERO);
+        let text = one.to_string();
+        assert!(text.starts_with("estimate: ") && text.ends_with("not measured"), "{text}");
+    }
+
+    #[test]
+    fn trials_that_share_a_warm_up_are_reckoned_so() {
+        let experiment = experiment("working-set", &[]);
+        let all = Estimate::of_trials(&experiment, experiment.trials());
+        let each: Duration = experiment
+            .trials()
+            .into_iter()
+            .map(|trial| Estimate::of_trials(&experiment, vec![trial]).longest)
+            .sum();
+        assert!(all.longest < each, "{all}");
+    }
+
+    #[test]
+    fn searches_are_bounded_by_their_budget() {
+        let experiment = experiment("capacity", &[]);
+        let cells: Vec<&Cell> = cells(&experiment).collect();
+        let minute = Duration::from_secs(60);
+        let plain = SearchSpec { budget: minute, interventions: false, ..SearchSpec::default() };
+        let of = |search: &SearchSpec| Estimate::of_searches(&experiment, &cells, search);
+        let tested = of(&SearchSpec { interventions: true, ..plain.clone() });
+        assert!(tested.longest > of(&plain).longest && of(&plain).longest > minute * cells.len() as u32);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_missed_before_anything_starts() {
+        let overrides = [("lab.version", "7"), ("repeats", "1")];
+        let mut experiment = experiment("bank", &overrides);
+        experiment.sweeps.retain(|sweep| {
+            sweep.cells[0].spec.target.kind == tipover_core::experiment::TargetKind::Postgres
+        });
+        let reason = refusal(&experiment, Path::new("/tmp")).unwrap();
+        assert!(reason.starts_with("this cannot run here: "), "{reason}");
+        assert_eq!(reason.matches("PostgreSQL 7 is not installed").count(), 1, "{reason}");
+    }
+}
