@@ -8,6 +8,7 @@ pub mod experiment;
 pub mod explain;
 pub mod measure;
 pub mod metric;
+pub mod nearest;
 pub mod op;
 pub mod probability;
 pub mod record;

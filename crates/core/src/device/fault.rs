@@ -4,6 +4,7 @@
 //! what it matched and how often it fired: a fault that never fired proves nothing.
 
 use super::Kind;
+use crate::nearest::did_you_mean;
 use crate::units::{Bytes, ParseError, Ratio, Tick, span};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -79,20 +80,20 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// No effect of this name.
-    #[error("a fault has no effect {given:?}; did you mean {nearest:?}? (effects: {})", EFFECTS.join(", "))]
+    #[error("a fault has no effect {given:?}{hint} (effects: {})", EFFECTS.join(", "))]
     Effect {
-        /// As given.
+        /// The word that was given.
         given: String,
-        /// The one that looks most like it.
-        nearest: &'static str,
+        /// The nearest one.
+        hint: String,
     },
     /// No key of this name.
-    #[error("a fault has no key {given:?}; did you mean {nearest:?}? (keys: {})", KEYS.join(", "))]
+    #[error("a fault has no key {given:?}{hint} (keys: {})", KEYS.join(", "))]
     Key {
-        /// As given.
+        /// The word that was given.
         given: String,
-        /// The one that looks most like it.
-        nearest: &'static str,
+        /// The nearest one.
+        hint: String,
     },
     /// A value that cannot be read.
     #[error("{key}: {reason}")]
@@ -107,7 +108,7 @@ pub enum RuleError {
     Impossible {
         /// Whose.
         key: &'static str,
-        /// As given.
+        /// The word that was given.
         given: String,
         /// What would do.
         wanted: &'static str,
@@ -118,11 +119,6 @@ const EFFECTS: [&str; 9] =
     ["eio", "eio-sticky", "enospc", "stall", "slow", "torn", "lost", "corrupt", "lying-sync"];
 const KEYS: [&str; 10] =
     ["kind", "path", "range", "nth", "every", "probability", "from", "until", "times", "seed"];
-
-fn nearest(given: &str, all: &[&'static str]) -> &'static str {
-    let likeness = |word: &&&'static str| strsim::jaro_winkler(word, given);
-    all.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).copied().unwrap_or_default()
-}
 
 fn plain(span: Duration) -> String {
     span::print(span).replace(' ', "")
@@ -176,7 +172,7 @@ impl FromStr for Effect {
             "corrupt" => Effect::Corrupt,
             "lying-sync" => Effect::LyingSync,
             other => {
-                return Err(RuleError::Effect { given: other.into(), nearest: nearest(other, &EFFECTS) });
+                return Err(RuleError::Effect { given: other.into(), hint: did_you_mean(other, EFFECTS) });
             }
         };
         match argument {
@@ -239,7 +235,7 @@ impl FromStr for Rule {
             let key = *KEYS
                 .iter()
                 .find(|k| **k == given)
-                .ok_or_else(|| RuleError::Key { given: given.into(), nearest: nearest(given, &KEYS) })?;
+                .ok_or_else(|| RuleError::Key { given: given.into(), hint: did_you_mean(given, KEYS) })?;
             rule.set(key, value.trim())?;
         }
         Ok(rule)
@@ -351,7 +347,7 @@ pub struct Verdict {
     pub stall: bool,
     /// It is acknowledged and not written.
     pub lost: bool,
-    /// Only so many of its first bytes are written.
+    /// Only this many of its first bytes are written.
     pub written: Option<u64>,
     /// This bit of what is read is another.
     pub flipped_bit: Option<u64>,

@@ -1,6 +1,7 @@
 //! Disks that people know by name, as data with their sources.
 
 use super::Spec;
+use crate::nearest::did_you_mean;
 use serde::Deserialize;
 use std::sync::OnceLock;
 
@@ -47,12 +48,12 @@ impl Profile {
 
 /// No profile has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no disk profile {name:?}; did you mean {nearest:?}? (profiles: {})", names())]
+#[error("there is no disk profile {name:?}{hint} (profiles: {})", names())]
 pub struct UnknownProfile {
-    /// As given.
+    /// The name that was given.
     pub name: String,
-    /// The one that looks most like it.
-    pub nearest: String,
+    /// The nearest one.
+    pub hint: String,
 }
 
 fn names() -> String {
@@ -84,14 +85,8 @@ pub fn profile(name: &str) -> Result<&'static Profile, UnknownProfile> {
     if let Some(found) = profiles().iter().find(|profile| profile.name.eq_ignore_ascii_case(name)) {
         return Ok(found);
     }
-    let wanted = name.to_lowercase();
-    let nearest = profiles()
-        .iter()
-        .map(|profile| (strsim::jaro_winkler(&profile.name, &wanted), &profile.name))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| name.clone())
-        .unwrap_or_default();
-    Err(UnknownProfile { name: name.into(), nearest })
+    let hint = did_you_mean(name, profiles().iter().map(|profile| profile.name.as_str()));
+    Err(UnknownProfile { name: name.into(), hint })
 }
 
 #[cfg(test)]
@@ -117,7 +112,7 @@ mod tests {
     #[test]
     fn a_misspelt_name_is_answered_with_the_nearest() {
         let error = profile("hdd-7000").unwrap_err();
-        assert_eq!(error.nearest, "hdd-7200");
+        assert_eq!(error.hint, "; did you mean \"hdd-7200\"?");
         assert!(error.to_string().contains("gp3"), "{error}");
         assert_eq!(profile("NVMe").unwrap().name, "nvme");
     }

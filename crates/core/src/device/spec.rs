@@ -100,12 +100,12 @@ pub enum Spread {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// A key that no disk has.
-    #[error("a disk has no key {key:?}; did you mean {nearest:?}? (keys: {})", super::text::KEYS.join(", "))]
+    #[error("a disk has no key {key:?}{hint} (keys: {})", super::text::KEYS.join(", "))]
     Unknown {
-        /// As given.
+        /// What was given.
         key: String,
-        /// The key that looks most like it.
-        nearest: &'static str,
+        /// The nearest one.
+        hint: String,
     },
     /// A part without `=`.
     #[error("{0:?} is not key=value; a disk is written like \"iops=600,latency=7ms\"")]
@@ -134,7 +134,7 @@ pub enum SpecError {
     Impossible {
         /// Whose value.
         key: &'static str,
-        /// As given.
+        /// What was given.
         value: String,
         /// What would do.
         reason: &'static str,

@@ -2,6 +2,7 @@
 
 use super::spec::impossible;
 use super::{Burst, Cache, Order, Spec, SpecError, Spindle, Spread};
+use crate::nearest::did_you_mean;
 use crate::units::{Bytes, ParseError, Rate, span};
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -57,11 +58,7 @@ fn known(key: &str) -> Result<&'static str, SpecError> {
     if let Some(found) = KEYS.iter().find(|k| **k == key) {
         return Ok(found);
     }
-    let nearest = KEYS
-        .into_iter()
-        .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)))
-        .unwrap_or("iops");
-    Err(SpecError::Unknown { key: key.into(), nearest })
+    Err(SpecError::Unknown { key: key.into(), hint: did_you_mean(key, KEYS) })
 }
 
 /// Keys that only together make something, while they are being read.

@@ -10,6 +10,7 @@ mod search;
 mod server;
 mod spec;
 
+pub use crate::nearest::unknown;
 pub use search::{Promise, SearchSpec, interventions};
 pub use spec::*;
 
@@ -413,27 +414,6 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), PlanError> {
                 _ => wrong(format!("`{first}` in `{path}` is a value, not a table of settings")),
             }
         }
-    }
-}
-
-/// "unknown axis `disc`; there are disk, working_set: did you mean `disk`?"
-pub fn unknown(what: &str, given: &str, known: &[&str]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for name in known {
-        if !names.contains(name) {
-            names.push(name);
-        }
-    }
-    let nearest = names
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(given, name), *name))
-        .min()
-        .filter(|(distance, name)| *distance <= name.len().max(given.len()) / 2)
-        .map(|(_, name)| name);
-    match (nearest, names.is_empty()) {
-        (Some(name), _) => format!("unknown {what} `{given}`: did you mean `{name}`?"),
-        (None, true) => format!("unknown {what} `{given}`: there is none"),
-        (None, false) => format!("unknown {what} `{given}`: there are {}", names.join(", ")),
     }
 }
 

@@ -5,6 +5,7 @@ mod shares;
 
 pub use shares::{Shares, TooManyKeys, shares};
 
+use crate::nearest::nearest;
 use serde::{Deserialize, Serialize};
 
 /// One term.
@@ -68,14 +69,8 @@ pub fn explain(term: &str) -> Result<Entry, UnknownTerm> {
         return Ok(entry.clone());
     }
     let words: Vec<String> = entries.iter().flat_map(names).map(|name| plain(name)).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let nearest = words
-        .iter()
-        .map(|word| (strsim::damerau_levenshtein(&wanted, word), *word))
-        .min()
-        .filter(|(distance, word)| *distance <= word.chars().count().max(wanted.chars().count()) / 2);
-    Err(UnknownTerm(match nearest {
-        Some((_, word)) => format!("`{term}` is not explained: did you mean `{word}`?"),
+    Err(UnknownTerm(match nearest(&wanted, words.iter().map(String::as_str)) {
+        Some(word) => format!("`{term}` is not explained: did you mean `{word}`?"),
         None => format!("`{term}` is not explained; without a term, `tipover explain` lists all"),
     }))
 }

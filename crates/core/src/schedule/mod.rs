@@ -11,6 +11,7 @@ pub use fault::{Fault, Link, Nodes, Undo};
 pub use parse::ScheduleError;
 
 use crate::device::CutReport;
+use crate::nearest::did_you_mean;
 use crate::units::{Bytes, Tick, span};
 use crate::workload::Random;
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ pub enum When {
     Every {
         /// From one time to the next.
         period: Duration,
-        /// The first time; one period in, if it is not said.
+        /// The first time; one period in, if the rule does not say.
         from: Option<Duration>,
         /// Not at this time or later.
         until: Option<Duration>,
@@ -61,7 +62,7 @@ pub struct Rule {
     pub when: When,
     /// What.
     pub fault: Fault,
-    /// When it is undone, counted from the fault; at the end, if it is not said.
+    /// When it is undone, counted from the fault; at the end, if the rule does not say.
     pub undo_after: Option<Duration>,
 }
 
@@ -208,7 +209,7 @@ fn resolved(fault: &Fault, nodes: &[String], random: &mut Random) -> Result<Faul
         };
         for name in names {
             if !nodes.contains(name) {
-                let near = parse::nearest(name, nodes.iter().map(String::as_str));
+                let near = did_you_mean(name, nodes.iter().map(String::as_str));
                 let all = nodes.join(", ");
                 return Err(format!("there is no node {name:?} among {all}{near}"));
             }
@@ -245,7 +246,7 @@ fn resolved(fault: &Fault, nodes: &[String], random: &mut Random) -> Result<Faul
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum Effect {
-    /// It hit something, so many times: processes killed, packets dropped, writes refused.
+    /// How often it hit something: processes killed, packets dropped, writes refused.
     Fired {
         /// How many times.
         count: u64,

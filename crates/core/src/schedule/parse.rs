@@ -18,6 +18,7 @@
 
 use super::fault::{Fault, Link, Nodes};
 use super::{Rule, Schedule, When};
+use crate::nearest::did_you_mean;
 use crate::units::{Bytes, Ratio, span};
 use std::time::Duration;
 
@@ -39,16 +40,6 @@ pub struct ScheduleError {
     pub rule: usize,
     /// What was found, what would be right, and the nearest right word.
     pub reason: String,
-}
-
-/// "did you mean", for a word that is none of `words`.
-pub(super) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> String {
-    words
-        .into_iter()
-        .map(|known| (strsim::damerau_levenshtein(word, known), known))
-        .filter(|(distance, known)| *distance <= 1 + known.len() / 3)
-        .min()
-        .map_or(String::new(), |(_, known)| format!("; did you mean {known:?}?"))
 }
 
 pub(super) fn schedule(text: &str) -> Result<Schedule, ScheduleError> {
@@ -105,7 +96,7 @@ impl<'a> Words<'a> {
         match self.peek() {
             None => format!("ends where {list} should follow: {:?}", self.rule),
             Some(found) => {
-                format!("{found:?} where {list} should stand{}", nearest(found, wanted.iter().copied()))
+                format!("{found:?} where {list} should stand{}", did_you_mean(found, wanted.iter().copied()))
             }
         }
     }
@@ -124,7 +115,7 @@ impl<'a> Words<'a> {
             None => Ok(()),
             Some(word) => {
                 let wanted = ["for", ",", "restart", "from", "until", "times", "jitter"];
-                Err(format!("{word:?} is too much: nothing more was expected{}", nearest(word, wanted)))
+                Err(format!("{word:?} is too much: nothing more was expected{}", did_you_mean(word, wanted)))
             }
         }
     }

@@ -159,7 +159,7 @@ fn what_is_not_understood_is_answered_with_the_nearest_word() {
         ("at 1 s: cut rest from a", "second side of a link"),
         ("at 1 s: kill {a, b", "ends where \",\" or \"}\""),
         ("at 1 s: lose 110 % from a to b", "is not a share"),
-        ("at 1 s: pause a fro 5 s", "did you mean \"for\"?"),
+        ("at 1 s: pause a fr 5 s", "did you mean \"for\"?"),
         ("every 0: kill a", "makes no sense"),
         ("at 1 s: kill", "ends where a node should follow"),
         ("at 1 s: kill from", "is not the name of a node"),
