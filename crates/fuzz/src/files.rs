@@ -47,14 +47,6 @@ fn parts(bytes: &[u8]) -> Result<Vec<&[u8]>, &[u8]> {
     Ok(parts)
 }
 
-/// CRC-32 of IEEE 802.3, bit by bit.
-fn crc(bytes: impl Iterator<Item = u8>) -> u32 {
-    let step = |sum: u32, byte: u8| {
-        (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xEDB8_8320 & (sum & 1).wrapping_neg()))
-    };
-    !bytes.fold(!0, step)
-}
-
 /// A history of these records.
 fn framed_history(bodies: &[&[u8]]) -> Vec<u8> {
     let mut file = MAGIC.to_vec();
@@ -62,7 +54,7 @@ fn framed_history(bodies: &[&[u8]]) -> Vec<u8> {
         // A length of two bytes, the first of which says that there is another.
         file.extend_from_slice(&[body.len() as u8 | 0x80, body.len() as u8 >> 7]);
         file.extend_from_slice(body);
-        let sum = crc(number.to_le_bytes().into_iter().chain(body.iter().copied()));
+        let sum = crc32fast::hash(&[&number.to_le_bytes()[..], body].concat());
         file.extend_from_slice(&sum.to_le_bytes());
     }
     file

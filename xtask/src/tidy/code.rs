@@ -1,102 +1,59 @@
-//! A little knowledge of Rust's surface, enough to tell code from comments and strings. No parser: the rules
-//! only need words, braces and lines, and a rule that is easy to read is easy to trust.
+//! A little knowledge of Rust's surface, enough to tell code from comments and strings. The compiler's own
+//! tokens say which is which; the rules only need words, braces and lines.
 
-/// The text with comments, strings and characters blanked out. Lines and columns stay where they were.
+use proc_macro2::{LineColumn, TokenStream, TokenTree};
+
+/// The text with comments, strings and characters blanked out. Lines and columns stay where they were. What
+/// is no Rust has no code.
 pub fn without_comments_and_strings(text: &str) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    let mut out = String::with_capacity(text.len());
-    let mut at = 0;
-    while at < letters.len() {
-        let end = end_of_blank(&letters, at);
-        if end > at {
-            out.extend(letters[at..end].iter().map(|letter| if *letter == '\n' { '\n' } else { ' ' }));
-            at = end;
-        } else {
-            out.push(letters[at]);
-            at += 1;
+    let mut code: Vec<Vec<char>> = text.split('\n').map(|line| vec![' '; line.chars().count()]).collect();
+    let lines: Vec<Vec<char>> = text.split('\n').map(|line| line.chars().collect()).collect();
+    if let Ok(tokens) = text.parse::<TokenStream>() {
+        lay_down(tokens, &lines, &mut code);
+    }
+    let code: Vec<String> = code.into_iter().map(String::from_iter).collect();
+    code.join("\n")
+}
+
+/// Copies tokens from where they stand in `lines`. A comment for rustdoc is tokens too, none of which stands
+/// in the text as it is written there.
+fn lay_down(tokens: TokenStream, lines: &[Vec<char>], code: &mut [Vec<char>]) {
+    let mut put = |at: LineColumn, token: &str| {
+        let (line, from) = (at.line - 1, at.column);
+        let to = from + token.chars().count();
+        if lines[line].get(from..to).is_some_and(|there| there.iter().copied().eq(token.chars())) {
+            code[line][from..to].copy_from_slice(&lines[line][from..to]);
+        }
+    };
+    let mut groups = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => {
+                let braces = match group.delimiter() {
+                    proc_macro2::Delimiter::Parenthesis => ["(", ")"],
+                    proc_macro2::Delimiter::Brace => ["{", "}"],
+                    proc_macro2::Delimiter::Bracket => ["[", "]"],
+                    proc_macro2::Delimiter::None => ["", ""],
+                };
+                put(group.span_open().start(), braces[0]);
+                put(group.span_close().start(), braces[1]);
+                groups.push(group.stream());
+            }
+            TokenTree::Literal(literal) if literal.to_string().starts_with(|c: char| c.is_ascii_digit()) => {
+                put(literal.span().start(), &literal.to_string());
+            }
+            TokenTree::Literal(_) => {}
+            other => put(other.span().start(), &other.to_string()),
         }
     }
-    out
-}
-
-/// Where the comment, string or character that begins at `at` ends; `at` itself when none does.
-fn end_of_blank(letters: &[char], at: usize) -> usize {
-    let next = letters.get(at + 1).copied();
-    match letters[at] {
-        '/' if next == Some('/') => find(letters, at, |letter| letter == '\n'),
-        '/' if next == Some('*') => end_of_block_comment(letters, at),
-        '"' => end_of_string(letters, at),
-        '\'' if next == Some('\\') => find(letters, at + 3, |letter| letter == '\'') + 1,
-        '\'' if letters.get(at + 2) == Some(&'\'') => at + 3,
-        'r' | 'b' | 'c' if !follows_a_word(letters, at) => end_of_prefixed_string(letters, at),
-        _ => at,
+    for group in groups {
+        lay_down(group, lines, code);
     }
-    .min(letters.len())
-}
-
-fn find(letters: &[char], from: usize, wanted: impl Fn(char) -> bool) -> usize {
-    (from..letters.len()).find(|index| wanted(letters[*index])).unwrap_or(letters.len())
-}
-
-fn follows_a_word(letters: &[char], at: usize) -> bool {
-    at > 0 && is_word_letter(letters[at - 1])
 }
 
 /// Letters that make up a Rust name.
 pub fn is_word_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
-}
-
-fn end_of_block_comment(letters: &[char], at: usize) -> usize {
-    let mut depth = 0;
-    let mut index = at;
-    while index < letters.len() {
-        match (letters[index], letters.get(index + 1)) {
-            ('/', Some('*')) => (depth, index) = (depth + 1, index + 2),
-            ('*', Some('/')) => (depth, index) = (depth - 1, index + 2),
-            _ => index += 1,
-        }
-        if depth == 0 {
-            return index;
-        }
-    }
-    index
-}
-
-fn end_of_string(letters: &[char], at: usize) -> usize {
-    let mut index = at + 1;
-    while index < letters.len() {
-        match letters[index] {
-            '\\' => index += 2,
-            '"' => return index + 1,
-            _ => index += 1,
-        }
-    }
-    index
-}
-
-/// Strings with a prefix: `b"`, `c"`, and the raw ones, which end at a quote with as many hashes as they
-/// began with.
-fn end_of_prefixed_string(letters: &[char], at: usize) -> usize {
-    let mut index = at;
-    let mut raw = false;
-    while let Some(letter @ ('r' | 'b' | 'c')) = letters.get(index) {
-        raw |= *letter == 'r';
-        index += 1;
-    }
-    if !raw {
-        return if letters.get(index) == Some(&'"') { end_of_string(letters, index) } else { at };
-    }
-    let hashes = letters[index..].iter().take_while(|letter| **letter == '#').count();
-    if letters.get(index + hashes) != Some(&'"') {
-        return at;
-    }
-    let begin = index + hashes + 1;
-    let closes = |quote: usize| {
-        letters[quote] == '"'
-            && letters[quote + 1..].iter().take(hashes).filter(|letter| **letter == '#').count() == hashes
-    };
-    (begin..letters.len()).find(|quote| closes(*quote)).map_or(letters.len(), |quote| quote + 1 + hashes)
 }
 
 /// Blanks items marked `#[cfg(test)]`. Takes what [`without_comments_and_strings`] gave.
@@ -175,10 +132,11 @@ mod tests {
 
     #[test]
     fn comments_strings_and_characters_go_and_lines_stay() {
-        let text = "a /* b\n/* c */ d */ e // f\n\"g\\\"h\" 'i' '\\n' r#\"j\"k\"# b\"l\" 'life m";
+        let text =
+            "a /* b\n/* c */ d */ e // f\n\"g\\\"h\" 'i' '\\n' r#\"j\"k\"# b\"l\" 'life m /// n\n(ö 7.5)";
         let code = without_comments_and_strings(text);
         let left: Vec<&str> = code.split_whitespace().collect();
-        assert_eq!(left, ["a", "e", "'life", "m"]);
+        assert_eq!(left, ["a", "e", "'life", "m", "(ö", "7.5)"]);
         assert_eq!(code.matches('\n').count(), text.matches('\n').count());
         assert_eq!(code.chars().count(), text.chars().count());
     }

@@ -36,6 +36,7 @@ const CORE_MAY_USE: &[&str] = &[
     "adya",
     "base64",
     "blake3",
+    "crc32fast",
     "flate2",
     "hdrhistogram",
     "proptest",

@@ -21,26 +21,12 @@ const END: u8 = 2;
 /// No record is longer: a length beyond it is damage, and is not waited for.
 const LONGEST: u64 = 64 << 20;
 
-/// CRC-32 as in IEEE 802.3 (reflected polynomial EDB88320), eight bits at a time.
-const CRC: [u32; 256] = {
-    let mut table = [0u32; 256];
-    let mut i = 0;
-    while i < 256 {
-        let (mut c, mut k) = (i as u32, 0);
-        while k < 8 {
-            c = if c & 1 == 1 { 0xEDB8_8320 ^ (c >> 1) } else { c >> 1 };
-            k += 1;
-        }
-        table[i] = c;
-        i += 1;
-    }
-    table
-};
-
+/// CRC-32 as in IEEE 802.3, of the record's number and its body.
 fn crc(number: u64, body: &[u8]) -> u32 {
-    let bytes = number.to_le_bytes();
-    let step = |c: u32, b: &u8| CRC[usize::from(c as u8 ^ b)] ^ (c >> 8);
-    !body.iter().fold(bytes.iter().fold(!0, step), step)
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&number.to_le_bytes());
+    sum.update(body);
+    sum.finalize()
 }
 
 fn put(out: &mut Vec<u8>, mut n: u64) {

@@ -14,7 +14,7 @@ pub use channel::{Channel, Flow, Input, MOST_WAITING, Route, Wait};
 pub use link::Link;
 #[cfg(feature = "postgres")]
 pub use link::send_apart;
-pub use place::{Dialect, Encryption, Place};
+pub use place::{Dialect, Encryption, Place, decoded};
 pub use row::Row;
 
 use std::io;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use tipover_core::experiment::Address;
+use tipover_core::nearest::unknown;
 
 /// How a URL of one kind of server is read.
 pub struct Dialect {
@@ -205,32 +206,20 @@ fn encryption(name: &str, value: &str) -> Result<Encryption, String> {
 fn unknown_parameter(name: &str, dialect: &Dialect, known: &[&str]) -> String {
     let shared = ["host", "port", "user", "password", "dbname", "socket", "connect_timeout"];
     let all = || shared.iter().chain(known).copied().chain([dialect.encryption, dialect.authorities]);
-    let nearest =
-        all().max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-    format!(
-        "unknown parameter \"{name}\"; did you mean \"{}\"? There are: {}",
-        nearest.unwrap_or_default(),
-        all().collect::<Vec<_>>().join(", ")
-    )
+    unknown("parameter", name, &all().collect::<Vec<_>>())
 }
 
 /// Undoes percent-encoding.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        match (digit(), digit()) {
-            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
-            // The text may hold a password, so it is not shown.
-            _ => return Err("a % in it is not followed by two hexadecimal digits; write it as %25".into()),
-        }
+///
+/// # Errors
+/// A % that is none, or no UTF-8. The text may hold a password, so it is not shown.
+pub fn decoded(text: &str) -> Result<String, String> {
+    let is_code = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !text.split('%').skip(1).all(is_code) {
+        return Err("a % in it is not followed by two hexadecimal digits; write it as %25".into());
     }
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into())
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+    Ok(decoded.map_err(|_| "it is not UTF-8")?.into_owned())
 }
 
 #[cfg(test)]
@@ -281,6 +270,6 @@ mod tests {
             let error = parse(wrong).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
-        assert!(parse("postgres://a@db/x?sslmod=require").unwrap_err().contains("\"sslmode\""));
+        assert!(parse("postgres://a@db/x?sslmod=require").unwrap_err().contains("`sslmode`"));
     }
 }

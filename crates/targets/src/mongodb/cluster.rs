@@ -6,6 +6,7 @@ use crate::connection::{Dialect, Place, Route};
 use bson::RawDocument;
 use bson::oid::ObjectId;
 use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -294,7 +295,7 @@ fn route(host: &Host, encryption: Option<&Encryption>) -> Result<Route, String> 
         user: "nobody",
         socket_name: |_| None,
     };
-    let escaped = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let end = match host {
         Host::Tcp(..) => format!("mongodb://{host}/?"),
         Host::Unix(path) => format!("mongodb://localhost/?socket={}&", escaped(path)),

@@ -1,7 +1,9 @@
 //! A connection string, `mongodb://user:password@host1:27017,host2/database?options`, and what of it counts.
 
+use crate::connection::decoded;
 use std::fmt;
 use std::time::Duration;
+use tipover_core::nearest::unknown;
 use tipover_core::target::TargetError;
 
 /// A server's place: a name or address with its port, or the path of a Unix socket.
@@ -236,7 +238,7 @@ impl Options {
                 "loadbalanced" => {
                     "loadBalanced=true is not supported; name the mongos servers instead".into()
                 }
-                _ => unknown(key),
+                _ => not_known(key),
             });
         };
         self.set_known(name, value)
@@ -302,7 +304,7 @@ impl Options {
             "serverSelectionTimeoutMS" => {
                 self.selection_timeout = Some(Duration::from_millis(milliseconds(name, value)?));
             }
-            _ => return Err(unknown(name)),
+            _ => return Err(not_known(name)),
         }
         Ok(())
     }
@@ -372,14 +374,9 @@ fn read(url: &str) -> Result<Options, String> {
     Ok(options)
 }
 
-fn unknown(key: &str) -> String {
-    let all = KNOWN.iter().copied().chain(IGNORED.iter().map(|(name, _)| *name));
-    let lower = key.to_ascii_lowercase();
-    let nearest = all.max_by(|a, b| {
-        let near = |name: &str| strsim::jaro_winkler(&name.to_ascii_lowercase(), &lower);
-        near(a).total_cmp(&near(b))
-    });
-    format!("\"{key}\" is no option of a MongoDB address; did you mean \"{}\"?", nearest.unwrap_or_default())
+fn not_known(key: &str) -> String {
+    let all: Vec<&str> = KNOWN.iter().copied().chain(IGNORED.iter().map(|(name, _)| *name)).collect();
+    unknown("option of a MongoDB address", key, &all)
 }
 
 fn truth(name: &str, value: &str) -> Result<bool, String> {
@@ -392,23 +389,6 @@ fn truth(name: &str, value: &str) -> Result<bool, String> {
 
 fn milliseconds(name: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{name}={value}: it is a number of milliseconds"))
-}
-
-fn decoded(text: &str) -> Result<String, String> {
-    let wrong = || "a % in the address is not followed by two hexadecimal digits; write % as %25".to_string();
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        if *first != b'%' {
-            bytes.push(*first);
-            rest = after;
-            continue;
-        }
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or_else(wrong)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-        rest = &after[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| "the address is not UTF-8".into())
 }
 
 #[cfg(test)]
@@ -456,7 +436,7 @@ mod tests {
     fn wrong_addresses_are_answered_with_what_to_write() {
         for (url, part) in [
             ("mongodb+srv://cluster.example.org/x", "write the hosts out"),
-            ("mongodb://h/?replicaset=a&readPreferense=primary", "did you mean \"readPreference\"?"),
+            ("mongodb://h/?replicaset=a&readPreferense=primary", "did you mean `readPreference`?"),
             ("mongodb://h/?w=-1", "or majority"),
             ("mongodb://h/?w=0&journal=true", "leave one of them out"),
             ("mongodb://h:0/", "from 1 to 65535"),

@@ -77,7 +77,7 @@ fn what_cannot_be_reached_is_said_in_a_sentence_without_the_password() {
         (swap("/tipover?", "/nosuch?"), "create the database"),
         (swap(&port, "1"), "is the server running"),
         (swap("prefer", "require"), "offers no TLS"),
-        (swap("ssl-mode", "sslmode"), "did you mean \"ssl-mode\""),
+        (swap("ssl-mode", "sslmode"), "did you mean `ssl-mode`"),
     ];
     for (url, expected) in cases {
         let said = refusal(&testing::spec("mysql", &url));

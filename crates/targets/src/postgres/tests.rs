@@ -93,7 +93,7 @@ fn what_cannot_be_reached_is_said_in_a_sentence_without_the_password() {
         (swap(&port, "1"), "is the server running"),
         (swap("127.0.0.1", "no-such-host.invalid"), "was not found"),
         (swap("sslmode=prefer", "sslmode=verify-full"), "encryption failed"),
-        (swap("sslmode", "sslmod"), "did you mean \"sslmode\""),
+        (swap("sslmode", "sslmod"), "did you mean `sslmode`"),
         (plain.url().replace("sslmode=disable", "sslmode=require"), "offers no TLS"),
     ];
     for (url, expected) in cases {

@@ -1,5 +1,6 @@
 //! Which target a name or URL means, and where it is, from the properties of YCSB's and go-ycsb's bindings.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::path::PathBuf;
 use tipover_core::experiment::{Address, TargetKind, unknown};
 use tipover_core::workload::Properties;
@@ -83,10 +84,11 @@ fn kind_of(url: &str) -> Result<TargetKind, String> {
     }
 }
 
-/// What may stand in the user part of a URL as it is.
-fn escaped(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+/// As it may stand in the user part of a URL.
+fn escaped(text: &str) -> impl std::fmt::Display + '_ {
+    /// Whatever RFC 3986 does not leave alone everywhere.
+    const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, &RESERVED)
 }
 
 /// Puts user and password before the host, unless the URL has its own.
