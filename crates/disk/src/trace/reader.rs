@@ -17,7 +17,7 @@ pub enum TraceError {
     /// The file cannot be opened or read.
     #[error("{} cannot be read: {reason}", path.display())]
     Unreadable {
-        /// As given.
+        /// The path that was given.
         path: PathBuf,
         /// What the system said.
         reason: io::Error,
@@ -25,13 +25,13 @@ pub enum TraceError {
     /// It begins differently.
     #[error("{} is not a trace of a shaped disk; name the file that `disk trace` wrote", path.display())]
     NotATrace {
-        /// As given.
+        /// The path that was given.
         path: PathBuf,
     },
     /// Written by a program newer than this one.
     #[error("{} has format version {version}, this program reads {}; update tipover", path.display(), format::VERSION)]
     Version {
-        /// As given.
+        /// The path that was given.
         path: PathBuf,
         /// The version found.
         version: u16,
@@ -59,6 +59,8 @@ pub struct Trace<R = BufReader<File>> {
     date: SystemTime,
     files: BTreeMap<u64, PathBuf>,
     dropped: u64,
+    /// Records of the frames so far, to be compared with what the end says.
+    records: u64,
     ending: Option<Ending>,
     frame: std::vec::IntoIter<Record>,
 }
@@ -104,6 +106,7 @@ impl<R: Read> Trace<R> {
             date: UNIX_EPOCH + Duration::from_nanos(number(24)),
             files: BTreeMap::new(),
             dropped: 0,
+            records: 0,
             ending: None,
             frame: Vec::new().into_iter(),
         })
@@ -158,6 +161,7 @@ impl<R: Read> Trace<R> {
             format::RECORDS => {
                 let (records, dropped) = format::decode(&payload).ok_or(Ending::Damaged)?;
                 self.dropped = dropped;
+                self.records += records.len() as u64;
                 self.frame = records.into_iter();
                 Ok(())
             }
@@ -169,9 +173,10 @@ impl<R: Read> Trace<R> {
             }
             format::END => {
                 let mut rest = &payload[..];
-                let _records = format::take(&mut rest).ok_or(Ending::Damaged)?;
+                let records = format::take(&mut rest).ok_or(Ending::Damaged)?;
                 self.dropped = format::take(&mut rest).ok_or(Ending::Damaged)?;
-                Err(Ending::Complete)
+                // A frame that is missing as a whole leaves every checksum right.
+                Err(if records == self.records { Ending::Complete } else { Ending::Damaged })
             }
             _ => Err(Ending::Damaged),
         }
@@ -277,6 +282,30 @@ mod tests {
             let (back, trace) = read(&bytes);
             prop_assert!(records.starts_with(&back));
             prop_assert!(trace.ending() != Some(Ending::Complete));
+        }
+
+        #[test]
+        fn a_trace_of_which_a_frame_is_missing_or_there_twice_is_damaged(
+            records in prop::collection::vec(any_record(), 101..400),
+            whole in any::<prop::sample::Index>(),
+            twice in any::<bool>(),
+        ) {
+            let (bytes, _) = written(&records, Mode::Block, Arc::new(|_| None));
+            let mut frames = vec![];
+            let mut at = format::HEADER;
+            while at < bytes.len() {
+                let length = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+                let end = at + format::FRAME_HEADER + length;
+                frames.push(&bytes[at..end]);
+                at = end;
+            }
+            // All but the last, which is the end.
+            let torn = whole.index(frames.len() - 1);
+            let again = if twice { frames[torn] } else { &[] };
+            let frames = [&frames[..torn], &[again], &frames[torn + usize::from(!twice)..]].concat();
+            let torn = [&bytes[..format::HEADER], &frames.concat()].concat();
+            let (_, trace) = read(&torn);
+            prop_assert_eq!(trace.ending(), Some(Ending::Damaged));
         }
 
         #[test]
