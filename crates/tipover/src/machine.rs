@@ -13,6 +13,7 @@ use crate::probe::steal_share;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use tipover_core::units::{Bytes, Ratio, significant};
 use tipover_lab::{Cgroups, Limits, Version, parse_mountinfo};
 
@@ -219,7 +220,8 @@ fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// The folder, or what there is above it: it may be made later, and its parent decides where it will lie.
+/// The folder, or the nearest existing one above it: it may be made later, and its parent decides where it
+/// will lie.
 pub fn existing(folder: &Path) -> PathBuf {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
     let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -416,301 +418,165 @@ pub fn can_run(requirements: &[Requirement]) -> bool {
     requirements.iter().all(|requirement| requirement.met || requirement.severity != Severity::CannotRun)
 }
 
-fn requirement(id: &str, severity: Severity, met: bool, words: [String; 4]) -> Requirement {
-    let [wanted, found, why, next] = words;
-    Requirement { id: id.into(), met, severity, wanted, found, why, next, source: String::new() }
+/// The words of a requirement, as `machine.toml` has them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Words {
+    id: String,
+    wanted: String,
+    why: String,
+    next: String,
+    #[serde(default)]
+    source: String,
+}
+
+fn words(id: &str) -> Words {
+    #[derive(Deserialize)]
+    struct File {
+        requirement: Vec<Words>,
+    }
+    static ALL: OnceLock<Vec<Words>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let file: File = toml::from_str(include_str!("machine/machine.toml")).expect("a test reads the file");
+        file.requirement
+    });
+    all.iter().find(|words| words.id == id).expect("a test asks for every one").clone()
+}
+
+fn requirement(id: &str, severity: Severity, met: bool, found: impl Into<String>) -> Requirement {
+    let Words { id, wanted, why, next, source } = words(id);
+    Requirement { id, met, severity, wanted, found: found.into(), why, next, source }
+}
+
+impl Requirement {
+    /// With a value in its place among the words.
+    fn with(mut self, place: &str, value: impl ToString) -> Requirement {
+        self.wanted = self.wanted.replace(&format!("{{{place}}}"), &value.to_string());
+        self
+    }
 }
 
 /// What this process may do.
 fn abilities(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
     let mut all = Vec::new();
     if let Some(severity) = needs.shaped_disk {
-        let words = [
-            "/dev/fuse usable".into(),
-            facts.fuse.found(),
-            "The shaped disk is a FUSE filesystem; without it only the machine's own disk can be measured.".into(),
-            "As root: `modprobe fuse`; as a user: install fuse3; in a container: `--device /dev/fuse --cap-add SYS_ADMIN`.".into(),
-        ];
-        all.push(requirement("fuse", severity, facts.fuse.yes(), words));
+        all.push(requirement("fuse", severity, facts.fuse.yes(), facts.fuse.found()));
         let ring = facts.kernel_settings.fuse_ring;
-        let words = [
-            "FUSE over io_uring switched on, where the kernel has it".into(),
-            ring.map_or(UNKNOWN, |on| if on { "on" } else { "off" }).into(),
-            "It carries up to about twice as many requests to a shaped disk in memory, so that faster disks can be imitated.".into(),
-            "As root: `echo Y > /sys/module/fuse/parameters/enable_uring`; or for one disk: `tipover disk mount --transport ring`."
-                .into(),
-        ];
-        all.push(requirement("fuse-ring", Severity::Note, ring != Some(false), words));
+        let found = ring.map_or(UNKNOWN, |on| if on { "on" } else { "off" });
+        all.push(requirement("fuse-ring", Severity::Note, ring != Some(false), found));
     }
     if let Some(severity) = needs.block_mode {
-        let words = [
-            "root".into(),
-            if facts.root { "root" } else { "not root" }.into(),
-            "Block mode mounts a real filesystem on a shaped disk, so that iostat, pressure and readahead are real; \
-             without root the disk is shaped in file mode."
-                .into(),
-            "Run with sudo, or accept file mode.".into(),
-        ];
-        all.push(requirement("root", severity, facts.root, words));
-        let words = [
-            "loop devices usable".into(),
-            facts.loop_devices.found(),
-            "Block mode puts a loop device between the shaped image and its filesystem.".into(),
-            "As root: `modprobe loop`; in a container: `--privileged`; or accept file mode.".into(),
-        ];
-        all.push(requirement("loop", severity, facts.loop_devices.yes(), words));
+        let found = if facts.root { "root" } else { "not root" };
+        all.push(requirement("root", severity, facts.root, found));
+        all.push(requirement("loop", severity, facts.loop_devices.yes(), facts.loop_devices.found()));
         for filesystem in &needs.filesystems {
             let program = facts.mkfs.get(filesystem).cloned().flatten();
-            let package = if filesystem == "xfs" { "xfsprogs" } else { "e2fsprogs" };
-            let words = [
-                format!("mkfs.{filesystem} installed"),
-                program.as_ref().map_or("not found".into(), |path| path.display().to_string()),
-                format!("Cells on {filesystem} need a fresh filesystem each."),
-                format!("`apt install {package}`, or leave these cells out."),
-            ];
-            all.push(requirement(&format!("mkfs-{filesystem}"), severity, program.is_some(), words));
+            let found = program.as_ref().map_or("not found".into(), |path| path.display().to_string());
+            all.push(requirement(&format!("mkfs-{filesystem}"), severity, program.is_some(), found));
         }
     }
     if let Some(severity) = needs.memory_limit {
-        let words = [
-            "a memory limit can be set".into(),
-            facts.memory_limit.found(),
-            "Without a limit the page cache grows to all memory, and every working set fits.".into(),
-            "Run as root, or with `systemd-run --user --scope -p Delegate=yes -- tipover ...` on a machine with cgroup v2.".into(),
-        ];
-        all.push(requirement("memory-limit", severity, facts.memory_limit.yes(), words));
+        let (can, found) = (facts.memory_limit.yes(), facts.memory_limit.found());
+        all.push(requirement("memory-limit", severity, can, found));
     }
     all
 }
 
 /// Whether the plan fits.
 fn room(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
-    let memory = [
-        format!("at least {} available", needs.memory.rounded()),
-        format!("{} of {}", facts.memory_available.rounded(), facts.memory_total.rounded()),
-        "What does not fit is swapped or killed, and the numbers are those of another machine.".into(),
-        "Stop other programs, or choose a smaller scale.".into(),
-    ];
-    let disk = [
-        format!("at least {} free in {}", needs.disk.rounded(), facts.folder.path.display()),
-        format!("{} on {}", facts.folder.free.rounded(), facts.folder.filesystem),
-        "A full disk fails the trial half way.".into(),
-        "Free some space, choose another folder with --results, or a smaller scale.".into(),
-    ];
-    let cores = [
-        format!("at least {}", needs.cores),
-        format!("{}", facts.cores),
-        "On too few cores generator and engine take time from each other, and latency is partly ours.".into(),
-        "Use a bigger machine, or read in-cache numbers as a lower bound.".into(),
-    ];
+    let memory = format!("{} of {}", facts.memory_available.rounded(), facts.memory_total.rounded());
+    let disk = format!("{} on {}", facts.folder.free.rounded(), facts.folder.filesystem);
+    let cannot = Severity::CannotRun;
     vec![
-        requirement("memory", Severity::CannotRun, facts.memory_available >= needs.memory, memory),
-        requirement("disk-space", Severity::CannotRun, facts.folder.free >= needs.disk, disk),
-        requirement("cores", Severity::Degrades, facts.cores >= needs.cores, cores),
+        requirement("memory", cannot, facts.memory_available >= needs.memory, memory)
+            .with("needed", needs.memory.rounded()),
+        requirement("disk-space", cannot, facts.folder.free >= needs.disk, disk)
+            .with("needed", needs.disk.rounded())
+            .with("folder", facts.folder.path.display()),
+        requirement("cores", Severity::Degrades, facts.cores >= needs.cores, facts.cores.to_string())
+            .with("needed", needs.cores),
     ]
-}
-
-/// A requirement told in words that need no building.
-fn plain(id: &str, severity: Severity, met: bool, words: [&str; 4]) -> Requirement {
-    requirement(id, severity, met, words.map(str::to_string))
 }
 
 /// What else runs, here and beside us, and would be in the numbers.
 fn company(facts: &Facts) -> Vec<Requirement> {
     let load = facts.load_average[0];
     let busy = QUIET * f64::from(facts.cores);
-    let load = plain(
-        "load",
-        Severity::Degrades,
-        load <= busy,
-        [
-            &format!("load average up to {}", significant(busy, 2)),
-            &significant(load, 3),
-            "Other programs take CPU and disk from the trial at times that nobody records.",
-            "Wait a minute (a build just before counts too), or stop what runs: `top`.",
-        ],
-    );
     let steal = facts.steal.map_or(0.0, |steal| steal.0);
-    let stolen = plain(
-        "steal",
-        Severity::Degrades,
-        steal < STEAL,
-        [
-            "less than 1 % of CPU time since boot",
-            &facts.steal.map_or(UNKNOWN.into(), Ratio::rounded),
-            "Stolen time shows up as latency of the database, although a neighbour on the host had it.",
-            "Use a machine with dedicated cores, or repeat and trust the interval rather than the mean.",
-        ],
-    );
-    let leftovers = plain(
-        "leftovers",
-        Severity::Degrades,
-        facts.leftovers.is_empty(),
-        [
-            "none of earlier runs",
-            &match facts.leftovers.as_slice() {
-                [] => "none".to_string(),
-                names => names.join(", "),
-            },
-            "What a killed run left still holds memory, and may still run.",
-            "`tipover doctor --clean`.",
-        ],
-    );
-    let bare_metal = plain(
-        "bare-metal",
-        Severity::Note,
-        facts.virtualisation.is_none(),
-        [
-            "bare metal",
-            facts.virtualisation.as_deref().unwrap_or("bare metal"),
-            "Under a hypervisor or in a container, neighbours and quotas that cannot be seen from here are in the numbers.",
-            "Nothing, but compare only with runs on the same kind of machine.",
-        ],
-    );
-    vec![load, stolen, leftovers, bare_metal]
+    let stolen = facts.steal.map_or(UNKNOWN.into(), Ratio::rounded);
+    let left = if facts.leftovers.is_empty() { "none".into() } else { facts.leftovers.join(", ") };
+    let metal = facts.virtualisation.as_deref();
+    vec![
+        requirement("load", Severity::Degrades, load <= busy, significant(load, 3))
+            .with("needed", significant(busy, 2)),
+        requirement("steal", Severity::Degrades, steal < STEAL, stolen),
+        requirement("leftovers", Severity::Degrades, facts.leftovers.is_empty(), left),
+        requirement("bare-metal", Severity::Note, metal.is_none(), metal.unwrap_or("bare metal")),
+    ]
 }
 
 /// How the machine is set, where its defaults disturb a measurement.
 fn settings(facts: &Facts) -> Vec<Requirement> {
+    let degrades = Severity::Degrades;
     let huge = facts.huge_pages.as_deref();
-    let huge_pages = plain(
-        "huge-pages",
-        Severity::Degrades,
-        huge != Some("always"),
-        [
-            "transparent huge pages madvise or never",
-            huge.unwrap_or(UNKNOWN),
-            "With `always` the kernel fills memory limits with huge pages that engines did not ask for, and stalls to make them.",
-            "As root: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`.",
-        ],
-    );
     let governor = facts.governor.as_deref();
-    let governor = plain(
-        "governor",
-        Severity::Degrades,
-        governor.is_none_or(|name| name == "performance"),
-        [
-            "performance, or not exposed",
-            governor.unwrap_or(UNKNOWN),
-            "A core that clocks down while waiting for a disk answers the next request more slowly.",
-            "As root: `cpupower frequency-set -g performance`.",
-        ],
-    );
-    let fast = facts.clock_source.as_deref().is_none_or(|name| FAST_CLOCKS.contains(&name));
-    let clock = plain(
-        "clock",
-        Severity::Degrades,
-        fast,
-        [
-            "tsc, kvm-clock or another clock read without a system call",
-            facts.clock_source.as_deref().unwrap_or(UNKNOWN),
-            "Every operation reads the clock; a slow one costs about a microsecond each time, more than a read in cache.",
-            "As root, if tsc is listed in available_clocksource beside it: write tsc to \
-         /sys/devices/system/clocksource/clocksource0/current_clocksource.",
-        ],
-    );
+    let clock = facts.clock_source.as_deref();
     // A little in swap is what was never needed again; more means that memory is short.
     let swapped = facts.swap_used.0 as f64 > facts.memory_total.0 as f64 * 0.01;
-    let swap = plain(
-        "swap",
-        Severity::Degrades,
-        !swapped,
-        [
-            "less than 1 % of memory in swap",
-            &format!("{} of {}", facts.swap_used.rounded(), facts.swap_total.rounded()),
-            "Memory that comes back from swap is read from a disk that is not in the study.",
-            "As root: `swapoff -a` for the time of the measurement.",
-        ],
-    );
-    vec![huge_pages, governor, clock, swap]
+    let swap = format!("{} of {}", facts.swap_used.rounded(), facts.swap_total.rounded());
+    let fast = clock.is_none_or(|name| FAST_CLOCKS.contains(&name));
+    let performs = governor.is_none_or(|name| name == "performance");
+    vec![
+        requirement("huge-pages", degrades, huge != Some("always"), huge.unwrap_or(UNKNOWN)),
+        requirement("governor", degrades, performs, governor.unwrap_or(UNKNOWN)),
+        requirement("clock", degrades, fast, clock.unwrap_or(UNKNOWN)),
+        requirement("swap", degrades, !swapped, swap),
+    ]
 }
 
 /// How the kernel writes back, and what lies under the folder. A shaped disk has settings of its own; these
 /// are of the machine's disk, which servers, results and disks kept in files live on.
 fn storage(facts: &Facts) -> Vec<Requirement> {
     const DIRTY: Bytes = Bytes::gib(1);
-    let sourced =
-        |requirement: Requirement, source: &str| Requirement { source: source.into(), ..requirement };
     let kernel = &facts.kernel_settings;
+    let shown = |value: Option<String>| value.unwrap_or(UNKNOWN.into());
     let background = kernel.dirty_background;
-    let dirty = plain(
-        "dirty-pages",
-        Severity::Note,
-        background.is_none_or(|bytes| bytes <= DIRTY),
-        [
-            "background write-back from at most 1 GiB of dirty pages",
-            &background.map_or(UNKNOWN.into(), |bytes| bytes.rounded().to_string()),
-            "Buffered writes pile up to that much before the kernel begins to write, and then stall those who flush.",
-            "As root: `sysctl vm.dirty_background_bytes=268435456`.",
-        ],
-    );
-    let swappiness = plain(
-        "swappiness",
-        Severity::Note,
-        facts.swap_total.0 == 0 || kernel.swappiness.is_none_or(|n| n <= 10),
-        [
-            "at most 10, or no swap",
-            &kernel.swappiness.map_or(UNKNOWN.into(), |n| n.to_string()),
-            "The kernel otherwise swaps an engine's cache out while the page cache is still large.",
-            "As root: `sysctl vm.swappiness=1`.",
-        ],
-    );
-    let zone_reclaim = plain(
-        "zone-reclaim",
-        Severity::Degrades,
-        kernel.zone_reclaim.is_none_or(|mode| mode == 0),
-        [
-            "0",
-            &kernel.zone_reclaim.map_or(UNKNOWN.into(), |mode| mode.to_string()),
-            "The page cache is then thrown away as soon as one memory node is full.",
-            "As root: `sysctl vm.zone_reclaim_mode=0`.",
-        ],
-    );
+    let swappy = facts.swap_total.0 == 0 || kernel.swappiness.is_none_or(|n| n <= 10);
     let device = facts.device.as_ref();
     let scheduler = device.and_then(|device| device.scheduler.as_deref());
-    let scheduler = plain(
-        "scheduler",
-        Severity::Degrades,
-        scheduler.is_none_or(|name| ["none", "mq-deadline", "kyber", "noop", "deadline"].contains(&name)),
-        [
-            "none, mq-deadline or kyber",
-            scheduler.unwrap_or(UNKNOWN),
-            "bfq and cfq hold requests back to be fair among processes, which a database's threads are not.",
-            "As root: `echo none > /sys/block/DEVICE/queue/scheduler`.",
-        ],
-    );
+    let fair = ["none", "mq-deadline", "kyber", "noop", "deadline"];
     let readahead = device.and_then(|device| device.readahead);
-    let readahead = plain(
-        "readahead",
-        Severity::Note,
-        readahead.is_none_or(|bytes| bytes <= Bytes::kib(128)),
-        [
-            "at most 128 KiB",
-            &readahead.map_or(UNKNOWN.into(), |bytes| bytes.to_string()),
-            "A random read that misses fetches that much; databases ask for pages of 4 to 16 KiB.",
-            "As root: `blockdev --setra 256 DEVICE`, for MongoDB 8 to 32.",
-        ],
-    );
     let options = device.map(|device| device.mount_options.as_str());
     let has = |word: &str| options.is_some_and(|options| options.split(',').any(|option| option == word));
-    let mounted = plain(
-        "mount-options",
-        Severity::Degrades,
-        !(has("nobarrier") || has("barrier=0") || has("strictatime") || has("sync")),
-        [
-            "neither nobarrier nor strictatime nor sync",
-            options.unwrap_or(UNKNOWN),
-            "Without barriers flushes are empty promises; with the others every read or write makes one more.",
-            "Mount with `noatime`, and with barriers.",
-        ],
-    );
+    let spoilt = ["nobarrier", "barrier=0", "strictatime", "sync"].into_iter().any(has);
+    let (note, degrades) = (Severity::Note, Severity::Degrades);
     vec![
-        sourced(dirty, "Linux, Documentation/admin-guide/sysctl/vm.rst: dirty_background_bytes"),
-        sourced(swappiness, "MongoDB Manual, Production Notes: Set vm.swappiness"),
-        sourced(zone_reclaim, "MongoDB Manual, Production Notes: MongoDB and NUMA Hardware"),
-        sourced(scheduler, "Red Hat Enterprise Linux, Setting the disk scheduler"),
-        sourced(readahead, "MongoDB Manual, Production Notes: Readahead"),
-        sourced(mounted, "Linux, Documentation/admin-guide/ext4.rst: barrier"),
+        requirement(
+            "dirty-pages",
+            note,
+            background.is_none_or(|bytes| bytes <= DIRTY),
+            shown(background.map(Bytes::rounded)),
+        ),
+        requirement("swappiness", note, swappy, shown(kernel.swappiness.map(|n| n.to_string()))),
+        requirement(
+            "zone-reclaim",
+            degrades,
+            kernel.zone_reclaim.is_none_or(|mode| mode == 0),
+            shown(kernel.zone_reclaim.map(|mode| mode.to_string())),
+        ),
+        requirement(
+            "scheduler",
+            degrades,
+            scheduler.is_none_or(|name| fair.contains(&name)),
+            scheduler.unwrap_or(UNKNOWN),
+        ),
+        requirement(
+            "readahead",
+            note,
+            readahead.is_none_or(|bytes| bytes <= Bytes::kib(128)),
+            shown(readahead.map(|bytes| bytes.to_string())),
+        ),
+        requirement("mount-options", degrades, !spoilt, options.unwrap_or(UNKNOWN)),
     ]
 }
 

@@ -68,6 +68,7 @@ fn the_ideal_machine_is_acquitted_of_everything() {
     assert!(can_run(&requirements));
     for r in &requirements {
         assert!(r.why.ends_with('.') && r.next.ends_with('.'), "{} is not told in sentences", r.id);
+        assert!(!r.wanted.contains('{'), "{} lacks a value: {}", r.id, r.wanted);
         assert!([&r.wanted, &r.found].iter().all(|word| !word.is_empty()), "{}", r.id);
     }
 }
