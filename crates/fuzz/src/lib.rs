@@ -47,7 +47,7 @@ pub const TARGETS: [Target; 24] = [
     target("mongodb", untrusted::mongodb, "answers of a mongod: OP_MSG, BSON, errors, transfers"),
     target("mongod", wire::mongod, "what a mongod of the laboratory answers to a question about itself"),
     target("ring", tipover_disk::untrusted::ring, "requests of the FUSE ring, also on the classic way"),
-    target("lines", wire::lines, "JSON lines of the daemons of a shaped disk and of a network"),
+    target("lines", wire::lines, "JSON lines of a laboratory's daemons and of its keeper"),
     target("history", files::history, "history.bin: what clients saw"),
     target("history-json", files::history_json, "a history as JSON lines"),
     target("evidence", files::evidence, "evidence.json, and the judgement by it"),

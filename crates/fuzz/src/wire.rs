@@ -7,7 +7,9 @@ pub fn lines(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let disk = [tipover_disk::untrusted::request, tipover_disk::untrusted::response];
     let network = [tipover_lab::untrusted::request, tipover_lab::untrusted::response];
-    for read in disk.into_iter().chain(network) {
+    let of_keeper = tipover_lab::untrusted::keeper::request;
+    let keeper = [of_keeper, tipover_lab::untrusted::keeper::order, tipover_lab::untrusted::keeper::answer];
+    for read in disk.into_iter().chain(network).chain(keeper) {
         if let Ok(printed) = read(text) {
             assert!(!printed.contains('\n'), "one line: {printed}");
             assert_eq!(read(&printed).expect("what was printed is read"), printed);

@@ -6,7 +6,7 @@
 //!   becomes.
 //! * [`recipe`] starts single servers; a [`Node`] is one with limits, a disk and an address of its own, and
 //!   can be broken; a [`Cluster`] is several, joined by a shaped [`network`]; a [`Conductor`] breaks them
-//!   by a schedule.
+//!   by a schedule. A [`keeper`] holds one until it is told otherwise.
 //! * [`Name`] marks everything made here with its owner, so that [`leftovers`] finds what a killed run left.
 //!
 //! Linux only. `unsafe` appears once, in `child`, for the few system calls between fork and exec.
@@ -16,6 +16,7 @@ mod child;
 mod cluster;
 mod conductor;
 mod group;
+pub mod keeper;
 mod leftover;
 mod limits;
 mod mongodb;
@@ -31,6 +32,7 @@ mod usage;
 /// Bytes of other processes, read without them, one function for each way: they are tried with bytes that
 /// nobody wrote (`crates/fuzz`).
 pub mod untrusted {
+    pub use crate::keeper::untrusted as keeper;
     pub use crate::mongodb::answer;
     pub use crate::network::daemon::{request, response};
 }

@@ -4,16 +4,12 @@
 //! talk to it. Everything of the laboratory dies with its keeper.
 
 use super::{BadInput, Ending, pair};
-use crate::in_words;
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +19,8 @@ use tipover_core::experiment::recipe::{RECIPES, Recipe};
 use tipover_core::experiment::{DiskMode, DiskSpec};
 use tipover_core::units::Bytes;
 use tipover_disk::DaemonCommand;
-use tipover_lab::network::LinkCounters;
-use tipover_lab::{Binaries, Cluster, ClusterOptions};
-
-/// How long a keeper may take to answer; a cluster that comes up has minutes.
-const PATIENCE: Duration = Duration::from_secs(300);
+use tipover_lab::Binaries;
+use tipover_lab::keeper::{self, Answer, Daemons, KeeperError, Order, Request, Status};
 
 /// Start, look at, use and end clusters of databases on this machine
 ///
@@ -93,7 +86,7 @@ struct Up {
     #[arg(long, default_value = "lab")]
     name: String,
 
-    /// Major version of the server; the newest installed one if not said
+    /// Major version of the server; by default the newest that is installed
     #[arg(long)]
     version: Option<u32>,
 
@@ -101,7 +94,7 @@ struct Up {
     #[arg(long)]
     memory: Option<Bytes>,
 
-    /// Processors of each node, such as 0.5, likewise
+    /// Processors of each node, such as 0.5, unless the recipe gives its role others
     #[arg(long)]
     cpus: Option<f64>,
 
@@ -121,15 +114,15 @@ struct Up {
     #[arg(long)]
     loopback: bool,
 
-    /// Your own mongod, for MongoDB's recipes; the one in PATH if not said
+    /// Your own mongod, for MongoDB's recipes; by default the one in PATH
     #[arg(long, value_name = "PATH")]
     mongod: Option<PathBuf>,
 
-    /// Your own mongos, for the sharded cluster; the one in PATH if not said
+    /// Your own mongos, for the sharded cluster; by default the one in PATH
     #[arg(long, value_name = "PATH")]
     mongos: Option<PathBuf>,
 
-    /// Your own PoloDB; a built one, or the one in PATH, if not said
+    /// Your own PoloDB; by default a built one, or the one in PATH
     #[arg(long, value_name = "PATH")]
     polodb: Option<PathBuf>,
 }
@@ -151,71 +144,8 @@ struct Exec {
     command: Vec<String>,
 }
 
-/// What a keeper is to make.
-#[derive(Debug, Serialize, Deserialize)]
-struct Order {
-    name: String,
-    /// What the recipe is called, and what stands in it.
-    recipe: (String, Recipe),
-    version: Option<u32>,
-    network: bool,
-    binaries: Binaries,
-    /// Where disks that are backed by a real one keep their bytes, if the recipe names no folder.
-    folder: PathBuf,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Request {
-    Status,
-    Down,
-}
-
-/// A laboratory as its keeper sees it.
-#[derive(Debug, Serialize, Deserialize)]
-struct Status {
-    name: String,
-    recipe: String,
-    keeper_pid: u32,
-    server: String,
-    primary: String,
-    /// For clients of the whole, where that is more than the primary's address.
-    url: Option<String>,
-    nodes: Vec<NodeStatus>,
-    links: Vec<LinkStatus>,
-    lost: Vec<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct NodeStatus {
-    name: String,
-    address: String,
-    url: String,
-    socket: PathBuf,
-    pid: u32,
-    running: bool,
-    memory_bytes: Option<u64>,
-    /// A file of the keeper by which another process enters the node's network.
-    namespace: Option<PathBuf>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct LinkStatus {
-    from: String,
-    to: String,
-    counters: LinkCounters,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Answer {
-    Up(Box<Status>),
-    Gone,
-    Failed(String),
-}
-
 impl Lab {
-    /// Carries it out.
+    /// Starts, shows, uses or ends a laboratory.
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
             LabVerb::Up(up) => up.execute(json, interrupt),
@@ -243,8 +173,8 @@ impl Lab {
 impl Up {
     fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let recipe = self.recipe()?;
-        check_name(&self.name)?;
-        if UnixStream::connect(socket_of(&self.name)).is_ok() {
+        keeper::check_name(&self.name).map_err(|error| BadInput(error.to_string()))?;
+        if keeper::is_up(&self.name) {
             return Err(BadInput(format!(
                 "a laboratory called {:?} is up already; `tipover lab down --name {}` ends it, --name starts another",
                 self.name, self.name
@@ -284,7 +214,7 @@ impl Up {
             }
         };
         if interrupt.is_set() {
-            // It puts away what there is so far.
+            // It puts away what it has started so far.
             let process = rustix::process::Pid::from_child(&keeper);
             rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
             keeper.wait()?;
@@ -399,58 +329,12 @@ pub fn shape(disk: &str) -> Result<String> {
     }
 }
 
-fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-') {
-        return Err(
-            BadInput(format!("a laboratory's name is letters, digits and hyphens, not {name:?}")).into()
-        );
-    }
-    Ok(())
-}
-
-/// Where the sockets of this user's keepers are.
-fn folder() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/run/tipover/lab");
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        Some(runtime) => PathBuf::from(runtime).join("tipover/lab"),
-        None => std::env::temp_dir().join(format!("tipover-lab-{}", rustix::process::geteuid().as_raw())),
-    }
-}
-
-fn socket_of(name: &str) -> PathBuf {
-    folder().join(format!("{name}.sock"))
-}
-
-/// Names of the laboratories that are up; sockets of dead keepers are removed on the way.
-fn names() -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder()) else { return Vec::new() };
-    let mut names = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        match UnixStream::connect(&path) {
-            Ok(_) => names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned())),
-            Err(_) => drop(std::fs::remove_file(&path)),
-        }
-    }
-    names
-}
-
+/// Asks the keeper of this name.
 fn ask(name: &str, request: &Request) -> Result<Answer> {
-    check_name(name)?;
-    let mut stream = UnixStream::connect(socket_of(name)).map_err(|_| {
-        let up = names();
-        let others =
-            if up.is_empty() { "none is".to_string() } else { format!("there are {}", up.join(", ")) };
-        BadInput(format!(
-            "no laboratory called {name:?} is up ({others}); `tipover lab up RECIPE` starts one"
-        ))
-    })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    writeln!(stream, "{}", serde_json::to_string(request)?)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
-    serde_json::from_str(&line).with_context(|| format!("the keeper of {name} said {line:?}"))
+    keeper::ask(name, request).map_err(|error| match error {
+        KeeperError::NotUp { .. } | KeeperError::Name(_) => BadInput(error.to_string()).into(),
+        other => anyhow::Error::from(other).context(format!("asking the keeper of {name}")),
+    })
 }
 
 fn status(name: &str) -> Result<Status> {
@@ -494,26 +378,17 @@ pub fn keep() -> Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGHUP, interrupt.asked.clone())?;
     let _holding = interrupt.hold();
     let is_up = end_with_who_waits(&interrupt)?;
-    let say = |answer: &Answer| -> Result<()> {
+    let daemons = Daemons {
+        network: DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB]),
+        disk: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
+    };
+    let kept = keeper::keep(&order, &daemons, &interrupt.asked, &mut |answer| {
+        is_up.store(true, Ordering::Relaxed);
         let mut output = std::io::stdout();
         writeln!(output, "{}", serde_json::to_string(answer)?)?;
-        Ok(output.flush()?)
-    };
-    let path = socket_of(&order.name);
-    let up = listen(&path).and_then(|listener| Ok((listener, start(&order)?)));
-    let (listener, mut cluster) = match up {
-        Ok(up) => up,
-        Err(error) => {
-            let _ = std::fs::remove_file(&path);
-            return say(&Answer::Failed(in_words(&error)));
-        }
-    };
-    let first = describe(&order, &mut cluster);
-    is_up.store(true, Ordering::Relaxed);
-    say(&Answer::Up(Box::new(first)))?;
-    let served = serve(&listener, &order, cluster, &interrupt.asked);
-    let _ = std::fs::remove_file(&path);
-    served
+        output.flush()
+    });
+    Ok(kept?)
 }
 
 /// While the cluster comes up, whoever reads our standard output waits for it; gone, it waits no more, and we
@@ -534,117 +409,4 @@ fn end_with_who_waits(interrupt: &Interrupt) -> Result<Arc<AtomicBool>> {
         }
     })?;
     Ok(is_up)
-}
-
-fn listen(path: &Path) -> Result<UnixListener> {
-    let folder = path.parent().context("a socket has a folder")?;
-    // Only for us: whoever can talk to a keeper can end it.
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    if UnixStream::connect(path).is_ok() {
-        bail!("a laboratory of this name is up already");
-    }
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn start(order: &Order) -> Result<Cluster> {
-    let network = DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB]);
-    let cluster = Cluster::start(&ClusterOptions {
-        recipe: order.recipe.1.clone(),
-        version: order.version,
-        disk_daemon: Some(DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB])),
-        folder: order.folder.clone(),
-        network: order.network.then_some(network),
-        own: None,
-        binaries: order.binaries.clone(),
-        seed: 1,
-    })?;
-    cluster.shape()?;
-    Ok(cluster)
-}
-
-fn serve(listener: &UnixListener, order: &Order, mut cluster: Cluster, ended: &AtomicBool) -> Result<()> {
-    while !ended.load(Ordering::Relaxed) {
-        let Ok((mut stream, _)) = listener.accept() else {
-            std::thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        // One client at a time, and none may hold us up: each says one line.
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        let mut line = String::new();
-        if BufReader::new(&stream).read_line(&mut line).is_err() {
-            continue;
-        }
-        let answer = match serde_json::from_str(&line) {
-            Ok(Request::Status) => Answer::Up(Box::new(describe(order, &mut cluster))),
-            Ok(Request::Down) => {
-                drop(cluster);
-                // A client that is gone already is no reason to stay.
-                let _ = writeln!(stream, "{}", serde_json::to_string(&Answer::Gone)?);
-                return Ok(());
-            }
-            // Somebody only looked whether we live.
-            Err(_) if line.is_empty() => continue,
-            Err(error) => Answer::Failed(error.to_string()),
-        };
-        let _ = writeln!(stream, "{}", serde_json::to_string(&answer)?);
-    }
-    Ok(())
-}
-
-fn describe(order: &Order, cluster: &mut Cluster) -> Status {
-    cluster.find_primary();
-    let names: Vec<String> = cluster.nodes().iter().map(|node| node.name().to_string()).collect();
-    let mut nodes = Vec::new();
-    let keeper_pid = std::process::id();
-    for name in names {
-        let url = cluster.url(&name).unwrap_or_default();
-        let Ok(node) = cluster.node_mut(&name) else { continue };
-        let running = node.is_running();
-        let namespace = node.member().and_then(|member| member.namespace.as_ref()).map(|file| {
-            use std::os::fd::AsRawFd;
-            PathBuf::from(format!("/proc/{keeper_pid}/fd/{}", file.as_raw_fd()))
-        });
-        nodes.push(NodeStatus {
-            address: node.address().to_string(),
-            socket: node.server().map(|server| server.socket()).unwrap_or_default(),
-            pid: node.server().map_or(0, |server| server.pid()),
-            memory_bytes: node.group().and_then(|group| group.memory().ok()).map(|memory| memory.usage),
-            name,
-            url,
-            running,
-            namespace,
-        });
-    }
-    let pairs = cluster.network().ok().and_then(|network| network.pairs().ok()).unwrap_or_default();
-    let links = pairs.into_iter();
-    let links = links.map(|pair| LinkStatus { from: pair.from, to: pair.to, counters: pair.counters });
-    let server = cluster.nodes().first().and_then(|node| node.server());
-    Status {
-        name: order.name.clone(),
-        recipe: order.recipe.0.clone(),
-        keeper_pid,
-        server: server.map(|server| server.version().to_string()).unwrap_or_default(),
-        primary: cluster.primary().into(),
-        url: cluster.client_url(),
-        nodes,
-        links: links.collect(),
-        lost: cluster.lost().to_vec(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_cannot_leave_their_folder() {
-        assert!(check_name("lab-2").is_ok());
-        for wrong in ["", "../x", "a b", "a/b"] {
-            assert!(check_name(wrong).unwrap_err().is::<BadInput>(), "{wrong}");
-        }
-    }
 }
