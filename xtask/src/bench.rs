@@ -47,7 +47,7 @@ pub fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
     println!("\n==> thresholds, medians with 95 % intervals ({kept})");
     let thresholds = || records.iter().flat_map(|record| crate::workspace::array(&record["thresholds"]));
     for threshold in thresholds() {
-        println!("    {}", sentence(threshold));
+        println!("    {}", text(&threshold["sentence"]));
     }
     let missed = thresholds().filter(|threshold| threshold["kept"] == "missed").count();
     if missed > 0 {
@@ -62,31 +62,6 @@ pub fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
 /// The verdict in a line of a bench's output, if there is one.
 fn verdict(line: &[u8]) -> Option<Value> {
     serde_json::from_slice(line.strip_prefix(THRESHOLD_LINE.as_bytes())?).ok()
-}
-
-/// One verdict as people read it.
-fn sentence(threshold: &Value) -> String {
-    let kept = match &threshold["kept"] {
-        Value::String(kept) => kept.clone(),
-        other => match other["cannot_tell"].as_u64() {
-            Some(more) => format!("cannot tell, {more} more rounds"),
-            None => "cannot tell, by any number of rounds like these".into(),
-        },
-    };
-    let median = &threshold["median"];
-    let figure = |name: &str| median[name].as_f64().map_or("?".into(), |figure| format!("{figure:.3}"));
-    let bound = ["at_least", "at_most"].iter().find_map(|word| {
-        Some(format!("{} {}", word.replace('_', " "), threshold["threshold"][word].as_f64()?))
-    });
-    format!(
-        "{kept}: {}, {} [{}, {}], {}, {} rounds",
-        text(&threshold["name"]),
-        figure("value"),
-        figure("low"),
-        figure("high"),
-        bound.unwrap_or_default(),
-        crate::workspace::array(&threshold["ratios"]).len()
-    )
 }
 
 /// Writes the record of the run beside the results and says where.
@@ -122,12 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_read_from_its_line_and_said() {
-        let line = br#"THRESHOLD {"name":"x \u00f7 y","threshold":{"at_least":0.97},"ratios":[1,1,1,1,1,1],
-            "median":{"value":1.0,"low":0.9,"high":1.1,"basis":"b"},"kept":{"cannot_tell":12}}"#;
+    fn a_verdict_is_read_from_its_line() {
+        let line = b"THRESHOLD {\"sentence\":\"x: met\",\"kept\":\"met\"}";
         let read = verdict(line).expect("it is JSON");
-        let said = "cannot tell, 12 more rounds: x ÷ y, 1.000 [0.900, 1.100], at least 0.97, 6 rounds";
-        assert_eq!(sentence(&read), said);
+        assert_eq!((text(&read["sentence"]), text(&read["kept"])), ("x: met".into(), "met".into()));
         assert_eq!(verdict(b"  round 1: THRESHOLD {}"), None);
         assert_eq!(verdict(b"THRESHOLD damaged"), None);
     }
@@ -136,9 +109,7 @@ mod tests {
     fn the_words_of_a_verdict_are_the_cores() {
         let source = include_str!("../../crates/core/src/measure/threshold.rs");
         assert!(source.contains(&format!("THRESHOLD_LINE: &str = {THRESHOLD_LINE:?}")));
-        for word in
-            ["Met", "Missed", "CannotTell(Option<usize>)", "AtLeast(f64)", "AtMost(f64)", "snake_case"]
-        {
+        for word in ["Missed", "json[\"sentence\"]", "snake_case"] {
             assert!(source.contains(word), "{word}");
         }
     }

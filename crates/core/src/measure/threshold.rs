@@ -52,7 +52,8 @@ pub const THRESHOLD_LINE: &str = "THRESHOLD ";
 impl KeptThreshold {
     /// What a bench prints: the line for people, and under it the one that is kept.
     pub fn lines(&self) -> String {
-        let json = serde_json::to_string(self).expect("numbers and texts are JSON");
+        let mut json = serde_json::to_value(self).expect("numbers and texts are JSON");
+        json["sentence"] = self.to_string().into();
         format!("{self}\n{THRESHOLD_LINE}{json}")
     }
 }
