@@ -97,10 +97,6 @@ impl Bytes {
     pub const fn gib(n: u64) -> Self {
         Bytes(n << 30)
     }
-    /// In mebibytes, for formulas.
-    pub fn as_mib(self) -> f64 {
-        self.0 as f64 / (1u64 << 20) as f64
-    }
     /// Three significant digits with a binary unit, for people: "1.21 GiB".
     pub fn rounded(self) -> String {
         for (unit, size) in [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {

@@ -132,12 +132,6 @@ impl Broken {
         self.problems.iter().all(|finding| finding.checker != Aftermath::RECOVERY)
     }
 
-    /// Figures of the faults, of writes and of transfers.
-    pub fn fault_figures(&self) -> impl Iterator<Item = &FaultFigures> {
-        let ledger = self.ledger.iter().flat_map(|balance| &balance.losses.faults);
-        ledger.chain(self.bank.iter().flat_map(|books| &books.losses.faults))
-    }
-
     /// All findings: of the history and the faults, of the ledger, of the bank, of the others.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         let ledger = self.ledger.iter().map(|balance| &balance.finding);

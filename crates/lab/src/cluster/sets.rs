@@ -189,7 +189,8 @@ impl Cluster {
 
     /// Who has stepped down may stand for election again.
     pub(super) fn unfreeze(&self, node: usize) {
-        // It is refused by a primary and by a server that has never stepped down, which is as good.
+        // A primary refuses it, and so does a server that has never stepped down: both may stand for
+        // election.
         let _ = self.tell(node, &doc! { "replSetFreeze": 0 });
     }
 

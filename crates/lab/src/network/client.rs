@@ -66,7 +66,7 @@ pub enum NetworkError {
     /// No such name.
     #[error("{given:?} is no member of this network; it has {known}")]
     NoSuchMember {
-        /// As given.
+        /// What was given.
         given: String,
         /// The names there are.
         known: String,

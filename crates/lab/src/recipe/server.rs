@@ -51,7 +51,8 @@ pub struct ServerOptions {
     /// Where its files go, made if it is not there; what is there already is used as it is, and all of it
     /// stays. `None`: a throw-away folder. The server's user must be able to reach it.
     pub folder: Option<PathBuf>,
-    /// The folder of another disk, which is to have its journal alone. `None`: the journal lies with the data.
+    /// The folder of another disk, which is to have its journal alone. `None`: the journal lies with the
+    /// data.
     pub journal: Option<PathBuf>,
     /// Settings in the server's own words, as `("shared_buffers", "64MB")`; they win over the recipe's.
     pub settings: Vec<(String, String)>,

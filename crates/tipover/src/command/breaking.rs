@@ -1,4 +1,5 @@
-//! `tipover break`: load, break, recover, read everything back, so many times, and one page of verdict.
+//! `tipover break`: load, break, recover and read everything back, as often as asked, and one page of
+//! verdict.
 //!
 //! The flags make a plan like any other, whose cells run in clusters of their own; what is there already is
 //! not run again.
@@ -31,8 +32,8 @@ use tipover_core::units::{Bytes, span};
 /// it did not, or it cannot be said, 2 the input cannot be used.
 #[derive(Debug, Args)]
 pub struct Break {
-    /// The recipe, such as wiredtiger, postgres-sync or galera, or the path of your own; `tipover lab recipes`
-    /// lists all
+    /// The recipe, such as wiredtiger, postgres-sync or galera, or the path of your own; `tipover lab
+    /// recipes` lists all
     target: String,
 
     /// What is broken and when; a rule without a time begins after 2 s, and "power cut all" is the default
@@ -98,17 +99,17 @@ pub struct Break {
     #[arg(long, default_value = "500 us", value_name = "SPAN", value_parser = span::parse)]
     think: Duration,
 
-    /// How long the load of a run lasts; enough for the faults and three seconds more, if not said
+    /// How long the load of a run lasts; by default enough for the faults, and three seconds more
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     length: Option<Duration>,
 
-    /// The time before a fault whose acknowledgements are at risk; if not said, what the setting documents
+    /// The time before a fault whose acknowledgements are at risk; by default what the setting documents
     ///
     /// Where nothing is documented it is 100 ms, and 1 s for a cluster.
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     window: Option<Duration>,
 
-    /// What transactions claim, for the check of isolation; what the recipe's driver asks for, if not said
+    /// What transactions claim, for the check of isolation; by default what the recipe says
     ///
     /// read_committed, snapshot_isolation, serializable, strong_session_serializable, strict_serializable.
     #[arg(long, value_name = "MODEL")]
@@ -138,19 +139,19 @@ pub struct Break {
     #[arg(long)]
     cpus: Option<f64>,
 
-    /// Major version of the server; the newest installed one if not said
+    /// Major version of the server; by default the newest that is installed
     #[arg(long)]
     version: Option<u32>,
 
-    /// Your own mongod, for MongoDB's recipes; the one in PATH if not said
+    /// Your own mongod, for MongoDB's recipes; by default the one in PATH
     #[arg(long, value_name = "PATH")]
     mongod: Option<String>,
 
-    /// Your own mongos, for the sharded cluster; the one in PATH if not said
+    /// Your own mongos, for the sharded cluster; by default the one in PATH
     #[arg(long, value_name = "PATH")]
     mongos: Option<String>,
 
-    /// Your own PoloDB; a built one, or the one in PATH, if not said
+    /// Your own PoloDB; by default a built one, or the one in PATH
     #[arg(long, value_name = "PATH")]
     polodb: Option<String>,
 
@@ -177,14 +178,14 @@ fn repeats() -> RangedI64ValueParser<u32> {
 const READAHEAD: &str = "128 KiB";
 /// Faults without a time begin after so long; then the database is at its usual pace.
 const BEFORE: Duration = Duration::from_secs(2);
-/// What is killed comes back after so long, and what lasts lasts so long, if it is not said.
+/// How long what is killed stays down, and how long what lasts lasts, unless the rule says otherwise.
 const DOWN: Duration = Duration::from_millis(200);
 const LASTS: Duration = Duration::from_secs(2);
 /// Load after the last fault is undone, so that it can be seen to work again.
 const AFTER: Duration = Duration::from_secs(3);
 
 impl Break {
-    /// Carries it out.
+    /// Makes the plan, runs what is missing of it, and prints the verdict.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let text = self.plan_text()?;
         let wrong = |error: tipover_core::experiment::PlanError| BadInput(error.to_string());

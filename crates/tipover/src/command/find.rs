@@ -62,7 +62,7 @@ pub struct Find {
 }
 
 impl Find {
-    /// Carries it out.
+    /// Searches what was not searched yet, and prints the page.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let (text, mut experiment) = self.plan.experiment()?;
         let search = self.search(&experiment)?;

@@ -55,7 +55,7 @@ pub struct PlanArguments {
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
 
-    /// Measure each cell so many times instead of what the plan says
+    /// How often each cell is measured, instead of what the plan says
     #[arg(long)]
     pub repeats: Option<u32>,
 }

@@ -37,7 +37,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Carries it out.
+    /// Runs what is missing, or lists it.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let (text, experiment) = self.plan.experiment()?;
         if self.list {

@@ -329,7 +329,7 @@ pub const RECIPES: [(&str, &str); 13] = [
 
 /// A recipe that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}{words}", .line.map(|line| format!("line {line}: ")).unwrap_or_default(), .key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default())]
+#[error("{}{words}", self.place())]
 pub struct BadRecipe {
     /// The key that is wrong, with the tables that it stands in: `roles.replica.count`.
     pub key: Option<String>,
@@ -340,6 +340,13 @@ pub struct BadRecipe {
 }
 
 impl BadRecipe {
+    /// "line 7: roles.replica: ", as far as it is known.
+    fn place(&self) -> String {
+        let line = self.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let key = self.key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default();
+        line + &key
+    }
+
     fn at(key: impl Into<String>, words: impl Into<String>) -> BadRecipe {
         BadRecipe { key: Some(key.into()), line: None, words: words.into() }
     }

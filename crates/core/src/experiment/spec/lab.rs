@@ -27,7 +27,7 @@ pub struct LabSpec {
     /// The user's own mongod, for MongoDB's recipes. Absent: the one in PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mongod: Option<String>,
-    /// The user's own mongos, likewise.
+    /// The user's own mongos, for a sharded cluster. Absent: the one in PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mongos: Option<String>,
     /// The user's own PoloDB. Absent: a built one, or the one in PATH.

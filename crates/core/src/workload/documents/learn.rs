@@ -6,9 +6,9 @@ use date::DateStyle;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
 
-/// Numbers are kept one by one if so few are different,
+/// Numbers are kept one by one if no more than this many are different,
 const CHOICES: usize = 32;
-/// else as so many quantiles.
+/// else as this many quantiles.
 const QUANTILES: usize = 65;
 /// An update names its path with 16 bits.
 const PATHS: usize = u16::MAX as usize;
