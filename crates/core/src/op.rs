@@ -2,10 +2,12 @@
 
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which fields of a record an operation touches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fields {
     /// The whole record, without a projection.
     All,
@@ -25,8 +27,13 @@ impl Fields {
     }
 }
 
-/// One logical operation. Small enough to be copied; keys and values are functions of the numbers in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One logical operation. Keys and values are functions of the numbers in it, so that a clone copies 40
+/// bytes.
+///
+/// Histories are written in the same words. On the tables of checks an insert writes version 1 of a key, and
+/// an update writes the version that it names, whether the key exists or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
     /// Read one record by its number.
     Read {
@@ -89,6 +96,13 @@ pub enum Op {
         /// How much.
         amount: i64,
     },
+    /// Read the balances of all accounts in one snapshot.
+    ReadBalances,
+    /// Several steps over lists that must happen as one.
+    Transaction {
+        /// In the order of the client.
+        steps: Arc<[Step]>,
+    },
     /// Read `length` bytes of a file at `offset` (the driver side of file I/O).
     ReadAt {
         /// Byte offset, a multiple of the file's block.
@@ -110,6 +124,24 @@ pub enum Op {
     },
 }
 
+/// One step of a transaction over lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Append a value to the list under a key; values are unique per key.
+    Append {
+        /// Which list.
+        key: u64,
+        /// What is appended.
+        value: u64,
+    },
+    /// Read the list under a key.
+    Read {
+        /// Which list.
+        key: u64,
+    },
+}
+
 impl Op {
     /// The class under which its latency is kept.
     #[inline]
@@ -122,6 +154,8 @@ impl Op {
             Op::Scan { .. } => OpKind::Scan,
             Op::ReadModifyWrite { .. } => OpKind::ReadModifyWrite,
             Op::Transfer { .. } => OpKind::Transfer,
+            Op::ReadBalances => OpKind::ReadBalances,
+            Op::Transaction { .. } => OpKind::Transaction,
             Op::ReadAt { .. } => OpKind::ReadAt,
             Op::WriteAt { .. } => OpKind::WriteAt,
             Op::Flush { .. } => OpKind::Flush,
@@ -135,6 +169,31 @@ impl Op {
                 Some((Op::Read { record, fields: read }, Op::Update { record, fields: write, version }))
             }
             _ => None,
+        }
+    }
+
+    /// The key that it writes and the version that it leaves there, if it writes one record.
+    pub fn written(&self) -> Option<(u64, u64)> {
+        match *self {
+            Op::Insert { record } => Some((record, 1)),
+            Op::Update { record, version, .. } => Some((record, version)),
+            _ => None,
+        }
+    }
+
+    /// The steps of a transaction; none of anything else.
+    pub fn steps(&self) -> &[Step] {
+        match self {
+            Op::Transaction { steps } => steps,
+            _ => &[],
+        }
+    }
+
+    /// Whether it asks for a change: a transaction that only reads does not.
+    pub fn changes(&self) -> bool {
+        match self {
+            Op::Transaction { steps } => steps.iter().any(|step| matches!(step, Step::Append { .. })),
+            op => op.kind().writes(),
         }
     }
 }
@@ -159,6 +218,10 @@ pub enum OpKind {
     Verify,
     /// [`Op::Transfer`]
     Transfer,
+    /// [`Op::ReadBalances`]
+    ReadBalances,
+    /// [`Op::Transaction`]
+    Transaction,
     /// [`Op::ReadAt`]
     ReadAt,
     /// [`Op::WriteAt`]
@@ -169,7 +232,7 @@ pub enum OpKind {
 
 impl OpKind {
     /// All classes, in the order in which they are printed.
-    pub const ALL: [OpKind; 11] = [
+    pub const ALL: [OpKind; 13] = [
         OpKind::Read,
         OpKind::Update,
         OpKind::Insert,
@@ -178,6 +241,8 @@ impl OpKind {
         OpKind::ReadModifyWrite,
         OpKind::Verify,
         OpKind::Transfer,
+        OpKind::ReadBalances,
+        OpKind::Transaction,
         OpKind::ReadAt,
         OpKind::WriteAt,
         OpKind::Flush,
@@ -194,6 +259,8 @@ impl OpKind {
             OpKind::ReadModifyWrite => "READ-MODIFY-WRITE",
             OpKind::Verify => "VERIFY",
             OpKind::Transfer => "TRANSFER",
+            OpKind::ReadBalances => "READ-BALANCES",
+            OpKind::Transaction => "TRANSACTION",
             OpKind::ReadAt => "READ-AT",
             OpKind::WriteAt => "WRITE-AT",
             OpKind::Flush => "FLUSH",
@@ -209,6 +276,7 @@ impl OpKind {
                 | OpKind::InsertMany
                 | OpKind::ReadModifyWrite
                 | OpKind::Transfer
+                | OpKind::Transaction
                 | OpKind::WriteAt
                 | OpKind::Flush
         )
@@ -216,7 +284,8 @@ impl OpKind {
 }
 
 /// What became of an operation. *Unknown* is never rounded to one of the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It happened.
     Done,

@@ -1,6 +1,6 @@
 //! What load is sent to. One implementation per system, each with its statistics beside its driver.
 
-use crate::check::{Answer, Operation, TransferRow, Version};
+use crate::check::{Answer, TransferRow, Version};
 use crate::metric::Metric;
 use crate::op::{Op, OpKind, Outcome};
 use crate::workload::Dataset;
@@ -46,9 +46,26 @@ pub trait Target: Send + Sync {
     /// Opens a session for the calling thread, on which it must stay.
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError>;
 
-    /// Opens a session for checks, for the calling thread, on which it must stay.
-    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        Err(TargetError::new("opening a session for checks", "this target keeps no ledger and no bank"))
+    /// Makes the tables of checks anew: these accounts with these balances, and neither keys nor transfers
+    /// nor lists. What an earlier check left there is removed.
+    fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        let _ = accounts;
+        Err(no_checks("preparing the tables of checks"))
+    }
+
+    /// Every key of the ledger with what is there.
+    fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
+        Err(no_checks("reading the ledger"))
+    }
+
+    /// All accounts with their balances, and all transfers, in one snapshot.
+    fn read_bank(&self) -> Result<BankRows, TargetError> {
+        Err(no_checks("reading the bank"))
+    }
+
+    /// Every list that something was appended to.
+    fn read_lists(&self) -> Result<Lists, TargetError> {
+        Err(no_checks("reading the lists"))
     }
 
     /// The counters and gauges that [`Target::sample`] reads.
@@ -58,28 +75,15 @@ pub trait Target: Send + Sync {
     fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError>;
 }
 
-/// A session for checkers rather than for load: it works on tables of its own, a ledger of keys and a bank,
-/// in the way that the target's durability setting promises, and reads everything back after a recovery.
-pub trait CheckSession {
-    /// Makes the tables of the ledger and the bank, with these accounts and balances and nothing else in
-    /// them; what an earlier check left there is removed.
-    fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError>;
-
-    /// Executes one operation of a history, once: what may be tried again is the caller's to try. A write
-    /// carries
-    /// [`payload`](crate::check::payload::payload); a transfer is refused as not found, as an overdraft, or
-    /// as existing if its id was used already.
-    fn execute(&mut self, operation: &Operation) -> (Outcome, Answer);
-
-    /// Everything in the ledger.
-    fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError>;
-
-    /// All accounts with their balances, and all transfers, in one snapshot.
-    fn read_bank(&mut self) -> Result<BankRows, TargetError>;
+fn no_checks(doing: &str) -> TargetError {
+    TargetError::new(doing, "this target keeps no ledger, no bank and no lists")
 }
 
 /// All accounts with their balances (`None` for one that is null), and all transfers.
 pub type BankRows = (Vec<(u64, Option<i64>)>, Vec<TransferRow>);
+
+/// Lists by their keys.
+pub type Lists = Vec<(u64, Vec<u64>)>;
 
 /// One sequence of operations on a target, each finished before the next.
 pub trait Session {
@@ -100,6 +104,12 @@ pub trait Session {
         0
     }
 
+    /// What the last operation was answered with if it read balances or lists, and was done; made when it is
+    /// asked for, or while the answer is read.
+    fn answer(&self) -> Answer {
+        Answer::Nothing
+    }
+
     /// The session's connection, if sending an operation and receiving its answer can be done apart, so that
     /// one thread can serve many sessions. Such a session is driven either by [`Session::execute`] or by its
     /// wire, never by both at once.
@@ -112,7 +122,7 @@ pub trait Session {
 pub trait Wire {
     /// What to wait on; `None` while there is no connection. It changes when the connection is made anew,
     /// which only [`Wire::begin`] does, and when it is lost.
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
+    fn descriptor(&mut self) -> Option<std::os::fd::BorrowedFd<'_>>;
 
     /// Sends `op`, making the connection anew first if it is gone.
     fn begin(&mut self, op: &Op) -> Progress;

@@ -8,8 +8,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use tipover_core::audit::{self, Mapping, rows_of_csv};
 use tipover_core::check::binary::{Decoder, Encoder, MAGIC, Tail, decode};
-use tipover_core::check::history::from_json_lines;
-use tipover_core::check::{Event, Evidence, History};
+use tipover_core::check::{Event, Evidence, History, Judgement};
 use tipover_core::measure::Books;
 use tipover_core::record::{self, Interval, Record};
 use tipover_core::search::SearchRecord;
@@ -97,24 +96,19 @@ pub fn history(bytes: &[u8]) {
     let _ = history.done();
 }
 
-pub fn history_json(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
-    let Ok(events) = from_json_lines(text) else { return };
-    let lines: Vec<String> = events.iter().map(Event::to_json).collect();
-    assert!(from_json_lines(&lines.join("\n")).expect("what was printed") == events);
-    is_kept(&events);
-    let _ = History::assemble(events);
-}
-
-/// Evidence, and behind a zero a history as lines, which is judged by it.
+/// Evidence, and behind a zero a history, which is judged by it.
 pub fn evidence(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
-    let (evidence, history) = text.split_once('\0').unwrap_or((text, ""));
-    let Ok(evidence) = serde_json::from_str::<Evidence>(evidence) else { return };
+    let zero = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let (evidence, history) = bytes.split_at(zero);
+    let Ok(evidence) = serde_json::from_slice::<Evidence>(evidence) else { return };
     stays(&evidence);
-    let Ok(events) = from_json_lines(history) else { return };
-    if let Ok(judgement) = evidence.judge(History::assemble(events)) {
-        stays(&judgement);
+    let history = history.get(1..).unwrap_or_default();
+    let history = parts(history).map_or_else(<[u8]>::to_vec, |bodies| framed_history(&bodies));
+    if let Ok(judgement) = evidence.judge(History::assemble(decode(&history).0)) {
+        // How many pieces of evidence of a kind were shown is not written down.
+        let text = serde_json::to_string(&judgement).expect("data is written");
+        let again: Judgement = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(serde_json::to_string(&again).expect("data is written"), text);
     }
 }
 

@@ -40,7 +40,7 @@ const fn target(name: &'static str, read: fn(&[u8]), about: &'static str) -> Tar
 }
 
 /// All of them.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 23] = [
     target("postgres", untrusted::postgres, "what a PostgreSQL server says, from its greeting on"),
     target("mysql", untrusted::mysql, "what a MySQL or MariaDB server says, from its greeting on"),
     target("mysql-key", untrusted::mysql_key, "a public key in PEM, as MySQL 8 hands it out"),
@@ -49,7 +49,6 @@ pub const TARGETS: [Target; 24] = [
     target("ring", tipover_disk::untrusted::ring, "requests of the FUSE ring, also on the classic way"),
     target("lines", wire::lines, "JSON lines of a laboratory's daemons and of its keeper"),
     target("history", files::history, "history.bin: what clients saw"),
-    target("history-json", files::history_json, "a history as JSON lines"),
     target("evidence", files::evidence, "evidence.json, and the judgement by it"),
     target("trace", files::trace, "the trace of a shaped disk"),
     target("record", files::record, "record.json of a trial, and its audit"),

@@ -83,7 +83,7 @@ fn a_length_costs_nothing_before_its_bytes_are_there() {
     let mysql = [b"\x02\x09\0\0\x01\xfe", &[0xff; 8][..], b"\x02\0\0\x02\x01x"].concat();
     let mongodb = [&47_000_000i32.to_le_bytes()[..], &[0; 8], &2013i32.to_le_bytes(), &[0; 9]].concat();
     let history = [b"\0TIPHIST1", &[0xff, 0xff, 0xff, 0x1f][..]].concat();
-    let bodies = [&[1, 12, 0, 1, 1, 0, 4][..], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]].concat();
+    let bodies = [&[1, 13, 0, 1, 1, 0, 0, 4][..], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]].concat();
     let trace = [&[1, 9, 1][..], &[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0]].concat();
     let frame = [&b"\0TIPTRACE\x01\0"[..], &[0; 22], &[1, 0, 0, 0], &most, &[0; 8]].concat();
     for (name, bytes) in [

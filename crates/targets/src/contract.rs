@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tipover_core::check::{Answer, Entry, Finding, Isolation, Model, Operation, Step, TransferRow, Version};
-use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
-use tipover_core::target::{CheckSession, Progress, Session, Target};
+use tipover_core::check::{Answer, Entry, Finding, Isolation, Model, TransferRow, Version};
+use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome, Step};
+use tipover_core::target::{Progress, Session, Target};
 use tipover_core::units::Tick;
 use tipover_core::workload::bank::{Bank, BankSpec};
 use tipover_core::workload::{Dataset, Lengths, Random};
@@ -18,8 +18,16 @@ pub struct Expect<'a> {
 }
 
 /// What a target that keeps records and a bank executes.
-pub const RECORDS_IN_FULL: &[OpKind] =
-    &[OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::InsertMany, OpKind::Scan, OpKind::Transfer];
+pub const RECORDS_IN_FULL: &[OpKind] = &[
+    OpKind::Read,
+    OpKind::Update,
+    OpKind::Insert,
+    OpKind::InsertMany,
+    OpKind::Scan,
+    OpKind::Transfer,
+    OpKind::ReadBalances,
+    OpKind::Transaction,
+];
 
 const RECORDS: u64 = 600;
 const ALL: Fields = Fields::All;
@@ -207,25 +215,36 @@ fn abandons(target: &dyn Target, dataset: &Dataset) {
     }
 }
 
-/// Checks what checkers and the bank workload rest on, on a target that has nothing but its own tables.
+/// The tables of checks.
+pub fn tables() -> Dataset {
+    Dataset::checks(Arc::new(Bank::new(BankSpec::default()).unwrap()))
+}
+
+/// Checks what checkers and the bank workload rest on, on a target that has nothing but its own tables: by
+/// sessions that block, and by wires where there are any.
 pub fn check_ledger_and_bank(target: &dyn Target) {
     const ACCOUNTS: u64 = 8;
     let accounts: Vec<(u64, i64)> = (0..ACCOUNTS).map(|account| (account, 100)).collect();
-    let mut checks = target.open_checks().unwrap();
+    let tables = tables();
     // What an earlier check left is gone.
-    for _ in 0..2 {
-        checks.prepare(&accounts).unwrap();
-        assert_eq!(checks.read_ledger().unwrap(), vec![]);
-        let (balances, transfers) = checks.read_bank().unwrap();
+    for round in 0..3 {
+        let mut session = target.open(&tables).unwrap();
+        let has_wire = session.wire().is_some();
+        let execute: Execute<'_> =
+            if round == 2 && has_wire { &mut by_wire } else { &mut |session, op| session.execute(op) };
+        target.prepare(&accounts).unwrap();
+        assert_eq!(target.read_keys().unwrap(), vec![]);
+        let (balances, transfers) = target.read_bank().unwrap();
         assert_eq!(sorted(balances), accounts.iter().map(|(a, b)| (*a, Some(*b))).collect::<Vec<_>>());
         assert_eq!(transfers, vec![]);
-        ledger(checks.as_mut());
-        bank(checks.as_mut());
+        assert_eq!(target.read_lists().unwrap(), vec![]);
+        ledger(target, session.as_mut(), execute);
+        bank(target, session.as_mut(), execute);
+        lists(target, session.as_mut(), execute);
     }
-    lists(checks.as_mut());
-    checks.prepare(&accounts).unwrap();
+    target.prepare(&accounts).unwrap();
     concurrent_transfers(target, ACCOUNTS);
-    let (balances, transfers) = checks.read_bank().unwrap();
+    let (balances, transfers) = target.read_bank().unwrap();
     let total: i64 = balances.iter().map(|(_, balance)| balance.unwrap()).sum();
     assert_eq!(total, 100 * ACCOUNTS as i64, "money neither appears nor vanishes");
     for (account, balance) in balances {
@@ -235,7 +254,7 @@ pub fn check_ledger_and_bank(target: &dyn Target) {
             .sum();
         assert_eq!(balance, Some(100 + moved), "account {account}");
     }
-    // The same transfers, as load.
+    // The same transfers, by sessions for nothing else.
     let dataset = Dataset::of_bank(Arc::new(Bank::new(BankSpec::default()).unwrap()));
     let mut session = target.open(&dataset).unwrap();
     let transfer = Op::Transfer { id: 900_000, from: 0, to: 0, amount: 0 };
@@ -253,12 +272,6 @@ pub fn check_ledger_and_bank(target: &dyn Target) {
             assert_eq!(by_wire(session.as_mut(), &transfer), expected, "{transfer:?}");
         }
     }
-    let (ledger, mut checks) = (Dataset::ledger(), target.open_checks().unwrap());
-    let mut session = target.open(&ledger).unwrap();
-    assert_eq!(session.execute(&Op::Insert { record: 71 }), Outcome::Done);
-    let update = Op::Update { record: 71, fields: ALL, version: 2 };
-    assert_eq!(session.execute(&update), Outcome::Done);
-    assert_eq!(checks.execute(&Operation::Read { key: 71 }).1, Answer::Value(Some(Version::of(71, 2))));
 }
 
 fn sorted<T: Ord>(mut rows: Vec<T>) -> Vec<T> {
@@ -266,35 +279,38 @@ fn sorted<T: Ord>(mut rows: Vec<T>) -> Vec<T> {
     rows
 }
 
-fn ledger(checks: &mut dyn CheckSession) {
-    let write = |key, key_sequence| {
-        let payload = Version::of(key, key_sequence).payload;
-        Operation::Write { key, key_sequence, payload }
-    };
-    let read = |key| Operation::Read { key };
-    assert_eq!(checks.execute(&read(3)), (Outcome::Done, Answer::Value(None)));
-    for (key, key_sequence) in [(3, 1), (3, 2), (5, 1), (u64::from(u32::MAX), 1)] {
-        assert_eq!(checks.execute(&write(key, key_sequence)), (Outcome::Done, Answer::Nothing));
-    }
-    assert_eq!(checks.execute(&read(3)), (Outcome::Done, Answer::Value(Some(Version::of(3, 2)))));
-    let found = sorted(checks.read_ledger().unwrap());
+fn ledger(target: &dyn Target, session: &mut dyn Session, execute: Execute<'_>) {
+    let read = |record| Op::Read { record, fields: ALL };
+    let update = |record, version| Op::Update { record, fields: ALL, version };
+    let found = |session: &dyn Session| session.fetched(0).map(Version::found);
+    assert_eq!(execute(session, &read(3)), Outcome::Refused(Failure::NotFound));
     let last = u64::from(u32::MAX);
-    assert_eq!(found, [(3, Version::of(3, 2)), (5, Version::of(5, 1)), (last, Version::of(last, 1))]);
+    // A first write and another one, and first writes as an update makes them.
+    for write in [Op::Insert { record: 3 }, update(3, 2), update(5, 1), update(last, 1)] {
+        assert_eq!(execute(session, &write), Outcome::Done, "{write:?}");
+    }
+    assert_eq!(execute(session, &read(3)), Outcome::Done);
+    assert_eq!((found(session), session.fetched_records()), (Some(Version::of(3, 2)), 1));
+    assert_eq!(execute(session, &read(4)), Outcome::Refused(Failure::NotFound));
+    let rows = sorted(target.read_keys().unwrap());
+    assert_eq!(rows, [(3, Version::of(3, 2)), (5, Version::of(5, 1)), (last, Version::of(last, 1))]);
 }
 
-fn bank(checks: &mut dyn CheckSession) {
-    let transfer = |id, from, to, amount| Operation::Transfer { id, from, to, amount };
-    assert_eq!(checks.execute(&transfer(1, 0, 1, 30)).0, Outcome::Done);
-    assert_eq!(checks.execute(&transfer(1, 0, 1, 30)).0, Outcome::Refused(Failure::Exists));
-    assert_eq!(checks.execute(&transfer(2, 2, 3, 101)).0, Outcome::Refused(Failure::Overdraft));
-    assert_eq!(checks.execute(&transfer(3, 2, 99, 1)).0, Outcome::Refused(Failure::NotFound));
-    assert_eq!(checks.execute(&transfer(4, 99, 2, 1)).0, Outcome::Refused(Failure::NotFound));
-    assert_eq!(checks.execute(&transfer(5, 1, 0, 130)).0, Outcome::Done, "all that is there can be paid");
+fn bank(target: &dyn Target, session: &mut dyn Session, execute: Execute<'_>) {
+    let mut transfer = |session: &mut dyn Session, id, from, to, amount| {
+        execute(session, &Op::Transfer { id, from, to, amount })
+    };
+    assert_eq!(transfer(session, 1, 0, 1, 30), Outcome::Done);
+    assert_eq!(transfer(session, 1, 0, 1, 30), Outcome::Refused(Failure::Exists));
+    assert_eq!(transfer(session, 2, 2, 3, 101), Outcome::Refused(Failure::Overdraft));
+    assert_eq!(transfer(session, 3, 2, 99, 1), Outcome::Refused(Failure::NotFound));
+    assert_eq!(transfer(session, 4, 99, 2, 1), Outcome::Refused(Failure::NotFound));
+    assert_eq!(transfer(session, 5, 1, 0, 130), Outcome::Done, "all that is there can be paid");
     let right = [(0, Some(200)), (1, Some(0)), (2, Some(100)), (3, Some(100))];
-    let (outcome, answer) = checks.execute(&Operation::ReadBalances);
-    let Answer::Balances(balances) = answer else { panic!("{answer:?} are no balances") };
-    assert_eq!((outcome, &sorted(balances.clone())[..4]), (Outcome::Done, &right[..]));
-    let (found, transfers) = checks.read_bank().unwrap();
+    assert_eq!(execute(session, &Op::ReadBalances), Outcome::Done);
+    let Answer::Balances(balances) = session.answer() else { panic!("{:?}", session.answer()) };
+    assert_eq!(&sorted(balances.clone())[..4], &right[..]);
+    let (found, transfers) = target.read_bank().unwrap();
     assert_eq!(sorted(found), sorted(balances), "what is refused changes nothing");
     let ids: Vec<u64> = sorted(transfers.iter().map(|row| row.id).collect());
     assert_eq!(ids, [1, 5]);
@@ -302,32 +318,37 @@ fn bank(checks: &mut dyn CheckSession) {
 }
 
 /// Transactions over lists, where the target has them.
-fn lists(checks: &mut dyn CheckSession) {
+fn lists(target: &dyn Target, session: &mut dyn Session, execute: Execute<'_>) {
     let (append, read) = (|key, value| Step::Append { key, value }, |key| Step::Read { key });
-    let mut run = |steps: Vec<Step>| checks.execute(&Operation::Transaction { steps });
-    let (outcome, answer) = run(vec![append(1, 10), append(2, 20), read(1)]);
+    let mut run = |steps: &[Step]| {
+        let outcome = execute(session, &Op::Transaction { steps: steps.into() });
+        (outcome, session.answer())
+    };
+    let (outcome, answer) = run(&[append(1, 10), append(2, 20), read(1)]);
     if outcome == Outcome::Refused(Failure::Unsupported) {
         return;
     }
     assert_eq!(outcome, Outcome::Done);
     assert_eq!(answer, Answer::Lists(vec![None, None, Some(vec![10])]), "a transaction sees its own writes");
-    let (_, answer) = run(vec![append(1, 11), read(1), read(2), read(3)]);
+    let (_, answer) = run(&[append(1, 11), read(1), read(2), read(3)]);
     let seen = vec![None, Some(vec![10, 11]), Some(vec![20]), Some(vec![])];
     assert_eq!(answer, Answer::Lists(seen));
+    assert_eq!(sorted(target.read_lists().unwrap()), [(1, vec![10, 11]), (2, vec![20])]);
 }
 
 fn concurrent_transfers(target: &dyn Target, accounts: u64) {
     std::thread::scope(|scope| {
         for client in 0..4u64 {
             scope.spawn(move || {
-                let mut checks = target.open_checks().unwrap();
+                let tables = tables();
+                let mut session = target.open(&tables).unwrap();
                 for n in 0..50u64 {
                     let (from, to) = ((client + n) % accounts, (3 * client + 5 * n + 1) % accounts);
-                    let operation = Operation::Transfer { id: 1_000 * (client + 1) + n, from, to, amount: 3 };
+                    let op = Op::Transfer { id: 1_000 * (client + 1) + n, from, to, amount: 3 };
                     // A conflict is the target's right; it certainly did nothing and may be tried again.
                     let begin = std::time::Instant::now();
                     loop {
-                        match checks.execute(&operation).0 {
+                        match session.execute(&op) {
                             Outcome::Refused(Failure::Conflict) if begin.elapsed().as_secs() < 20 => {
                                 // The other one may wait for its flush, or for the processor.
                                 std::thread::sleep(std::time::Duration::from_micros(200));
@@ -349,23 +370,24 @@ pub fn isolation(target: &dyn Target, expected: Model) -> (Model, Finding) {
     const KEYS: u64 = 3;
     let begin = std::time::Instant::now();
     let now = || Tick(begin.elapsed().as_nanos() as u64);
-    target.open_checks().unwrap().prepare(&[]).unwrap();
+    target.prepare(&[]).unwrap();
+    let tables = tables();
     let mut weakest = None;
     for round in 0.. {
         // Lists of its own, so that they stay short.
         let first = round * KEYS;
         let entries = std::sync::Mutex::new(Vec::new());
-        let run = |checks: &mut dyn CheckSession, client: u32, sequence: u64, steps: Vec<Step>| {
-            let (operation, began) = (Operation::Transaction { steps }, now());
-            let (outcome, answer) = checks.execute(&operation);
-            let entry = Entry { client, sequence, operation, began, ended: Some(now()), outcome, answer };
-            entries.lock().unwrap().push(entry);
+        let run = |session: &mut dyn Session, client: u32, sequence: u64, steps: Vec<Step>| {
+            let sent = Entry::sent(client, sequence, Op::Transaction { steps: steps.into() }, now());
+            let outcome = session.execute(&sent.op);
+            let answer = if outcome == Outcome::Done { session.answer() } else { Answer::Nothing };
+            entries.lock().unwrap().push(Entry { ended: Some(now()), outcome, answer, ..sent });
         };
         std::thread::scope(|scope| {
             for client in 0..CLIENTS {
-                let run = &run;
+                let (run, tables) = (&run, &tables);
                 scope.spawn(move || {
-                    let mut checks = target.open_checks().unwrap();
+                    let mut session = target.open(tables).unwrap();
                     for sequence in 0..30u64 {
                         let mut random = Random::new(round << 8 | u64::from(client), sequence);
                         let mut key = || first + random.below(KEYS);
@@ -374,7 +396,7 @@ pub fn isolation(target: &dyn Target, expected: Model) -> (Model, Finding) {
                         let value = (u64::from(client) << 32) + sequence + 1;
                         let append = Step::Append { key: a, value };
                         run(
-                            checks.as_mut(),
+                            session.as_mut(),
                             client,
                             sequence,
                             vec![Step::Read { key: a }, Step::Read { key: b }, append],
@@ -384,7 +406,7 @@ pub fn isolation(target: &dyn Target, expected: Model) -> (Model, Finding) {
             }
         });
         let all = (first..first + KEYS).map(|key| Step::Read { key }).collect();
-        run(target.open_checks().unwrap().as_mut(), CLIENTS, 0, all);
+        run(target.open(&tables).unwrap().as_mut(), CLIENTS, 0, all);
         let entries = entries.into_inner().unwrap();
         let done = entries.iter().filter(|entry| entry.is_done()).count();
         assert!(done > 1, "nothing was done: {:?}", entries[0]);

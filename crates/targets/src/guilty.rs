@@ -6,7 +6,6 @@
 
 mod checks;
 
-use crate::checked::Checked;
 use checks::{Checks, Vault};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -18,10 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
+use tipover_core::check::Version;
 use tipover_core::experiment::{Spec, unknown};
 use tipover_core::metric::{Kind, Metric};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
-use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
 use tipover_core::units::{Ratio, span};
 use tipover_core::workload::{Dataset, Random, Shape};
 
@@ -387,8 +387,8 @@ impl Target for Guilty {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        use OpKind::{Insert, InsertMany, Read, Scan, Transfer, Update};
-        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer)
+        use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Transaction, Transfer, Update};
+        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction)
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -406,14 +406,26 @@ impl Target for Guilty {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        if matches!(dataset.shape, Shape::Ledger | Shape::Bank(_)) {
-            return Ok(Box::new(Checked::new(self.open_checks()?)));
+        if matches!(dataset.shape, Shape::Checks(_) | Shape::Bank(_)) {
+            return Ok(Box::new(Checks::new(self)));
         }
         Ok(Box::new(GuiltySession { target: self, dataset, fetched: BTreeMap::new(), records: 0 }))
     }
 
-    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        Ok(Box::new(Checks(self)))
+    fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        self.begin_honestly(accounts)
+    }
+
+    fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
+        Ok(self.vault.lock().keys())
+    }
+
+    fn read_bank(&self) -> Result<BankRows, TargetError> {
+        Ok(self.vault.lock().bank())
+    }
+
+    fn read_lists(&self) -> Result<Lists, TargetError> {
+        Ok(self.vault.lock().lists())
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -528,7 +540,7 @@ mod tests {
         contract::check(&target, &expect);
         contract::check_ledger_and_bank(&target);
         let books = |target: &Guilty| {
-            let (balances, mut transfers) = target.open_checks().unwrap().read_bank().unwrap();
+            let (balances, mut transfers) = target.read_bank().unwrap();
             transfers.sort();
             (balances, transfers)
         };

@@ -1,7 +1,6 @@
 //! What Tipover measures: one module per system behind `core::target::Target`, its statistics beside its
 //! driver. No target knows another one.
 
-mod checked;
 #[cfg(feature = "connection")]
 mod connection;
 #[cfg(test)]
@@ -16,6 +15,8 @@ mod null;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod request_path;
+#[cfg(feature = "connection")]
+pub mod served;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 
@@ -49,8 +50,15 @@ use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
 use tipover_core::target::{Target, TargetError};
 
 /// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes
-/// a new, empty target; one that was used before is recovered.
+/// a new, empty target; one that was used before is recovered. An embedded engine with an address is served
+/// there by another process.
 pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError> {
+    #[cfg(feature = "connection")]
+    if matches!(spec.target.kind, TargetKind::Wiredtiger | TargetKind::Guilty)
+        && spec.target.address.is_some()
+    {
+        return Ok(Box::new(served::Served::connect(spec)?));
+    }
     Ok(match spec.target.kind {
         TargetKind::Null => Box::new(Null),
         TargetKind::File if spec.workload.kind == WorkloadKind::FileIo => {

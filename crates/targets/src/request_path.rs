@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tipover_core::check::{Answer, Version};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
-use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError, Wire};
+use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError, Wire};
 use tipover_core::workload::Dataset;
 
 /// A target behind a request path of a given CPU cost.
@@ -78,8 +79,17 @@ impl Target for RequestPath {
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         Ok(Box::new(PathSession { session: self.target.open(dataset)?, path: self }))
     }
-    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        self.target.open_checks()
+    fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        self.target.prepare(accounts)
+    }
+    fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
+        self.target.read_keys()
+    }
+    fn read_bank(&self) -> Result<BankRows, TargetError> {
+        self.target.read_bank()
+    }
+    fn read_lists(&self) -> Result<Lists, TargetError> {
+        self.target.read_lists()
     }
     fn metrics(&self) -> Vec<Metric> {
         self.target.metrics()
@@ -107,6 +117,9 @@ impl Session for PathSession<'_> {
     }
     fn fetched_records(&self) -> u32 {
         self.session.fetched_records()
+    }
+    fn answer(&self) -> Answer {
+        self.session.answer()
     }
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         // What speaks over a wire has a request path of its own; one that is burnt besides needs a thread.

@@ -21,6 +21,7 @@ use anyhow::{Context, Result, ensure};
 use clock::Clock;
 use drive::Plan;
 use history::{HistoryWriter, Pace};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use tipover_core::measure::{Threshold, median};
 use tipover_core::target::Target;
 use tipover_core::units::Tick;
 use tipover_core::workload::bank::{Bank, BankSpec};
-use tipover_core::workload::{Dataset, NewKeys, Records, Transfers, Workload};
+use tipover_core::workload::{Dataset, Ledger, Records, Shape, Transfers, Workload};
 use tipover_lab::recipe::{self, ServerOptions};
 
 /// Of the throughput without a history.
@@ -70,13 +71,13 @@ fn main() -> Result<()> {
         "load": {"sessions": 8},
     }))?;
     let target = tipover_targets::start(&spec, Path::new(""))?;
-    let ledger = Dataset::ledger();
-    let keys = Case { target: target.as_ref(), dataset: &ledger, workload: &NewKeys, sessions: 8 };
+    let (tables, ledger) = (Dataset::checks(bank.clone()), Ledger::new(1));
+    let keys = Case { target: target.as_ref(), dataset: &tables, workload: &ledger, sessions: 8 };
     let moves = Case { target: target.as_ref(), dataset: &dataset, workload: &transfers, sessions: 8 };
-    for (name, case) in [("new keys", &keys), ("transfers", &moves)] {
+    for (name, case) in [("the ledger", &keys), ("transfers", &moves)] {
         let accounts: Vec<(u64, i64)> =
             (0..1_000).map(|n| bank.account(n)).map(|account| (account.place, account.balance)).collect();
-        target.open_checks()?.prepare(&accounts)?;
+        target.prepare(&accounts)?;
         let pairs = turns(case, &path, full)?;
         println!(
             "PostgreSQL, {name}: {:.0}/s with a history, {:.0}/s without",
@@ -150,17 +151,10 @@ fn rate(case: &Case<'_>, records: &Records, first: u64, time: Duration, path: Op
             kept.history.problems
         );
         ensure!(kept.history.done() as u64 >= done, "{} of {done} were written down", kept.history.done());
-        if let tipover_core::workload::Shape::Ledger = dataset.shape {
-            let rows = target.open_checks()?.read_ledger().context("reading back")?;
-            let written: std::collections::HashSet<u64> = kept
-                .history
-                .entries
-                .iter()
-                .filter_map(|entry| match entry.operation {
-                    tipover_core::check::Operation::Write { key, .. } => Some(key),
-                    _ => None,
-                })
-                .collect();
+        if let Shape::Checks(_) = dataset.shape {
+            let rows = target.read_keys().context("reading back")?;
+            let entries = kept.history.entries.iter();
+            let written: HashSet<u64> = entries.filter_map(|entry| Some(entry.op.written()?.0)).collect();
             let rows = rows.into_iter().filter(|row| written.contains(&row.0)).collect();
             let keys = vec![KeyScan { source: Source::Survivors, pass: 1, at: Tick(u64::MAX), rows }];
             let judgement = Evidence { keys, ..Evidence::default() }.judge(kept.history)?;

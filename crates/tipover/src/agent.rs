@@ -344,10 +344,13 @@ fn run(
     drive::run(plan, |sessions| {
         let mut obey = || obey(sessions, target, clock, next);
         match plan.history.filter(|_| spec.workload.kind == WorkloadKind::Bank) {
-            Some(history) => checking::while_watching(target, history, plan.sessions, clock, obey),
-            None => obey(),
+            Some(history) => {
+                let client = plan.sessions;
+                checking::while_reading_balances(spec, target, history, client, *clock, obey)
+            }
+            None => Ok(obey()),
         }
-    })
+    })?
 }
 
 /// Obeys until the sessions are to halt: true, or the input ends: false.

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tipover_core::check::binary::{self, Encoder, Tail};
 use tipover_core::check::{
-    Answer, Completion, Event, Evidence, History, Intent, Judgement, Operation, Verdict, Version,
+    Answer, Completion, Event, Evidence, History, Intent, Judgement, Verdict, Version,
 };
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::Session;
@@ -93,14 +93,14 @@ impl HistoryWriter {
 
     /// An operation is about to be sent.
     #[inline]
-    pub fn intend(&self, client: u32, sequence: u64, at: Tick, operation: Operation) {
-        self.shared.append(&Event::Intent(Intent { client, sequence, at, operation }));
+    fn intend(&self, intent: Intent) {
+        self.shared.append(&Event::Intent(intent));
     }
 
     /// Its answer is complete.
     #[inline]
-    pub fn complete(&self, client: u32, sequence: u64, at: Tick, outcome: Outcome, answer: Answer) {
-        self.shared.append(&Event::Result(Completion { client, sequence, at, outcome, answer }));
+    fn complete(&self, result: Completion) {
+        self.shared.append(&Event::Result(result));
     }
 
     /// Flushes everything and says that this is the end.
@@ -201,8 +201,9 @@ pub struct Kept {
 /// When the file cannot be read, or is no history.
 pub fn read(path: &Path) -> Result<Kept> {
     let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    if !bytes.is_empty() && !bytes.starts_with(&binary::MAGIC[..bytes.len().min(binary::MAGIC.len())]) {
-        anyhow::bail!("{} is not a history: it does not begin with TIPHIST1", path.display());
+    let begins = |magic: &[u8; 8]| bytes.starts_with(&magic[..bytes.len().min(magic.len())]);
+    if !begins(binary::MAGIC) && !begins(binary::MAGIC_BEFORE) {
+        anyhow::bail!("{} is not a history: it does not begin with TIPHIST", path.display());
     }
     let (events, tail) = binary::decode(&bytes);
     let mut history = History::assemble(events);
@@ -258,63 +259,44 @@ pub fn judge_again(folder: &Path) -> Result<JudgedAgain> {
     Ok(JudgedAgain { judgement: evidence.judge(kept.history)?, recorded, torn: kept.torn })
 }
 
-/// What an operation is to checkers; `None` for one that they know nothing of.
-pub fn operation(op: &Op) -> Option<Operation> {
-    let write = |key, key_sequence| {
-        let payload = Version::of(key, key_sequence).payload;
-        Operation::Write { key, key_sequence, payload }
-    };
-    Some(match *op {
-        Op::Insert { record } => write(record, 1),
-        Op::Update { record, version, .. } => write(record, version),
-        Op::Read { record, .. } => Operation::Read { key: record },
-        Op::Transfer { id, from, to, amount } => Operation::Transfer { id, from, to, amount },
-        _ => return None,
-    })
-}
-
 /// One session's hand in a history. A session that writes none costs nothing.
 #[derive(Clone, Copy)]
 pub struct Pen<'a> {
     writer: Option<&'a HistoryWriter>,
     client: u32,
     sequence: u64,
-    /// Whether the operation at hand was intended.
-    intended: bool,
 }
 
 impl<'a> Pen<'a> {
     /// That of session `client`.
     pub fn of(writer: Option<&'a HistoryWriter>, client: u32) -> Self {
-        Pen { writer, client, sequence: 0, intended: false }
+        Pen { writer, client, sequence: 0 }
     }
 
-    /// `op` is about to be sent for the first time.
+    /// `op`, which was `due`, is about to be sent for the first time.
     #[inline]
-    pub fn intend(&mut self, op: &Op, at: Tick) {
+    pub fn intend(&mut self, op: &Op, due: Tick, at: Tick) {
         let Some(writer) = self.writer else { return };
-        let operation = operation(op);
-        self.intended = operation.is_some();
-        if let Some(operation) = operation {
-            self.sequence += 1;
-            writer.intend(self.client, self.sequence, at, operation);
-        }
+        self.sequence += 1;
+        let (client, sequence) = (self.client, self.sequence);
+        writer.intend(Intent { client, sequence, due, at, op: op.clone() });
     }
 
-    /// It has its last outcome; `session` still has what a read brought.
+    /// It has its last outcome; `session` still has what it brought.
     #[inline]
-    pub fn complete(&mut self, op: &Op, at: Tick, outcome: Outcome, session: &dyn Session) {
-        let Some(writer) = self.writer.filter(|_| self.intended) else { return };
-        self.intended = false;
+    pub fn complete(&mut self, op: &Op, at: Tick, retries: u32, outcome: Outcome, session: &dyn Session) {
+        let Some(writer) = self.writer else { return };
         let (outcome, answer) = match (op, outcome) {
             (Op::Read { .. }, Outcome::Done) => {
                 (outcome, Answer::Value(session.fetched(0).map(Version::found)))
             }
             // To read that nothing is there is an answer.
             (Op::Read { .. }, Outcome::Refused(Failure::NotFound)) => (Outcome::Done, Answer::Value(None)),
+            (Op::ReadBalances | Op::Transaction { .. }, Outcome::Done) => (outcome, session.answer()),
             _ => (outcome, Answer::Nothing),
         };
-        writer.complete(self.client, self.sequence, at, outcome, answer);
+        let (client, sequence) = (self.client, self.sequence);
+        writer.complete(Completion { client, sequence, at, retries, outcome, answer });
     }
 }
 
@@ -328,13 +310,13 @@ mod tests {
         let mut pen = Pen::of(Some(writer), client);
         for n in 0..count {
             let op = Op::Insert { record: n * 8 + u64::from(client) };
-            pen.intend(&op, Tick(n));
+            pen.intend(&op, Tick(n), Tick(n));
             let mut session = tipover_targets::Null.open(&DATASET).unwrap();
-            pen.complete(&op, Tick(n + 1), Outcome::Done, session.as_mut());
+            pen.complete(&op, Tick(n + 1), 0, Outcome::Done, session.as_mut());
         }
     }
 
-    static DATASET: std::sync::LazyLock<Dataset> = std::sync::LazyLock::new(Dataset::ledger);
+    static DATASET: std::sync::LazyLock<Dataset> = std::sync::LazyLock::new(|| Dataset::ycsb(1));
 
     #[test]
     fn what_many_sessions_saw_reads_back_whole() {

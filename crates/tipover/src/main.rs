@@ -34,7 +34,7 @@ const AGENT_VERB: &str = "agent-child";
 const DISK_DAEMON_VERB: &str = "disk-daemon";
 /// Starts a shaped network's daemon; hidden likewise.
 const NETWORK_DAEMON_VERB: &str = "network-daemon";
-/// Serves an embedded engine to checks; hidden likewise.
+/// Serves an embedded engine to sessions elsewhere; hidden likewise.
 const CHECK_SERVER_VERB: &str = "check-server";
 /// Holds a laboratory that `tipover lab up` started; hidden likewise.
 const LAB_KEEPER_VERB: &str = "lab-keeper";

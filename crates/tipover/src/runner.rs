@@ -116,10 +116,10 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
     for trial in together_by_cell(broken) {
         interrupt.check()?;
         progress.begin(std::slice::from_ref(&trial));
-        let kept = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
-        store.keep_broken(&trial, &kept.record, &kept.history, kept.evidence.as_ref())?;
-        tally.count(&kept.record.verdict);
-        progress.end(&trial, &outcome(&kept.record));
+        let record = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
+        store.keep_broken(&trial, &record)?;
+        tally.count(&record.verdict);
+        progress.end(&trial, &outcome(&record));
     }
     drop(laboratory);
     while !missing.is_empty() {

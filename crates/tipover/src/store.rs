@@ -25,8 +25,6 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tipover_core::check::binary::Encoder;
-use tipover_core::check::{Event, Evidence};
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
@@ -433,34 +431,10 @@ impl Store {
         })
     }
 
-    /// Keeps a trial under faults with what its clients saw and what that was judged by, as whole as
-    /// [`Store::keep`] does. Without that, the history of a trial that failed has no end.
-    pub fn keep_broken(
-        &self,
-        trial: &Trial<'_>,
-        record: &Record,
-        history: &[Event],
-        evidence: Option<&Evidence>,
-    ) -> Result<()> {
-        self.keep_with(trial, record, |folder| {
-            if let Some(evidence) = evidence {
-                write_file(&folder.join("evidence.json"), |file| Ok(serde_json::to_writer(file, evidence)?))?;
-            } else if history.is_empty() {
-                return Ok(());
-            }
-            write_file(&folder.join("history.bin"), |file| {
-                let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
-                for event in history {
-                    encoder.encode(event, &mut bytes);
-                    file.write_all(&bytes)?;
-                    bytes.clear();
-                }
-                if evidence.is_some() {
-                    encoder.finish(&mut bytes);
-                }
-                Ok(file.write_all(&bytes)?)
-            })
-        })
+    /// Keeps a trial under faults, whose history and evidence lie where it was staged, as whole as
+    /// [`Store::keep`] does.
+    pub fn keep_broken(&self, trial: &Trial<'_>, record: &Record) -> Result<()> {
+        self.keep_with(trial, record, |_| Ok(()))
     }
 
     fn keep_with(
@@ -472,7 +446,7 @@ impl Store {
         let folder = self.trial_folder(trial);
         let cell = folder.parent().expect("a trial's folder is in its cell's");
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
-        let staged_path = match record.checked.is_some() {
+        let staged_path = match record.checked.is_some() || record.spec.breaking.is_some() {
             // What was written while the trial ran is there already.
             true => cell.join(staged_name(trial)),
             false => stage(&self.folder, trial)?,

@@ -31,9 +31,8 @@ const BINARY: &[(&str, &[&str])] = &[
     // What a run will need: `--list` and the run itself ask here.
     ("foresight", &["trial", "machine"]),
     ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock", "interrupt"]),
-    // Trials with a cluster of their own that is broken: like a trial, with its own clients, which a test
-    // holds beside the sessions of a run.
-    ("breaking", &["foresight", "trial", "machine", "drive", "clock"]),
+    // Trials with a cluster of their own that is broken: like a trial, whose servers come and go.
+    ("breaking", &["foresight", "trial", "checking", "machine", "drive", "history", "store", "clock"]),
     // The drop-in: like a trial it drives, without a laboratory around it.
     ("ycsb", &["trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.

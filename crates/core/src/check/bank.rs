@@ -6,12 +6,12 @@
 //! usual bank test looks at, is blind to a lost, doubled or rolled-back transfer, because each adds up to
 //! zero; what it would have said is printed beside the verdict.
 
-use super::history::{Answer, Entry, History, Operation};
+use super::history::{Answer, Entry, History};
 use super::ledger::{AFTER_THE_END, seconds};
 use super::loss::{Exposure, Losses};
 use super::reading::{last_of_replicas, of_survivors};
 use super::{AtRisk, BankScan, Checker, Finding, Observation, TransferRow, Verdict};
-use crate::op::Outcome;
+use crate::op::{Op, Outcome};
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -89,7 +89,7 @@ impl Bank {
             .history
             .entries
             .iter()
-            .filter(|entry| matches!(entry.operation, Operation::Transfer { .. }))
+            .filter(|entry| matches!(entry.op, Op::Transfer { .. }))
             .filter_map(Entry::acknowledged)
             .collect();
         let nothing_promised = acknowledged.is_empty();
@@ -249,7 +249,7 @@ fn attempts(entries: &[Entry]) -> Vec<&Entry> {
     };
     let (mut kept, mut known): (Vec<&Entry>, HashMap<u64, usize>) = (Vec::new(), HashMap::new());
     for entry in entries {
-        let Operation::Transfer { id, .. } = entry.operation else { continue };
+        let Op::Transfer { id, .. } = entry.op else { continue };
         match known.get(&id) {
             Some(at) if weight(kept[*at]) < weight(entry) => kept[*at] = entry,
             Some(_) => {}
@@ -271,7 +271,7 @@ fn transfers<'a>(history: &'a History, scan: &BankScan, finding: &mut Finding) -
     }
     let mut lost = Vec::new();
     for entry in attempts(&history.entries) {
-        let Operation::Transfer { id, from, to, amount } = entry.operation else { continue };
+        let Op::Transfer { id, from, to, amount } = entry.op else { continue };
         let rows = found.remove(&id).unwrap_or_default();
         let tell = || {
             let outcome = match entry.outcome {
@@ -355,7 +355,7 @@ impl Explanations {
         let found: HashMap<u64, &TransferRow> = scan.transfers.iter().map(|row| (row.id, row)).collect();
         let mut explanations = Explanations { by_effect: HashMap::new(), other: HashMap::new() };
         for entry in entries {
-            if let Operation::Transfer { id, from, to, amount } = entry.operation
+            if let Op::Transfer { id, from, to, amount } = entry.op
                 && !found.contains_key(&id)
             {
                 explanations.add(TransferRow { id, from, to, amount }, false);
@@ -421,20 +421,14 @@ mod tests {
             "no" => Outcome::Refused(Failure::Conflict),
             _ => Outcome::Unknown(Failure::Timeout),
         };
-        Entry {
-            client: 0,
-            sequence,
-            operation: Operation::Transfer { id, from, to, amount: amount.parse().unwrap() },
-            began: Tick(sequence * 1000),
-            ended: Some(Tick(sequence * 1000 + 500)),
-            outcome,
-            answer: Answer::Nothing,
-        }
+        let op = Op::Transfer { id, from, to, amount: amount.parse().unwrap() };
+        let ended = Some(Tick(sequence * 1000 + 500));
+        Entry { ended, outcome, ..Entry::sent(0, sequence, op, Tick(sequence * 1000)) }
     }
 
     fn rows(words: &[&str]) -> Vec<TransferRow> {
-        let row = |word: &&str| match entry(0, &format!("{word} ok")).operation {
-            Operation::Transfer { id, from, to, amount } => TransferRow { id, from, to, amount },
+        let row = |word: &&str| match entry(0, &format!("{word} ok")).op {
+            Op::Transfer { id, from, to, amount } => TransferRow { id, from, to, amount },
             _ => unreachable!(),
         };
         words.iter().map(row).collect()
@@ -510,7 +504,7 @@ mod tests {
     #[test]
     fn snapshots_are_looked_at_while_the_bank_is_open() {
         let snapshot = |sequence, balances: Vec<(u64, Option<i64>)>| Entry {
-            operation: Operation::ReadBalances,
+            op: Op::ReadBalances,
             answer: Answer::Balances(balances),
             ..entry(sequence, "0 1>2:1 ok")
         };

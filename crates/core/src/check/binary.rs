@@ -1,21 +1,27 @@
 //! The history as bytes: append-only, compact, readable up to a torn tail.
 //!
 //! ```text
-//! file   = "TIPHIST1" record*
+//! file   = "TIPHIST2" record*
 //! record = length (varint) body (length bytes) CRC-32 (4 bytes, little-endian)
-//! body   = kind, client, sequence, time since the record before (zigzag), then what the kind needs
+//! body   = kind, client, sequence, time since the record before (zigzag), then what the kind needs:
+//!          of an intent (0) how long ago it was due (zigzag), and the operation;
+//!          of a result (1) how often it was tried again, the outcome, and the answer
 //! ```
-//! Numbers are LEB128 varints, payload hashes are 8 plain bytes. The checksum covers the record's number in
+//! Numbers are LEB128 varints, payload hashes are 8 plain bytes. A file that begins with "TIPHIST1" is read
+//! too: there nothing was due before it was sent, retries were not kept, and a write carries the hash of its
+//! bytes, which follows from its key and version. The checksum covers the record's number in
 //! the file as well as its body, so that a block of an older file in the place of a newer one is found. The
 //! last record of a history that was finished is an end, a body of one byte; a file without it was cut short.
 //! What follows the first unreadable record is given up: with a group flush, nothing behind it was promised.
 
-use super::history::{Answer, Completion, Event, Intent, Operation, Step, Version};
-use crate::op::{Failure, Outcome};
+use super::history::{Answer, Completion, Event, Intent, Version};
+use crate::op::{Failure, Fields, Op, Outcome, Step};
 use crate::units::Tick;
 
 /// First bytes of every file.
-pub const MAGIC: &[u8; 8] = b"TIPHIST1";
+pub const MAGIC: &[u8; 8] = b"TIPHIST2";
+/// First bytes of a file of before, which is read and not written.
+pub const MAGIC_BEFORE: &[u8; 8] = b"TIPHIST1";
 /// Kind of the last record; it has nothing else.
 const END: u8 = 2;
 /// No record is longer: a length beyond it is damage, and is not waited for.
@@ -69,11 +75,13 @@ impl Encoder {
             Event::Intent(intent) => {
                 body.push(0);
                 self.head(&mut body, intent.client, intent.sequence, intent.at);
-                put_operation(&mut body, &intent.operation);
+                put_signed(&mut body, intent.at.0.wrapping_sub(intent.due.0) as i64);
+                put_op(&mut body, &intent.op);
             }
             Event::Result(result) => {
                 body.push(1);
                 self.head(&mut body, result.client, result.sequence, result.at);
+                put(&mut body, u64::from(result.retries));
                 put_outcome(&mut body, result.outcome);
                 put_answer(&mut body, &result.answer);
             }
@@ -109,30 +117,22 @@ impl Encoder {
     }
 }
 
-fn put_operation(body: &mut Vec<u8>, operation: &Operation) {
-    match operation {
-        Operation::Write { key, key_sequence, payload } => {
-            body.push(0);
-            put(body, *key);
-            put(body, *key_sequence);
-            body.extend_from_slice(&payload.to_le_bytes());
-        }
-        Operation::Read { key } => {
-            body.push(1);
-            put(body, *key);
-        }
-        Operation::Transfer { id, from, to, amount } => {
-            body.push(2);
-            put(body, *id);
-            put(body, *from);
-            put(body, *to);
+fn put_op(body: &mut Vec<u8>, op: &Op) {
+    let mut with = |code: u8, numbers: &[u64]| {
+        body.push(code);
+        numbers.iter().for_each(|n| put(body, *n));
+    };
+    match op {
+        Op::Update { record, fields, version } => with(0, &[*record, *version, number_of(*fields)]),
+        Op::Read { record, fields } => with(1, &[*record, number_of(*fields)]),
+        Op::Transfer { id, from, to, amount } => {
+            with(2, &[*id, *from, *to]);
             put_signed(body, *amount);
         }
-        Operation::ReadBalances => body.push(3),
-        Operation::Transaction { steps } => {
-            body.push(4);
-            put(body, steps.len() as u64);
-            for step in steps {
+        Op::ReadBalances => with(3, &[]),
+        Op::Transaction { steps } => {
+            with(4, &[steps.len() as u64]);
+            for step in steps.iter() {
                 match step {
                     Step::Append { key, value } => {
                         body.push(0);
@@ -146,6 +146,23 @@ fn put_operation(body: &mut Vec<u8>, operation: &Operation) {
                 }
             }
         }
+        Op::Insert { record } => with(5, &[*record]),
+        Op::InsertMany { first, count } => with(6, &[*first, u64::from(*count)]),
+        Op::Scan { first, count, fields } => with(7, &[*first, u64::from(*count), number_of(*fields)]),
+        Op::ReadModifyWrite { record, read, write, version } => {
+            with(8, &[*record, number_of(*read), number_of(*write), *version]);
+        }
+        Op::ReadAt { offset, length } => with(9, &[*offset, u64::from(*length)]),
+        Op::WriteAt { offset, length } => with(10, &[*offset, u64::from(*length)]),
+        Op::Flush { data_only } => with(11, &[u64::from(*data_only)]),
+    }
+}
+
+fn number_of(fields: Fields) -> u64 {
+    match fields {
+        Fields::All => 0,
+        Fields::EachByName => 1,
+        Fields::One(field) => 2 + u64::from(field),
     }
 }
 
@@ -223,6 +240,8 @@ pub struct Decoder {
     records: u64,
     last: u64,
     begun: bool,
+    /// Whether it is a file of before.
+    is_old: bool,
     ended: bool,
     damaged: bool,
 }
@@ -276,7 +295,7 @@ impl Decoder {
             return None;
         }
         let mut inner = Cursor { bytes: body };
-        let event = if sum == crc(self.records, body) { inner.event(self.last) } else { None };
+        let event = if sum == crc(self.records, body) { inner.event(self.last, self.is_old) } else { None };
         let Some(event) = event.filter(|_| inner.bytes.is_empty()) else {
             self.damaged = true;
             return None;
@@ -298,7 +317,8 @@ impl Iterator for Decoder {
     fn next(&mut self) -> Option<Event> {
         if !self.begun && !self.damaged {
             let head = self.waiting.get(self.at..self.at + MAGIC.len())?;
-            self.damaged = head != MAGIC;
+            self.is_old = head == MAGIC_BEFORE;
+            self.damaged = head != MAGIC && !self.is_old;
             if !self.damaged {
                 self.begun = true;
                 self.advance(MAGIC.len());
@@ -367,35 +387,86 @@ impl<'a> Cursor<'a> {
         Some(all)
     }
 
-    fn event(&mut self, last: u64) -> Option<Event> {
+    fn event(&mut self, last: u64, is_old: bool) -> Option<Event> {
         let kind = self.byte()?;
         let client = u32::try_from(self.number()?).ok()?;
         let sequence = self.number()?;
         let at = Tick(last.wrapping_add(self.signed()? as u64));
         match kind {
-            0 => Some(Event::Intent(Intent { client, sequence, at, operation: self.operation()? })),
+            0 if is_old => Some(Event::Intent(Intent { client, sequence, due: at, at, op: self.old_op()? })),
+            0 => {
+                let due = Tick(at.0.wrapping_sub(self.signed()? as u64));
+                Some(Event::Intent(Intent { client, sequence, due, at, op: self.op()? }))
+            }
             1 => {
+                let retries = if is_old { 0 } else { self.small()? };
                 let (outcome, answer) = (self.outcome()?, self.answer()?);
-                Some(Event::Result(Completion { client, sequence, at, outcome, answer }))
+                Some(Event::Result(Completion { client, sequence, at, retries, outcome, answer }))
             }
             _ => None,
         }
     }
 
-    fn operation(&mut self) -> Option<Operation> {
+    fn small(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    fn fields(&mut self) -> Option<Fields> {
+        Some(match self.number()? {
+            0 => Fields::All,
+            1 => Fields::EachByName,
+            one => Fields::One(u16::try_from(one - 2).ok()?),
+        })
+    }
+
+    /// An operation of a file of before.
+    fn old_op(&mut self) -> Option<Op> {
+        let fields = Fields::All;
         Some(match self.byte()? {
             0 => {
-                Operation::Write { key: self.number()?, key_sequence: self.number()?, payload: self.hash()? }
+                let (record, version) = (self.number()?, self.number()?);
+                self.hash()?;
+                if version == 1 { Op::Insert { record } } else { Op::Update { record, fields, version } }
             }
-            1 => Operation::Read { key: self.number()? },
-            2 => Operation::Transfer {
+            1 => Op::Read { record: self.number()?, fields },
+            code => self.checked_op(code)?,
+        })
+    }
+
+    fn op(&mut self) -> Option<Op> {
+        Some(match self.byte()? {
+            0 => {
+                let (record, version) = (self.number()?, self.number()?);
+                Op::Update { record, version, fields: self.fields()? }
+            }
+            1 => Op::Read { record: self.number()?, fields: self.fields()? },
+            5 => Op::Insert { record: self.number()? },
+            6 => Op::InsertMany { first: self.number()?, count: self.small()? },
+            7 => Op::Scan { first: self.number()?, count: self.small()?, fields: self.fields()? },
+            8 => Op::ReadModifyWrite {
+                record: self.number()?,
+                read: self.fields()?,
+                write: self.fields()?,
+                version: self.number()?,
+            },
+            9 => Op::ReadAt { offset: self.number()?, length: self.small()? },
+            10 => Op::WriteAt { offset: self.number()?, length: self.small()? },
+            11 => Op::Flush { data_only: self.number()? == 1 },
+            code => self.checked_op(code)?,
+        })
+    }
+
+    /// An operation that is written alike in all files.
+    fn checked_op(&mut self, code: u8) -> Option<Op> {
+        Some(match code {
+            2 => Op::Transfer {
                 id: self.number()?,
                 from: self.number()?,
                 to: self.number()?,
                 amount: self.signed()?,
             },
-            3 => Operation::ReadBalances,
-            4 => Operation::Transaction { steps: self.several(Self::step)? },
+            3 => Op::ReadBalances,
+            4 => Op::Transaction { steps: self.several(Self::step)?.into() },
             _ => return None,
         })
     }
@@ -525,7 +596,7 @@ mod tests {
     #[test]
     fn a_record_in_the_wrong_place_is_not_read() {
         let intent = |sequence| {
-            Event::Intent(Intent { client: 1, sequence, at: Tick(0), operation: Operation::ReadBalances })
+            Event::Intent(Intent { client: 1, sequence, due: Tick(0), at: Tick(0), op: Op::ReadBalances })
         };
         let (bytes, ends) = encode(&[intent(1), intent(2), intent(3)]);
         // The second record is replaced by a copy of the first, as a stale block would.
@@ -547,12 +618,44 @@ mod tests {
         let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
         for n in 0..10_000u64 {
             let (client, sequence, at) = ((n % 16) as u32, n / 16, Tick(n * 20_000));
-            let operation =
-                Operation::Write { key: n, key_sequence: 1, payload: n.wrapping_mul(u64::MAX / 7) };
-            encoder.encode(&Event::Intent(Intent { client, sequence, at, operation }), &mut bytes);
-            let (outcome, answer) = (Outcome::Done, Answer::Nothing);
-            encoder.encode(&Event::Result(Completion { client, sequence, at, outcome, answer }), &mut bytes);
+            let op = Op::Insert { record: n };
+            encoder.encode(&Event::Intent(Intent { client, sequence, due: at, at, op }), &mut bytes);
+            let (retries, outcome, answer) = (0, Outcome::Done, Answer::Nothing);
+            let result = Completion { client, sequence, at, retries, outcome, answer };
+            encoder.encode(&Event::Result(result), &mut bytes);
         }
-        assert!(bytes.len() / 10_000 <= 48, "{} bytes per write", bytes.len() / 10_000);
+        assert!(bytes.len() / 10_000 <= 40, "{} bytes per write", bytes.len() / 10_000);
+    }
+
+    #[test]
+    fn a_file_of_before_is_read() {
+        let mut bytes = MAGIC_BEFORE.to_vec();
+        let mut encoder = Encoder::new();
+        encoder.last = 0;
+        let mut record = |body: &[u8]| encoder.put_record(body, &mut bytes);
+        // Intents of client 3 at 1, 2 and 3 ns: a first write of key 9, a second one, a read; and a result.
+        let hash = Version::of(9, 1).payload.to_le_bytes();
+        record(&[&[0, 3, 1, 2, 0, 9, 1][..], &hash].concat());
+        record(&[&[0, 3, 2, 2, 0, 9, 2][..], &hash].concat());
+        record(&[0, 3, 3, 2, 1, 9]);
+        record(&[1, 3, 3, 2, 0, 1]);
+        let (events, tail) = decode(&bytes);
+        assert_eq!(tail, Tail::Whole);
+        let intent = |sequence, op| {
+            let at = Tick(sequence);
+            Event::Intent(Intent { client: 3, sequence, due: at, at, op })
+        };
+        let fields = Fields::All;
+        let (outcome, answer) = (Outcome::Done, Answer::Value(None));
+        let result = Completion { client: 3, sequence: 3, at: Tick(4), retries: 0, outcome, answer };
+        assert_eq!(
+            events,
+            [
+                intent(1, Op::Insert { record: 9 }),
+                intent(2, Op::Update { record: 9, fields, version: 2 }),
+                intent(3, Op::Read { record: 9, fields }),
+                Event::Result(result),
+            ]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What one run under faults showed, small enough for its record, and what several of them say together.
 
 use super::evidence::Judges;
-use super::history::{Entry, Operation};
+use super::history::Entry;
 use super::ledger::Balance;
 use super::loss::{Exposure, FaultFigures, LossChance};
 use super::recovery::Operations;
@@ -9,12 +9,11 @@ use super::{
     Aftermath, Checker, Evidence, Finding, History, Observation, Verdict, bank::Books as BankBooks, judge,
 };
 use crate::measure::{Books, BooksText};
-use crate::op::{OpKind, Timing};
+use crate::op::{Op, OpKind, Timing};
 use crate::schedule::Injection;
 use crate::units::{Bytes, Tick, span};
 use crate::workload::bank::BankError;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// A fault as it was carried out, with what can be shown for it.
@@ -62,8 +61,7 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// Judges `history` by the evidence. `retries` says for a client's operation how often it was tried
-    /// again.
+    /// Judges `history` by the evidence.
     ///
     /// # Errors
     /// Accounts of which no bank can be made.
@@ -71,25 +69,18 @@ impl Broken {
         history: History,
         evidence: &mut Evidence,
         faults: Vec<Carried>,
-        retries: &HashMap<(u32, u64), u32>,
         data: Option<Bytes>,
     ) -> Result<Broken, BankError> {
         let judges = evidence.judges(&history)?;
         let aftermath: Vec<Finding> = evidence.of_aftermath().collect();
-        let mut broken = evidence.with(history, |seen| Self::seen(seen, &judges, faults, retries, data));
+        let mut broken = evidence.with(history, |seen| Self::seen(seen, &judges, faults, data));
         let verdicts = aftermath.iter().map(|finding| finding.verdict);
         broken.verdict = verdicts.fold(broken.verdict, Verdict::max);
         broken.problems.extend(aftermath);
         Ok(broken)
     }
 
-    fn seen(
-        seen: &Observation,
-        judges: &Judges,
-        faults: Vec<Carried>,
-        retries: &HashMap<(u32, u64), u32>,
-        data: Option<Bytes>,
-    ) -> Broken {
+    fn seen(seen: &Observation, judges: &Judges, faults: Vec<Carried>, data: Option<Bytes>) -> Broken {
         let others: Vec<&dyn Checker> = judges.others.iter().map(Box::as_ref).collect();
         let mut problems = judge(&others, seen).findings;
         // What is wrong with the history or the faults stands first, if anything is.
@@ -118,9 +109,9 @@ impl Broken {
             bank,
             others,
             faults,
-            calm: books(entries, retries, first_fault).to_text(),
+            calm: books(entries, first_fault).to_text(),
             calm_for: first_fault.since(begin),
-            books: books(entries, retries, Tick(u64::MAX)).to_text(),
+            books: books(entries, Tick(u64::MAX)).to_text(),
             lasted: end.since(begin),
             unanswered: entries.iter().filter(|entry| entry.ended.is_none()).count() as u64,
             data,
@@ -141,19 +132,18 @@ impl Broken {
 }
 
 /// Counts and latencies of what ended before `until`; snapshots are not counted, nobody waits for them.
-fn books(entries: &[Entry], retries: &HashMap<(u32, u64), u32>, until: Tick) -> Books {
-    let mut books = Books::closed();
+fn books(entries: &[Entry], until: Tick) -> Books {
+    let is_open = entries.iter().any(|entry| entry.due < entry.began);
+    let mut books = Books::new(is_open);
     for entry in entries {
-        let kind = match entry.operation {
-            Operation::Write { .. } => OpKind::Update,
-            Operation::Transfer { .. } => OpKind::Transfer,
-            Operation::Read { .. } => OpKind::Read,
-            Operation::ReadBalances | Operation::Transaction { .. } => continue,
+        let kind = match &entry.op {
+            Op::Insert { .. } => OpKind::Update,
+            Op::ReadBalances | Op::Transaction { .. } => continue,
+            op => op.kind(),
         };
         let Some(ended) = entry.ended.filter(|ended| *ended < until) else { continue };
-        let timing = Timing { due: entry.began, began: entry.began, ended };
-        let tries = retries.get(&(entry.client, entry.sequence)).copied().unwrap_or(0);
-        books.record(kind, entry.outcome, &timing, tries);
+        let timing = Timing { due: entry.due, began: entry.began, ended };
+        books.record(kind, entry.outcome, &timing, entry.retries);
     }
     books
 }
@@ -204,7 +194,7 @@ pub fn all_losses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Answer, Check, KeyScan, Source, Version};
+    use crate::check::{Check, KeyScan, Source, Version};
     use crate::op::{Failure, Outcome};
     use crate::schedule::Effect;
 
@@ -213,13 +203,10 @@ mod tests {
     /// A write every millisecond, a cut at 500 ms after which the last 20 before it are gone.
     fn cut(lost: u64) -> (History, Evidence) {
         let write = |n: u64| Entry {
-            client: 0,
-            sequence: n,
-            operation: Operation::Write { key: n, key_sequence: 1, payload: Version::of(n, 1).payload },
-            began: Tick(n * MS),
             ended: Some(Tick(n * MS + MS / 2)),
+            retries: if n == 7 { 2 } else { 0 },
             outcome: if n == 3 { Outcome::Refused(Failure::Conflict) } else { Outcome::Done },
-            answer: Answer::Nothing,
+            ..Entry::sent(0, n, Op::Insert { record: n }, Tick(n * MS))
         };
         let rows: Vec<(u64, Version)> =
             (0..500 - lost).filter(|n| *n != 3).map(|n| (n, Version::of(n, 1))).collect();
@@ -246,8 +233,8 @@ mod tests {
         let before = evidence.clone();
         let carried = evidence.injections.iter().cloned();
         let carried = carried.map(|injection| Carried { injection, evidence: vec!["a: 3 killed".into()] });
-        let (carried, retries) = (carried.collect(), HashMap::from([((0, 7), 2)]));
-        let broken = Broken::judge(history.clone(), &mut evidence, carried, &retries, None).unwrap();
+        let carried: Vec<Carried> = carried.collect();
+        let broken = Broken::judge(history.clone(), &mut evidence, carried, None).unwrap();
         assert_eq!(evidence, before, "what it was judged by is there to be kept");
         assert_eq!(evidence.judge(history).unwrap().verdict, broken.verdict);
         broken
@@ -289,7 +276,7 @@ mod tests {
         let (history, mut evidence) = cut(0);
         evidence.checks = vec![Check::Register];
         evidence.injections[0].effect = Effect::Nothing { reason: "nobody was there".into() };
-        let broken = Broken::judge(history, &mut evidence, vec![], &HashMap::new(), None).unwrap();
+        let broken = Broken::judge(history, &mut evidence, vec![], None).unwrap();
         let names = |findings: &[Finding]| findings.iter().map(|f| f.checker.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(&broken.problems), names(&broken.others)),

@@ -2,8 +2,9 @@
 
 use super::{
     Answer, Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan,
-    Ledger, ListScan, Model, Observation, Operation, Register, Verdict, judge,
+    Ledger, ListScan, Model, Observation, Register, Verdict, judge,
 };
+use crate::op::Op;
 use crate::schedule::Injection;
 use crate::workload::bank::{Bank as BankData, BankError, BankSpec};
 use serde::{Deserialize, Serialize};
@@ -140,12 +141,11 @@ impl Evidence {
         if !self.checks.is_empty() {
             return self.checks.clone();
         }
-        let has = |of: &dyn Fn(&Operation) -> bool| history.entries.iter().any(|entry| of(&entry.operation));
-        let bank = self.accounts.is_some()
-            || has(&|operation| matches!(operation, Operation::Transfer { .. } | Operation::ReadBalances));
-        let isolation = has(&|operation| matches!(operation, Operation::Transaction { .. }));
-        let keys = !self.keys.is_empty() || has(&|operation| matches!(operation, Operation::Write { .. }));
-        let register = has(&|operation| matches!(operation, Operation::Read { .. }));
+        let has = |of: &dyn Fn(&Op) -> bool| history.entries.iter().any(|entry| of(&entry.op));
+        let bank = self.accounts.is_some() || has(&|op| matches!(op, Op::Transfer { .. } | Op::ReadBalances));
+        let isolation = has(&|op| matches!(op, Op::Transaction { .. }));
+        let keys = !self.keys.is_empty() || has(&|op| op.written().is_some());
+        let register = has(&|op| matches!(op, Op::Read { .. }));
         let all = [
             (keys || !(bank || isolation || register), Check::Ledger),
             (bank, Check::Bank),

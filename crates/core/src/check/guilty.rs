@@ -5,9 +5,9 @@
 //! answer is lost on the way, which happen then, later or never. At times the power goes. A culprit differs
 //! from the honest one in exactly one rule, named in [`Culprit`].
 
-use super::history::{Answer, Entry, History, Operation, Step, Version};
+use super::history::{Answer, Entry, History, Version};
 use super::{BankScan, KeyScan, ListScan, Observation, Source, TransferRow};
-use crate::op::{Failure, Outcome};
+use crate::op::{Failure, Fields, Op, Outcome, Step};
 use crate::schedule::{Effect, Injection};
 use crate::units::Tick;
 use crate::workload::Random;
@@ -91,7 +91,7 @@ impl Default for Extent {
 /// What the database holds; rebuilt from its log after a fault.
 #[derive(Debug, Clone, Default)]
 struct State {
-    log: Vec<(u64, Operation)>,
+    log: Vec<(u64, Op)>,
     keys: BTreeMap<u64, Vec<(u64, Version)>>,
     balances: BTreeMap<u64, i64>,
     transfers: Vec<TransferRow>,
@@ -99,34 +99,32 @@ struct State {
 }
 
 impl State {
-    fn new(log: impl IntoIterator<Item = (u64, Operation)>) -> Self {
+    fn new(log: impl IntoIterator<Item = (u64, Op)>) -> Self {
         let mut state = State::default();
         state.balances.extend((0..ACCOUNTS).map(|account| (account, FIRST_BALANCE)));
-        log.into_iter().for_each(|(time, operation)| state.apply(time, operation));
+        log.into_iter().for_each(|(time, op)| state.apply(time, op));
         state
     }
 
-    fn apply(&mut self, time: u64, operation: Operation) {
-        match &operation {
-            Operation::Write { key, key_sequence, payload } => {
-                let version = Version { key_sequence: *key_sequence, payload: *payload };
-                self.keys.entry(*key).or_default().push((time, version));
-            }
-            Operation::Transfer { id, from, to, amount } => {
+    fn apply(&mut self, time: u64, op: Op) {
+        if let Some((key, key_sequence)) = op.written() {
+            self.keys.entry(key).or_default().push((time, Version::of(key, key_sequence)));
+        }
+        match &op {
+            Op::Transfer { id, from, to, amount } => {
                 *self.balances.entry(*from).or_default() -= amount;
                 *self.balances.entry(*to).or_default() += amount;
                 self.transfers.push(TransferRow { id: *id, from: *from, to: *to, amount: *amount });
             }
-            Operation::Transaction { steps } => {
-                for step in steps {
+            op => {
+                for step in op.steps() {
                     if let Step::Append { key, value } = step {
                         self.lists.entry(*key).or_default().push((time, *value));
                     }
                 }
             }
-            Operation::Read { .. } | Operation::ReadBalances => {}
         }
-        self.log.push((time, operation));
+        self.log.push((time, op));
     }
 
     fn read(&self, key: u64, at: u64) -> Option<Version> {
@@ -220,18 +218,10 @@ impl Run<'_> {
         if now >= self.extent.end_ms * MS {
             return;
         }
-        let operation = self.operation(client);
+        let op = self.op(client);
         let index = self.entries.len();
-        let entry = Entry {
-            client,
-            sequence: index as u64,
-            operation,
-            began: Tick(now),
-            ended: None,
-            outcome: Outcome::Unknown(Failure::Unavailable),
-            answer: Answer::Nothing,
-        };
-        self.remember(index, &entry.operation);
+        let entry = Entry::sent(client, index as u64, op, Tick(now));
+        self.remember(index, &entry.op);
         self.entries.push(entry);
         if now < self.down_until {
             let ended = now + MS / 2;
@@ -245,11 +235,12 @@ impl Run<'_> {
         self.heap.push(Reverse((taken, Happens::Take(index))));
     }
 
-    fn operation(&mut self, client: u32) -> Operation {
+    fn op(&mut self, client: u32) -> Op {
         match self.work {
             Work::Keys if self.random.below(2) == 0 => {
                 let whose = self.random.below(u64::from(self.extent.clients));
-                Operation::Read { key: whose * 100 + self.random.below(self.extent.keys + 2) }
+                let record = whose * 100 + self.random.below(self.extent.keys + 2);
+                Op::Read { record, fields: Fields::All }
             }
             Work::Keys => {
                 // After an unknown answer a client leaves the key alone and takes the next ten.
@@ -262,14 +253,14 @@ impl Run<'_> {
                 let key = free.take(nth + 1).last().unwrap_or(own);
                 let sequence = self.sequences.entry(key).or_default();
                 *sequence += 1;
-                Operation::Write { key, key_sequence: *sequence, payload: key * 1_000_003 + *sequence }
+                Op::Update { record: key, fields: Fields::All, version: *sequence }
             }
-            Work::Bank if self.random.below(10) == 0 => Operation::ReadBalances,
+            Work::Bank if self.random.below(10) == 0 => Op::ReadBalances,
             Work::Bank => {
                 self.values += 1;
                 let from = self.random.below(ACCOUNTS);
                 let to = (from + 1 + self.random.below(ACCOUNTS - 1)) % ACCOUNTS;
-                Operation::Transfer { id: self.values, from, to, amount: 1 + self.random.below(50) as i64 }
+                Op::Transfer { id: self.values, from, to, amount: 1 + self.random.below(50) as i64 }
             }
             Work::Lists => {
                 let steps = 1 + self.random.below(3);
@@ -282,18 +273,18 @@ impl Run<'_> {
                     run.values += 1;
                     Step::Append { key, value: run.values }
                 };
-                Operation::Transaction { steps: (0..steps).map(|_| step(self)).collect() }
+                Op::Transaction { steps: (0..steps).map(|_| step(self)).collect() }
             }
         }
     }
 
-    fn remember(&mut self, index: usize, operation: &Operation) {
+    fn remember(&mut self, index: usize, op: &Op) {
         if self.culprit != Culprit::LostUpdate {
             return;
         }
         let balance = |account: &u64| self.state.balances.get(account).copied().unwrap_or(0);
-        let (from, to) = match operation {
-            Operation::Transfer { from, to, .. } => (balance(from), balance(to)),
+        let (from, to) = match op {
+            Op::Transfer { from, to, .. } => (balance(from), balance(to)),
             _ => (0, 0),
         };
         let lengths = self.state.lists.iter().map(|(key, list)| (*key, list.len())).collect();
@@ -305,7 +296,7 @@ impl Run<'_> {
         if self.under_way.remove(&index).is_none() {
             return;
         }
-        let operation = self.entries[index].operation.clone();
+        let op = self.entries[index].op.clone();
         let lost = self.one_in(ANSWERS_LOST).then(|| self.random.below(3));
         let outcome = match lost {
             Some(1) => {
@@ -314,15 +305,13 @@ impl Run<'_> {
                 Outcome::Unknown(Failure::Timeout)
             }
             Some(2) => Outcome::Unknown(Failure::Timeout),
-            _ => self.carry_out(index, &operation, now),
+            _ => self.carry_out(index, &op, now),
         };
         let entry = &mut self.entries[index];
         entry.outcome = outcome;
         if lost.is_some() {
             (entry.outcome, entry.answer) = (Outcome::Unknown(Failure::Timeout), Answer::Nothing);
-            if let Operation::Write { key, .. } = operation {
-                self.given_up.push(key);
-            }
+            self.given_up.extend(op.written().map(|(key, _)| key));
         }
         let ended = now + MS / 8 + self.random.below(MS);
         self.under_way.insert(index, ended);
@@ -332,44 +321,39 @@ impl Run<'_> {
     /// An operation whose client has given it up arrives after all, unless the database is away.
     fn late(&mut self, index: usize, now: u64) {
         if now >= self.down_until {
-            let operation = self.entries[index].operation.clone();
-            self.carry_out(index, &operation, now);
+            let op = self.entries[index].op.clone();
+            self.carry_out(index, &op, now);
             self.entries[index].answer = Answer::Nothing;
         }
     }
 
-    fn carry_out(&mut self, index: usize, operation: &Operation, now: u64) -> Outcome {
+    fn carry_out(&mut self, index: usize, op: &Op, now: u64) -> Outcome {
         let stale = self.culprit == Culprit::StaleRead && self.one_in(10);
         let at = if stale { now.saturating_sub(20 * MS) } else { now };
         let dirty = self.culprit == Culprit::DirtyRead && self.one_in(8);
-        let answer = match operation {
-            Operation::Read { key } => Answer::Value(self.state.read(*key, at)),
-            Operation::ReadBalances => self.snapshot(),
-            Operation::Transfer { from, amount, .. } => {
+        let answer = match op {
+            Op::Read { record, .. } => Answer::Value(self.state.read(*record, at)),
+            Op::ReadBalances => self.snapshot(),
+            Op::Transfer { from, amount, .. } => {
                 if self.state.balances.get(from).copied().unwrap_or(0) < *amount {
                     return Outcome::Refused(Failure::Conflict);
                 }
                 Answer::Nothing
             }
-            Operation::Transaction { steps } => self.lists(steps, at),
-            Operation::Write { .. } => Answer::Nothing,
+            Op::Transaction { steps } => self.lists(steps, at),
+            _ => Answer::Nothing,
         };
         self.entries[index].answer = answer;
-        let changes = match operation {
-            Operation::Write { .. } | Operation::Transfer { .. } => true,
-            Operation::Transaction { steps } => steps.iter().any(|step| matches!(step, Step::Append { .. })),
-            _ => false,
-        };
-        if !changes {
+        if !op.changes() {
             return Outcome::Done;
         }
-        self.forget_others(index, operation);
-        self.state.apply(now, operation.clone());
+        self.forget_others(index, op);
+        self.state.apply(now, op.clone());
         if self.culprit == Culprit::RetriedTwice && self.one_in(10) {
-            self.state.apply(now, operation.clone());
+            self.state.apply(now, op.clone());
         }
         if let Some((from, to, _)) = self.seen.get(&index)
-            && let Operation::Transfer { from: a, to: b, amount, .. } = operation
+            && let Op::Transfer { from: a, to: b, amount, .. } = op
         {
             self.state.balances.insert(*a, from - amount);
             self.state.balances.insert(*b, to + amount);
@@ -385,8 +369,8 @@ impl Run<'_> {
     fn snapshot(&mut self) -> Answer {
         let mut balances = self.state.balances.clone();
         if self.culprit == Culprit::DirtyRead {
-            let half = self.under_way.keys().find_map(|index| match self.entries[*index].operation {
-                Operation::Transfer { from, amount, .. } => Some((from, amount)),
+            let half = self.under_way.keys().find_map(|index| match self.entries[*index].op {
+                Op::Transfer { from, amount, .. } => Some((from, amount)),
                 _ => None,
             });
             if let Some((from, amount)) = half {
@@ -416,12 +400,9 @@ impl Run<'_> {
     }
 
     /// A writer that writes its old list back makes everything disappear that was appended since it began.
-    fn forget_others(&mut self, index: usize, operation: &Operation) {
-        let (Some((_, _, lengths)), Operation::Transaction { steps }) = (self.seen.get(&index), operation)
-        else {
-            return;
-        };
-        for step in steps {
+    fn forget_others(&mut self, index: usize, op: &Op) {
+        let Some((_, _, lengths)) = self.seen.get(&index) else { return };
+        for step in op.steps() {
             if let Step::Append { key, .. } = step
                 && let Some(list) = self.state.lists.get_mut(key)
             {
@@ -431,22 +412,20 @@ impl Run<'_> {
     }
 
     fn take_back(&mut self, index: usize, _now: u64) {
-        match &self.entries[index].operation {
-            Operation::Write { key, key_sequence, .. } => {
-                if let Some(versions) = self.state.keys.get_mut(key) {
-                    versions.retain(|(_, version)| version.key_sequence != *key_sequence);
+        let op = &self.entries[index].op;
+        if let Some((key, key_sequence)) = op.written()
+            && let Some(versions) = self.state.keys.get_mut(&key)
+        {
+            versions.retain(|(_, version)| version.key_sequence != key_sequence);
+        }
+        if self.culprit == Culprit::DirtyRead {
+            for step in op.steps() {
+                if let Step::Append { key, value } = step
+                    && let Some(list) = self.state.lists.get_mut(key)
+                {
+                    list.retain(|(_, known)| known != value);
                 }
             }
-            Operation::Transaction { steps } if self.culprit == Culprit::DirtyRead => {
-                for step in steps {
-                    if let Step::Append { key, value } = step
-                        && let Some(list) = self.state.lists.get_mut(key)
-                    {
-                        list.retain(|(_, known)| known != value);
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
@@ -467,9 +446,7 @@ impl Run<'_> {
             entry.ended = Some(Tick(now + MS));
             entry.outcome = Outcome::Unknown(Failure::Unavailable);
             entry.answer = Answer::Nothing;
-            if let Operation::Write { key, .. } = entry.operation {
-                self.given_up.push(key);
-            }
+            self.given_up.extend(entry.op.written().map(|(key, _)| key));
             let client = entry.client;
             self.heap.push(Reverse((now + 2 * MS, Happens::Begin(client))));
         }
@@ -480,8 +457,8 @@ impl Run<'_> {
             self.heap.push(Reverse((now + 20 * MS, Happens::Switch(0))));
             return;
         }
-        let torn = self.under_way.keys().find_map(|index| match self.entries[*index].operation {
-            Operation::Transfer { id, from, to, amount } => Some(TransferRow { id, from, to, amount }),
+        let torn = self.under_way.keys().find_map(|index| match self.entries[*index].op {
+            Op::Transfer { id, from, to, amount } => Some(TransferRow { id, from, to, amount }),
             _ => None,
         });
         self.hang_up(now);
@@ -555,11 +532,9 @@ impl Run<'_> {
     fn lists_at_the_end(&self) -> Vec<(u64, Vec<u64>)> {
         let mut keys = BTreeSet::new();
         for entry in &self.entries {
-            if let Operation::Transaction { steps } = &entry.operation {
-                keys.extend(steps.iter().map(|step| match step {
-                    Step::Append { key, .. } | Step::Read { key } => *key,
-                }));
-            }
+            keys.extend(entry.op.steps().iter().map(|step| match step {
+                Step::Append { key, .. } | Step::Read { key } => *key,
+            }));
         }
         keys.into_iter().map(|key| (key, self.state.list(key, u64::MAX))).collect()
     }

@@ -4,7 +4,7 @@
 //! answer nobody knows: it stays [`Outcome::Unknown`].
 
 use super::reading::LABORATORY;
-use crate::op::{Failure, Outcome};
+use crate::op::{Failure, Op, Outcome};
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -16,62 +16,6 @@ pub struct Version {
     pub key_sequence: u64,
     /// A hash of the bytes that were found.
     pub payload: u64,
-}
-
-/// What is asked of the target, as far as a checker needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
-pub enum Operation {
-    /// Insert a key (`key_sequence` 1) or replace its value. All writes of a key come from one client.
-    Write {
-        /// Which key.
-        key: u64,
-        /// Number of this write among the writes of the key, from 1.
-        key_sequence: u64,
-        /// A hash of the bytes.
-        payload: u64,
-    },
-    /// Read one key; answered by [`Answer::Value`].
-    Read {
-        /// Which key.
-        key: u64,
-    },
-    /// Move money; its id is unique over the run, and stays the same when the transfer is tried again.
-    Transfer {
-        /// Which transfer.
-        id: u64,
-        /// The account that pays.
-        from: u64,
-        /// The account that is paid.
-        to: u64,
-        /// How much.
-        amount: i64,
-    },
-    /// Read all balances in one snapshot; answered by [`Answer::Balances`].
-    ReadBalances,
-    /// Several steps that must happen as one; answered by [`Answer::Lists`].
-    Transaction {
-        /// In the order of the client.
-        steps: Vec<Step>,
-    },
-}
-
-/// One step of a transaction over lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Step {
-    /// Append a value to the list under a key; values are unique per key.
-    Append {
-        /// Which list.
-        key: u64,
-        /// What is appended.
-        value: u64,
-    },
-    /// Read the list under a key.
-    Read {
-        /// Which list.
-        key: u64,
-    },
 }
 
 /// What the target answered besides the outcome.
@@ -90,86 +34,44 @@ pub enum Answer {
 }
 
 /// Written before the operation is sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// Who asks; a client has at most one operation under way.
     pub client: u32,
     /// The client's own count of its operations, ascending.
     pub sequence: u64,
-    /// On the trial clock.
-    #[serde(rename = "at_ns")]
+    /// When it should have been sent: in a closed loop, when it was.
+    pub due: Tick,
+    /// When it is sent, on the trial clock.
     pub at: Tick,
     /// What is asked.
-    #[serde(flatten)]
-    pub operation: Operation,
+    pub op: Op,
 }
 
 /// Written when the answer is complete.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
     /// As in the intent.
     pub client: u32,
     /// As in the intent.
     pub sequence: u64,
     /// On the trial clock.
-    #[serde(rename = "at_ns")]
     pub at: Tick,
+    /// How often it was tried again.
+    pub retries: u32,
     /// What became of it.
-    #[serde(with = "OutcomeForm")]
     pub outcome: Outcome,
     /// What was answered.
-    #[serde(default)]
     pub answer: Answer,
 }
 
-/// `"done"`, `{"refused": "conflict"}`, `{"unknown": "timeout"}`.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Outcome", rename_all = "snake_case")]
-enum OutcomeForm {
-    Done,
-    Refused(Failure),
-    Unknown(Failure),
-}
-
 /// One record of the history.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// An operation is about to be sent.
     Intent(Intent),
     /// Its answer is complete.
     Result(Completion),
-}
-
-impl Event {
-    /// One line of JSON, without the end of line.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("an event has string keys only")
-    }
-}
-
-/// A line that is not an event.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}")]
-pub struct JsonError {
-    /// Counted from 1.
-    pub line: usize,
-    /// What the parser says.
-    pub reason: String,
-}
-
-/// Reads JSON lines; empty lines are skipped.
-///
-/// # Errors
-/// At the first line that is not an event, with its number.
-pub fn from_json_lines(text: &str) -> Result<Vec<Event>, JsonError> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(index, line)| {
-            serde_json::from_str(line)
-                .map_err(|error| JsonError { line: index + 1, reason: error.to_string() })
-        })
-        .collect()
 }
 
 /// One operation with all that is known about it.
@@ -180,11 +82,15 @@ pub struct Entry {
     /// The client's own count.
     pub sequence: u64,
     /// What was asked.
-    pub operation: Operation,
+    pub op: Op,
+    /// When it should have been sent: in a closed loop, when it was.
+    pub due: Tick,
     /// When it was sent.
     pub began: Tick,
     /// When its answer was complete; `None` where no answer was recorded.
     pub ended: Option<Tick>,
+    /// How often it was tried again.
+    pub retries: u32,
     /// What became of it; [`Outcome::Unknown`] where no answer was recorded.
     pub outcome: Outcome,
     /// What was answered.
@@ -192,6 +98,26 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An operation that was due when it was sent, and has no answer.
+    pub fn sent(client: u32, sequence: u64, op: Op, began: Tick) -> Entry {
+        Entry {
+            client,
+            sequence,
+            op,
+            due: began,
+            began,
+            ended: None,
+            retries: 0,
+            outcome: Outcome::Unknown(Failure::Unavailable),
+            answer: Answer::Nothing,
+        }
+    }
+
+    /// What it writes to a key of the ledger, if it does.
+    pub fn written(&self) -> Option<(u64, Version)> {
+        self.op.written().map(|(key, sequence)| (key, Version::of(key, sequence)))
+    }
+
     /// Whether it was acknowledged.
     pub fn is_done(&self) -> bool {
         self.outcome == Outcome::Done
@@ -244,20 +170,12 @@ impl History {
         open: &mut HashMap<(u32, u64), usize>,
         last: &mut HashMap<u32, u64>,
     ) {
-        let Intent { client, sequence, at, operation } = intent;
+        let Intent { client, sequence, due, at, op } = intent;
         if last.insert(client, sequence).is_some_and(|before| before >= sequence) {
             self.problems.push(format!("client {client}: operation {sequence} is not after the one before"));
         }
         open.insert((client, sequence), self.entries.len());
-        self.entries.push(Entry {
-            client,
-            sequence,
-            operation,
-            began: at,
-            ended: None,
-            outcome: Outcome::Unknown(Failure::Unavailable),
-            answer: Answer::Nothing,
-        });
+        self.entries.push(Entry { due, ..Entry::sent(client, sequence, op, at) });
     }
 
     fn complete(&mut self, result: Completion, open: &mut HashMap<(u32, u64), usize>) {
@@ -271,7 +189,8 @@ impl History {
         if result.at < entry.began {
             self.problems.push(format!("{}: ended before it began", entry.name()));
         }
-        (entry.ended, entry.outcome, entry.answer) = (Some(result.at), result.outcome, result.answer);
+        (entry.ended, entry.retries) = (Some(result.at), result.retries);
+        (entry.outcome, entry.answer) = (result.outcome, result.answer);
     }
 
     /// How many operations were acknowledged.
@@ -283,6 +202,7 @@ impl History {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::op::{Fields, Step};
     use proptest::prelude::*;
 
     fn failure() -> impl Strategy<Value = Failure> {
@@ -296,15 +216,36 @@ pub(crate) mod tests {
         ]
     }
 
-    fn operation() -> impl Strategy<Value = Operation> {
+    fn fields() -> impl Strategy<Value = Fields> {
+        prop_oneof![Just(Fields::All), Just(Fields::EachByName), any::<u16>().prop_map(Fields::One)]
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let numbers = || (any::<u64>(), any::<u32>(), fields());
         prop_oneof![
-            (any::<u64>(), any::<u64>(), any::<u64>())
-                .prop_map(|(key, key_sequence, payload)| { Operation::Write { key, key_sequence, payload } }),
-            any::<u64>().prop_map(|key| Operation::Read { key }),
-            (any::<u64>(), 0..9u64, 0..9u64, any::<i64>())
-                .prop_map(|(id, from, to, amount)| Operation::Transfer { id, from, to, amount }),
-            Just(Operation::ReadBalances),
-            proptest::collection::vec(step(), 0..4).prop_map(|steps| Operation::Transaction { steps }),
+            (any::<u64>(), fields(), any::<u64>()).prop_map(|(record, fields, version)| Op::Update {
+                record,
+                fields,
+                version
+            }),
+            any::<u64>().prop_map(|record| Op::Insert { record }),
+            (any::<u64>(), fields()).prop_map(|(record, fields)| Op::Read { record, fields }),
+            (any::<u64>(), 0..9u64, 0..9u64, any::<i64>()).prop_map(|(id, from, to, amount)| Op::Transfer {
+                id,
+                from,
+                to,
+                amount
+            }),
+            Just(Op::ReadBalances),
+            proptest::collection::vec(step(), 0..4).prop_map(|steps| Op::Transaction { steps: steps.into() }),
+            numbers().prop_map(|(first, count, _)| Op::InsertMany { first, count }),
+            numbers().prop_map(|(first, count, fields)| Op::Scan { first, count, fields }),
+            (any::<u64>(), fields(), fields(), any::<u64>()).prop_map(|(record, read, write, version)| {
+                Op::ReadModifyWrite { record, read, write, version }
+            }),
+            numbers().prop_map(|(offset, length, _)| Op::ReadAt { offset, length }),
+            numbers().prop_map(|(offset, length, _)| Op::WriteAt { offset, length }),
+            any::<bool>().prop_map(|data_only| Op::Flush { data_only }),
         ]
     }
 
@@ -329,62 +270,31 @@ pub(crate) mod tests {
             failure().prop_map(Outcome::Unknown)
         ];
         prop_oneof![
-            (any::<u32>(), any::<u64>(), any::<u64>(), operation()).prop_map(
-                |(client, sequence, at, operation)| {
-                    Event::Intent(Intent { client, sequence, at: Tick(at), operation })
+            (any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>(), op()).prop_map(
+                |(client, sequence, due, at, op)| {
+                    Event::Intent(Intent { client, sequence, due: Tick(due), at: Tick(at), op })
                 }
             ),
-            (any::<u32>(), any::<u64>(), any::<u64>(), outcome, answer()).prop_map(
-                |(client, sequence, at, outcome, answer)| {
-                    Event::Result(Completion { client, sequence, at: Tick(at), outcome, answer })
+            (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), outcome, answer()).prop_map(
+                |(client, sequence, at, retries, outcome, answer)| {
+                    Event::Result(Completion { client, sequence, at: Tick(at), retries, outcome, answer })
                 }
             ),
         ]
     }
 
-    proptest! {
-        #[test]
-        fn lines_of_json_read_back(events in proptest::collection::vec(event(), 0..20)) {
-            let text: String = events.iter().map(|event| event.to_json() + "\n").collect();
-            prop_assert_eq!(from_json_lines(&text).unwrap(), events);
-        }
-
-        #[test]
-        fn no_line_panics(text in "\\PC*") {
-            let _ = from_json_lines(&text);
-        }
-    }
-
-    #[test]
-    fn a_line_reads_like_a_sentence() {
-        let intent = Event::Intent(Intent {
-            client: 3,
-            sequence: 17,
-            at: Tick(5_000_000),
-            operation: Operation::Transfer { id: 9, from: 1, to: 2, amount: 50 },
-        });
-        let line = r#"{"event":"intent","client":3,"sequence":17,"at_ns":5000000,"op":"transfer","id":9,"from":1,"to":2,"amount":50}"#;
-        assert_eq!(intent.to_json(), line);
-        let result =
-            r#"{"event":"result","client":3,"sequence":17,"at_ns":6,"outcome":{"unknown":"timeout"}}"#;
-        let events = from_json_lines(&format!("{line}\n\n{result}\n")).unwrap();
-        assert_eq!(events.len(), 2);
-        let error = from_json_lines(&format!("{line}\n{{\"event\":\"intend\"}}")).unwrap_err();
-        assert_eq!(error.line, 2);
-        assert!(error.reason.contains("intend"), "{error}");
-    }
-
     #[test]
     fn an_intent_without_a_result_stays_unknown_and_misfits_are_problems() {
-        let read = Operation::Read { key: 1 };
+        let op = Op::Read { record: 1, fields: Fields::All };
         let intent = |sequence, at| {
-            Event::Intent(Intent { client: 0, sequence, at: Tick(at), operation: read.clone() })
+            Event::Intent(Intent { client: 0, sequence, due: Tick(at), at: Tick(at), op: op.clone() })
         };
         let done = |sequence, at| {
             Event::Result(Completion {
                 client: 0,
                 sequence,
                 at: Tick(at),
+                retries: 0,
                 outcome: Outcome::Done,
                 answer: Answer::Value(None),
             })

@@ -10,7 +10,7 @@
 //! A HOLE is a lost write of a client that has a later durable one, sent before the fault that lost it: the
 //! order of the log is broken.
 
-use super::history::{Entry, History, Operation, Version};
+use super::history::{Entry, History, Version};
 use super::loss::{Exposure, Losses};
 use super::reading::of_survivors;
 use super::{AtRisk, Checker, Finding, KeyScan, Observation, Source, Verdict};
@@ -317,7 +317,7 @@ impl Ledger {
         unstable: u64,
         mut finding: Finding,
     ) -> Balance {
-        let writes = seen.history.entries.iter().filter(|e| matches!(e.operation, Operation::Write { .. }));
+        let writes = seen.history.entries.iter().filter(|entry| entry.op.written().is_some());
         let acknowledged: Vec<Tick> = writes.filter_map(Entry::acknowledged).collect();
         let nothing_promised = acknowledged.is_empty();
         let losses = self.exposure.charge(seen, acknowledged, &lost);
@@ -378,26 +378,28 @@ impl Write<'_> {
     }
 }
 
-/// All writes by key and key sequence. Keys with more than one writer, or a sequence that does not follow
-/// the time of sending, have no order to judge by: they are left out, and the verdict is at least Unknown.
-/// Also returns all keys that were written to.
+/// All writes by key and key sequence. Keys of which a write was sent before the one before it had its
+/// answer, or by another client at the same time, have no order to judge by: they are left out, and the
+/// verdict is at least Unknown. Also returns all keys that were written to.
 fn writes<'a>(history: &'a History, finding: &mut Finding) -> (Vec<Write<'a>>, BTreeSet<u64>) {
     let mut writes: Vec<Write> = history
         .entries
         .iter()
-        .filter_map(|entry| match entry.operation {
-            Operation::Write { key, key_sequence, payload } => {
-                Some(Write { key, key_sequence, payload, entry })
-            }
-            _ => None,
+        .filter_map(|entry| {
+            let (key, Version { key_sequence, payload }) = entry.written()?;
+            Some(Write { key, key_sequence, payload, entry })
         })
         .collect();
     writes.sort_by_key(|write| (write.key, write.key_sequence));
     let mut without_order = BTreeSet::new();
     for pair in writes.windows(2).filter(|pair| pair[0].key == pair[1].key) {
         let (a, b) = (&pair[0], &pair[1]);
-        let in_order = a.key_sequence < b.key_sequence && a.entry.sequence < b.entry.sequence;
-        if a.entry.client != b.entry.client || !in_order {
+        // A client has one operation under way; whoever else writes the key must have waited for the answer.
+        let one_after_the_other = match a.entry.client == b.entry.client {
+            true => a.entry.sequence < b.entry.sequence,
+            false => a.entry.is_done() && a.entry.ended.is_some_and(|ended| ended <= b.entry.began),
+        };
+        if a.key_sequence == b.key_sequence || !one_after_the_other {
             finding.at_least(Verdict::Unknown);
             without_order.insert(a.key);
             finding.show("no order", || {

@@ -376,9 +376,9 @@ impl Exposure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Answer, History, Operation, Version};
+    use crate::check::History;
     use crate::device::CutReport;
-    use crate::op::Outcome;
+    use crate::op::{Op, Outcome};
     use crate::schedule::{Effect, Outage};
     use crate::units::Bytes;
 
@@ -387,13 +387,9 @@ mod tests {
     /// A write every millisecond for two seconds, and a fault at the end of the first.
     fn seen(rule: &str, outages: Vec<Outage>) -> Observation {
         let write = |n: u64| Entry {
-            client: 0,
-            sequence: n,
-            operation: Operation::Write { key: n, key_sequence: 1, payload: Version::of(n, 1).payload },
-            began: Tick(n * MS),
             ended: Some(Tick(n * MS + MS / 2)),
             outcome: Outcome::Done,
-            answer: Answer::Nothing,
+            ..Entry::sent(0, n, Op::Insert { record: n }, Tick(n * MS))
         };
         let fault = Injection {
             rule: rule.into(),

@@ -22,7 +22,7 @@ pub use at_risk::AtRisk;
 pub use bank::Bank;
 pub use broken::{Broken, Carried};
 pub use evidence::{Aftermath, Evidence};
-pub use history::{Answer, Completion, Entry, Event, History, Intent, Operation, Step, Version};
+pub use history::{Answer, Completion, Entry, Event, History, Intent, Version};
 pub use isolation::{Isolation, Model};
 pub use ledger::Ledger;
 pub use loss::Exposure;

@@ -3,8 +3,8 @@
 //! They are no operations of clients: alone they are evidence of nothing. Where reads of clients are judged,
 //! they take part as the last of all, under a client's number of their own.
 
-use super::history::{Answer, Entry, History, Operation, Step, Version};
-use crate::op::Outcome;
+use super::history::{Answer, Entry, History, Version};
+use crate::op::{Fields, Op, Outcome, Step};
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,8 +72,20 @@ pub struct ListScan {
     /// When it was complete.
     #[serde(rename = "at_ns")]
     pub at: Tick,
-    /// Every list that was read, also those that are empty.
+    /// Every list that was read, also those that are empty: see [`ListScan::complete`].
     pub lists: Vec<(u64, Vec<u64>)>,
+}
+
+impl ListScan {
+    /// Puts in as empty what the history names and the reading did not find.
+    pub fn complete(&mut self, history: &History) {
+        let known: BTreeSet<u64> = self.lists.iter().map(|(key, _)| *key).collect();
+        let named = history.entries.iter().flat_map(|entry| entry.op.steps()).map(|step| match step {
+            Step::Append { key, .. } | Step::Read { key } => *key,
+        });
+        let missing: BTreeSet<u64> = named.filter(|key| !known.contains(key)).collect();
+        self.lists.extend(missing.into_iter().map(|key| (key, vec![])));
+    }
 }
 
 /// A final reading of anything.
@@ -133,15 +145,13 @@ impl Last {
         Last { began: Tick(times.max().unwrap_or_default().0 + 1), entries: vec![] }
     }
 
-    fn read(&mut self, at: Tick, operation: Operation, answer: Answer) {
+    fn read(&mut self, at: Tick, op: Op, answer: Answer) {
+        let sequence = self.entries.len() as u64 + 1;
         self.entries.push(Entry {
-            client: LABORATORY,
-            sequence: self.entries.len() as u64 + 1,
-            operation,
-            began: self.began.min(at),
             ended: Some(at),
             outcome: Outcome::Done,
             answer,
+            ..Entry::sent(LABORATORY, sequence, op, self.began.min(at))
         });
     }
 }
@@ -151,14 +161,13 @@ impl Last {
 pub(super) fn reads_of_keys(history: &History, scans: &[KeyScan]) -> Vec<Entry> {
     let (mut keys, mut written) = (BTreeSet::new(), BTreeSet::new());
     for entry in &history.entries {
-        match entry.operation {
-            Operation::Write { key, key_sequence, .. } => {
-                written.insert((key, key_sequence));
-                keys.insert(key)
-            }
-            Operation::Read { key } => keys.insert(key),
-            _ => false,
-        };
+        if let Some((key, key_sequence)) = entry.op.written() {
+            written.insert((key, key_sequence));
+            keys.insert(key);
+        }
+        if let Op::Read { record, .. } = entry.op {
+            keys.insert(record);
+        }
     }
     let mut last = Last::new(history);
     for scan in of_survivors(scans) {
@@ -167,16 +176,17 @@ pub(super) fn reads_of_keys(history: &History, scans: &[KeyScan]) -> Vec<Entry> 
             found.entry(*key).or_default().push(*version);
         }
         for key in &keys {
+            let read = Op::Read { record: *key, fields: Fields::All };
             let versions = found.remove(key).unwrap_or_default();
             let late = |v: &Version| {
                 let is_known = written.contains(&(*key, v.key_sequence));
                 history.is_cut_short && !is_known && *v == Version::of(*key, v.key_sequence)
             };
             if versions.is_empty() {
-                last.read(scan.at, Operation::Read { key: *key }, Answer::Value(None));
+                last.read(scan.at, read.clone(), Answer::Value(None));
             }
             for version in versions.into_iter().filter(|version| !late(version)) {
-                last.read(scan.at, Operation::Read { key: *key }, Answer::Value(Some(version)));
+                last.read(scan.at, read.clone(), Answer::Value(Some(version)));
             }
         }
     }
@@ -188,12 +198,10 @@ pub(super) fn reads_of_keys(history: &History, scans: &[KeyScan]) -> Vec<Entry> 
 pub(super) fn reads_of_lists(history: &History, scans: &[ListScan]) -> Vec<Entry> {
     let mut appended = BTreeSet::new();
     for entry in &history.entries {
-        if let Operation::Transaction { steps } = &entry.operation {
-            appended.extend(steps.iter().filter_map(|step| match step {
-                Step::Append { key, value } => Some((*key, *value)),
-                Step::Read { .. } => None,
-            }));
-        }
+        appended.extend(entry.op.steps().iter().filter_map(|step| match step {
+            Step::Append { key, value } => Some((*key, *value)),
+            Step::Read { .. } => None,
+        }));
     }
     let mut last = Last::new(history);
     for scan in of_survivors(scans) {
@@ -202,8 +210,8 @@ pub(super) fn reads_of_lists(history: &History, scans: &[ListScan]) -> Vec<Entry
             if history.is_cut_short {
                 list.retain(|value| appended.contains(&(*key, *value)));
             }
-            let steps = vec![Step::Read { key: *key }];
-            last.read(scan.at, Operation::Transaction { steps }, Answer::Lists(vec![Some(list)]));
+            let steps = [Step::Read { key: *key }].into();
+            last.read(scan.at, Op::Transaction { steps }, Answer::Lists(vec![Some(list)]));
         }
     }
     last.entries

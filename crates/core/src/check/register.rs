@@ -12,11 +12,11 @@
 //! infinity, and where nobody read it, it is left out. That nothing was there before is a write that ended
 //! before everything. The laboratory's final readings are the last reads of all.
 
-use super::history::{Answer, Entry, Operation, Version};
+use super::history::{Answer, Entry, Version};
 use super::ledger::seconds;
 use super::reading::{LABORATORY, of_survivors, reads_of_keys};
 use super::{Checker, Finding, Observation, Verdict};
-use crate::op::Outcome;
+use crate::op::{Op, Outcome};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -43,7 +43,6 @@ struct OneKey<'a> {
     clusters: HashMap<Option<Version>, Cluster>,
     writes: HashMap<Version, usize>,
     reads: Vec<(Option<Version>, usize)>,
-    latest: HashMap<u64, Version>,
 }
 
 /// Stands for the write of what was there before.
@@ -66,8 +65,8 @@ impl<'a> OneKey<'a> {
             NEVER => "no known end".into(),
             end => seconds(crate::units::Tick(end)),
         };
-        let what = match (&entry.operation, &entry.answer) {
-            (Operation::Write { key_sequence, .. }, _) => format!("wrote {key_sequence}"),
+        let what = match (entry.op.written(), &entry.answer) {
+            (Some((_, key_sequence)), _) => format!("wrote {key_sequence}"),
             (_, Answer::Value(Some(version))) => format!("read {}", version.key_sequence),
             _ => "read nothing".into(),
         };
@@ -174,29 +173,20 @@ impl<'a> OneKey<'a> {
 impl Register {
     fn keys<'a>(entries: &'a [Entry], finding: &mut Finding) -> BTreeMap<u64, OneKey<'a>> {
         let mut keys: BTreeMap<u64, OneKey> = BTreeMap::new();
-        let new = || OneKey {
-            entries,
-            clusters: HashMap::new(),
-            writes: HashMap::new(),
-            reads: vec![],
-            latest: HashMap::new(),
-        };
+        let new = || OneKey { entries, clusters: HashMap::new(), writes: HashMap::new(), reads: vec![] };
         for (index, entry) in entries.iter().enumerate() {
-            match (&entry.operation, &entry.answer) {
-                (Operation::Write { key, key_sequence, payload }, _) => {
-                    let one = keys.entry(*key).or_insert_with(new);
-                    let version = Version { key_sequence: *key_sequence, payload: *payload };
-                    let twice = one.latest.insert(*key_sequence, version).is_some();
-                    if twice || one.writes.insert(version, index).is_some() {
-                        finding.at_least(Verdict::Unknown);
-                        finding.count("values written twice");
-                        finding.show("written twice", || format!("key {key}: {}", entry.name()));
-                    }
+            if let Some((key, version)) = entry.written() {
+                let one = keys.entry(key).or_insert_with(new);
+                if one.writes.insert(version, index).is_some() {
+                    finding.at_least(Verdict::Unknown);
+                    finding.count("values written twice");
+                    finding.show("written twice", || format!("key {key}: {}", entry.name()));
                 }
-                (Operation::Read { key }, Answer::Value(value)) if entry.is_done() => {
-                    keys.entry(*key).or_insert_with(new).reads.push((*value, index));
-                }
-                _ => {}
+            }
+            if let (Op::Read { record, .. }, Answer::Value(value)) = (&entry.op, &entry.answer)
+                && entry.is_done()
+            {
+                keys.entry(*record).or_insert_with(new).reads.push((*value, index));
             }
         }
         keys

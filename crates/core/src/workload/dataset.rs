@@ -88,19 +88,19 @@ pub enum Shape {
     Fields,
     /// Documents like those of a sample, see [`Dataset::document`].
     Documents(Arc<Documents>),
-    /// The ledger of keys that a [`CheckSession`](crate::target::CheckSession) reads back: record `n` is key
-    /// `n`, and its value says which write it is.
-    Ledger,
     /// The accounts of a bank, between which operations transfer money.
     Bank(Arc<Bank>),
+    /// The tables of all checks: the accounts of a bank, lists, and a ledger of keys, in which record `n` is
+    /// key `n`, whose value says which write it is.
+    Checks(Arc<Bank>),
 }
 
 /// A shape as it is written down.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Checked {
-    Ledger,
     Bank(BankSpec),
+    Checks(BankSpec),
 }
 
 impl Serialize for Shape {
@@ -108,7 +108,7 @@ impl Serialize for Shape {
         match self {
             Shape::Fields => None::<()>.serialize(s),
             Shape::Documents(documents) => documents.as_ref().serialize(s),
-            Shape::Ledger => Checked::Ledger.serialize(s),
+            Shape::Checks(bank) => Checked::Checks(*bank.spec()).serialize(s),
             Shape::Bank(bank) => Checked::Bank(*bank.spec()).serialize(s),
         }
     }
@@ -125,9 +125,11 @@ impl<'de> Deserialize<'de> for Shape {
         Ok(match Option::deserialize(d)? {
             None => Shape::Fields,
             Some(Either::Documents(documents)) => Shape::Documents(Arc::from(documents)),
-            Some(Either::Checked(Checked::Ledger)) => Shape::Ledger,
             Some(Either::Checked(Checked::Bank(spec))) => {
                 Shape::Bank(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
+            }
+            Some(Either::Checked(Checked::Checks(spec))) => {
+                Shape::Checks(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
             }
         })
     }
@@ -191,9 +193,9 @@ impl Dataset {
         }
     }
 
-    /// The ledger of keys, none of which exists.
-    pub fn ledger() -> Self {
-        Dataset { shape: Shape::Ledger, ..Dataset::ycsb(0) }
+    /// The tables of all checks, with the accounts of `bank`; no key exists.
+    pub fn checks(bank: Arc<Bank>) -> Self {
+        Dataset { shape: Shape::Checks(bank), ..Dataset::ycsb(0) }
     }
 
     /// The accounts of `bank`.
@@ -235,7 +237,7 @@ impl Dataset {
     pub fn documents(&self) -> Option<&Documents> {
         match &self.shape {
             Shape::Documents(documents) => Some(documents),
-            Shape::Fields | Shape::Ledger | Shape::Bank(_) => None,
+            Shape::Fields | Shape::Checks(_) | Shape::Bank(_) => None,
         }
     }
 
@@ -244,7 +246,7 @@ impl Dataset {
         match &self.shape {
             Shape::Fields => self.fields,
             Shape::Documents(documents) => documents.paths().len() as u16,
-            Shape::Ledger | Shape::Bank(_) => 0,
+            Shape::Checks(_) | Shape::Bank(_) => 0,
         }
     }
 
@@ -331,7 +333,7 @@ impl Dataset {
         let values = match &self.shape {
             Shape::Fields => f64::from(self.fields) * self.field_length.mean(),
             Shape::Documents(documents) => documents.mean_bytes(),
-            Shape::Ledger => PAYLOAD_BYTES as f64,
+            Shape::Checks(_) => PAYLOAD_BYTES as f64,
             // A balance of up to seven digits.
             Shape::Bank(_) => 7.0,
         };
@@ -462,8 +464,8 @@ mod tests {
 
     #[test]
     fn shapes_read_back_as_they_were_written() {
-        let bank = Bank::new(BankSpec { accounts: 77, ..BankSpec::default() }).unwrap();
-        for dataset in [Dataset::ycsb(3), Dataset::ledger(), Dataset::of_bank(Arc::new(bank))] {
+        let bank = Arc::new(Bank::new(BankSpec { accounts: 77, ..BankSpec::default() }).unwrap());
+        for dataset in [Dataset::ycsb(3), Dataset::checks(bank.clone()), Dataset::of_bank(bank)] {
             let text = serde_json::to_string(&dataset).unwrap();
             assert_eq!(serde_json::from_str::<Dataset>(&text).unwrap(), dataset, "{text}");
         }

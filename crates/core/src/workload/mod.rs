@@ -16,7 +16,7 @@ pub mod ycsb;
 mod zipf;
 
 pub use arrivals::{Arrivals, Schedule, Trace};
-pub use checked::{NewKeys, Transfers};
+pub use checked::{Ledger, ListTransactions, Registers, Snapshots, Split, Transfers};
 pub use dataset::{Dataset, Keys, Shape, Values};
 pub use documents::{Bson, DocumentSink, Documents, JsonText};
 pub use file::RandomReads;
@@ -27,11 +27,22 @@ pub use random::Random;
 pub use records::Records;
 pub use ycsb::{Inserts, Mix, Requested, Ycsb};
 
-use crate::op::Op;
+use crate::op::{Op, Outcome};
 
 /// A stream of operations that can be repeated, split over machines and checked, because operation `n`
 /// depends on nothing but the seed, `n`, and for a stream that inserts on which records exist.
 pub trait Workload: Send + Sync {
     /// Operation number `n`. An insert claims its number from `records`; a read asks for a known one.
     fn op(&self, n: u64, records: &Records) -> Op;
+
+    /// Whether later operations depend on what became of earlier ones, which [`Workload::settle`] must be
+    /// told.
+    fn follows(&self) -> bool {
+        false
+    }
+
+    /// Tells the last outcome of `op`, which was operation number `n`.
+    fn settle(&self, n: u64, op: &Op, outcome: Outcome) {
+        let _ = (n, op, outcome);
+    }
 }

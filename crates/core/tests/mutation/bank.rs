@@ -4,10 +4,8 @@ use super::{Change, Mutation, Trial, Truth, pick, pick_two};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tipover_core::check::guilty::{ACCOUNTS, Extent, FIRST_BALANCE, Work};
-use tipover_core::check::{
-    Answer, Bank, BankScan, Entry, Exposure, Observation, Operation, Source, TransferRow,
-};
-use tipover_core::op::Outcome;
+use tipover_core::check::{Answer, Bank, BankScan, Entry, Exposure, Observation, Source, TransferRow};
+use tipover_core::op::{Op, Outcome};
 use tipover_core::workload::Random;
 
 type Balances = Vec<(u64, Option<i64>)>;
@@ -28,8 +26,8 @@ pub fn bank() -> Trial {
 }
 
 fn asked(entry: &Entry) -> Option<TransferRow> {
-    match entry.operation {
-        Operation::Transfer { id, from, to, amount } => Some(TransferRow { id, from, to, amount }),
+    match entry.op {
+        Op::Transfer { id, from, to, amount } => Some(TransferRow { id, from, to, amount }),
         _ => None,
     }
 }
@@ -236,14 +234,14 @@ fn why(mutation: Mutation, change: &Change) -> &'static str {
             _ => "two rows or balances that were the same",
         };
     };
-    match (&before.operation, mutation) {
-        (Operation::ReadBalances, Mutation::Forge | Mutation::Swap)
+    match (&before.op, mutation) {
+        (Op::ReadBalances, Mutation::Forge | Mutation::Swap)
             if change.after.as_ref().is_some_and(|after| matches!(after.answer, Answer::Balances(_))) =>
         {
             "a snapshot that adds up, of another moment or with money moved: which transfers a snapshot shows is \
              not promised"
         }
-        (Operation::ReadBalances, _) => "a snapshot less or again says nothing else",
+        (Op::ReadBalances, _) => "a snapshot less or again says nothing else",
         (_, Mutation::Double) => "an attempt more with the id of the same transfer",
         (_, Mutation::Reorder) => "the order of transfers is not promised",
         (_, Mutation::Swap) => "both had the same result, or what is found fits either",

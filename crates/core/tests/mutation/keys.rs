@@ -4,10 +4,8 @@ use super::{Change, Mutation, Trial, Truth, pick, pick_two};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use tipover_core::check::guilty::{Extent, Work};
-use tipover_core::check::{
-    Answer, Entry, Exposure, KeyScan, Ledger, Observation, Operation, Register, Source, Version,
-};
-use tipover_core::op::Outcome;
+use tipover_core::check::{Answer, Entry, Exposure, KeyScan, Ledger, Observation, Register, Source, Version};
+use tipover_core::op::{self, OpKind, Outcome};
 use tipover_core::workload::Random;
 
 fn extents() -> Vec<Extent> {
@@ -43,8 +41,8 @@ pub fn register() -> Trial {
 fn written(seen: &Observation) -> BTreeMap<u64, Vec<(&Entry, Version)>> {
     let mut written: BTreeMap<u64, Vec<(&Entry, Version)>> = BTreeMap::new();
     for entry in &seen.history.entries {
-        if let Operation::Write { key, key_sequence, payload } = entry.operation {
-            written.entry(key).or_default().push((entry, Version { key_sequence, payload }));
+        if let Some((key, version)) = entry.written() {
+            written.entry(key).or_default().push((entry, version));
         }
     }
     written
@@ -127,25 +125,20 @@ fn truth_of_registers(seen: &Observation) -> Truth {
     let mut twice = None;
     for entry in &seen.history.entries {
         let (began, ended) = (entry.began.0, end(entry));
-        match (&entry.operation, &entry.answer) {
-            (Operation::Write { key, key_sequence, payload }, _) => {
-                let ops = keys.entry(*key).or_default();
-                let version = Version { key_sequence: *key_sequence, payload: *payload };
-                if !versions.insert((*key, *key_sequence)) {
-                    twice = Some(*key);
-                }
-                if !matches!(entry.outcome, Outcome::Refused(_)) {
-                    ops.push(Op { began, ended, must: entry.is_done(), write: Some(version), read: None });
-                }
+        if let Some((key, version)) = entry.written() {
+            let ops = keys.entry(key).or_default();
+            if !versions.insert((key, version.key_sequence)) {
+                twice = Some(key);
             }
-            (Operation::Read { key }, Answer::Value(value)) if entry.is_done() => {
-                let read = Op { began, ended, must: true, write: None, read: Some(*value) };
-                keys.entry(*key).or_default().push(read);
+            if !matches!(entry.outcome, Outcome::Refused(_)) {
+                ops.push(Op { began, ended, must: entry.is_done(), write: Some(version), read: None });
             }
-            (Operation::Read { key }, _) => {
-                keys.entry(*key).or_default();
+        }
+        if let op::Op::Read { record, .. } = entry.op {
+            let ops = keys.entry(record).or_default();
+            if let (Answer::Value(value), true) = (&entry.answer, entry.is_done()) {
+                ops.push(Op { began, ended, must: true, write: None, read: Some(*value) });
             }
-            _ => {}
         }
     }
     if let Some(key) = twice {
@@ -232,7 +225,7 @@ fn forge_answer(seen: &mut Observation, random: &mut Random) -> Option<()> {
         .filter(|at| matches!(seen.history.entries[*at].answer, Answer::Value(_)))
         .collect();
     let entry = &mut seen.history.entries[reads[pick(random, &reads)?]];
-    let Operation::Read { key } = entry.operation else { return None };
+    let op::Op::Read { record: key, .. } = entry.op else { return None };
     let of_key: Vec<Version> = written.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v).collect();
     entry.answer = Answer::Value(match random.below(4) {
         0 => None,
@@ -320,8 +313,8 @@ fn why_the_ledger(mutation: Mutation, change: &Change) -> &'static str {
             _ => "what is found now was sent too and never answered, so either may be there",
         };
     };
-    match (&before.operation, mutation) {
-        (Operation::Read { .. }, _) => "reads are the register's matter, not the ledger's",
+    match (before.op.kind(), mutation) {
+        (OpKind::Read, _) => "reads are the register's matter, not the ledger's",
         (_, Mutation::Reorder) => "writes of different keys: no order between keys is promised",
         (_, Mutation::Swap)
             if change.seen[0].history.done() == change.seen[1].history.done()
@@ -347,17 +340,15 @@ fn why_the_register(mutation: Mutation, change: &Change) -> &'static str {
         };
     };
     let after = change.after.as_ref();
-    match (&before.operation, mutation) {
+    match (before.op.kind(), mutation) {
         (_, Mutation::Reorder | Mutation::Swap) => {
             "the operations overlap others, or had the same result: another order explains them"
         }
-        (Operation::Read { .. }, Mutation::Double) => "nothing was written in between, so it is read again",
-        (Operation::Read { .. }, _)
-            if after.is_none_or(|after| !matches!(after.answer, Answer::Value(_))) =>
-        {
+        (OpKind::Read, Mutation::Double) => "nothing was written in between, so it is read again",
+        (OpKind::Read, _) if after.is_none_or(|after| !matches!(after.answer, Answer::Value(_))) => {
             "a read less says less"
         }
-        (Operation::Read { .. }, _) => "it overlaps the write of what it reads now",
+        (OpKind::Read, _) => "it overlaps the write of what it reads now",
         _ if after.is_some_and(|after| matches!(after.outcome, Outcome::Unknown(_))) => {
             "it says less: without an answer, it may have happened"
         }

@@ -3,10 +3,8 @@
 use super::{Change, Mutation, Trial, Truth, pick, pick_two};
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::check::guilty::{Extent, Work};
-use tipover_core::check::{
-    Answer, Checker, Entry, Isolation, ListScan, Model, Observation, Operation, Source, Step,
-};
-use tipover_core::op::Outcome;
+use tipover_core::check::{Answer, Checker, Entry, Isolation, ListScan, Model, Observation, Source};
+use tipover_core::op::{Outcome, Step};
 use tipover_core::workload::Random;
 
 /// What mutants claim, in turn.
@@ -35,10 +33,7 @@ fn last_reading(seen: &Observation) -> &ListScan {
 }
 
 fn steps(entry: &Entry) -> &[Step] {
-    match &entry.operation {
-        Operation::Transaction { steps } => steps,
-        _ => &[],
-    }
+    entry.op.steps()
 }
 
 /// A transaction that happened, with what it read before its own appends.

@@ -132,14 +132,13 @@ fn mutate(trial: &Trial, mutation: Mutation, seen: &mut Observation, random: &mu
             let until = last.1.or(entries.last().map(|e| e.began))?;
             let took = again.ended.map(|ended| ended.since(again.began)).unwrap_or_default();
             again.began = until + std::time::Duration::from_micros(100);
+            again.due = again.began;
             again.ended = again.ended.map(|_| again.began + took);
             entries.push(again);
         }
         Swap => {
             let (a, b) = pick_two(random, entries)?;
-            let same = std::mem::discriminant(&entries[a].operation)
-                == std::mem::discriminant(&entries[b].operation);
-            if !same {
+            if entries[a].op.kind() != entries[b].op.kind() {
                 return None;
             }
             let [first, second] = [entries[a].clone(), entries[b].clone()];
@@ -157,8 +156,7 @@ fn mutate(trial: &Trial, mutation: Mutation, seen: &mut Observation, random: &mu
             change.before = Some(first.clone());
             for (at, other) in [(a, second), (b, first)] {
                 let entry = &mut entries[at];
-                (entry.operation, entry.outcome, entry.answer) =
-                    (other.operation, other.outcome, other.answer);
+                (entry.op, entry.outcome, entry.answer) = (other.op, other.outcome, other.answer);
             }
             change.after = Some(entries[a].clone());
         }

@@ -65,7 +65,7 @@ impl Engine for Own {
         Err(Missing {
             what: format!("a client of {}", self.name),
             looked: "it is embedded in a process of ours and has none".into(),
-            advice: "ask through the session for checks".into(),
+            advice: "ask it through the target that is served there".into(),
         })
     }
 }

@@ -173,7 +173,6 @@ impl Input {
 /// Finds the next complete message in what has arrived: its kind or number, and where its body is, counted
 /// from
 /// [`Input::rest`].
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub type Framing = fn(&Input) -> Option<(u8, std::ops::Range<usize>)>;
 
 /// A connection.
@@ -336,7 +335,6 @@ impl Channel {
 
     /// Waits for the next complete message: its kind or number, and its body. A reason in words if none
     /// comes.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub fn message(&mut self, next: Framing) -> Result<(u8, Vec<u8>), String> {
         loop {
             if let Some((kind, range)) = next(&self.input) {
@@ -353,7 +351,6 @@ impl Channel {
     }
 
     /// Sends what is in `output`, waiting for it; a reason in words if that fails.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub fn say(&mut self) -> Result<(), String> {
         self.flush(Wait::Yes, &mut false).map(|_: Flow| ()).map_err(lost)
     }

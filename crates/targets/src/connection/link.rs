@@ -85,7 +85,11 @@ impl<P: Protocol> Link<P> {
     fn send(&mut self, wait: Wait) -> Option<Progress> {
         let channel = self.channel.as_mut().expect("an operation has a connection");
         match channel.flush(wait, &mut self.sent) {
-            Ok(Flow::Done) => None,
+            Ok(Flow::Done) if self.protocol.is_answered() => None,
+            Ok(Flow::Done) => {
+                self.state = State::Idle;
+                Some(Progress::Finished(Outcome::Done))
+            }
             Ok(Flow::Blocked) => Some(Progress::Sending),
             Err(error) => Some(Progress::Finished(self.lost(&error))),
         }
@@ -216,7 +220,7 @@ impl<P: Protocol> Link<P> {
 
 impl<P: Protocol> Session for Link<P> {
     fn execute(&mut self, op: &Op) -> Outcome {
-        self.op = *op;
+        self.op = op.clone();
         if self.channel.is_none()
             && let Err(failure) = self.reconnect()
         {
@@ -242,13 +246,17 @@ impl<P: Protocol> Session for Link<P> {
         self.protocol.fetched_records()
     }
 
+    fn answer(&self) -> tipover_core::check::Answer {
+        self.protocol.brought()
+    }
+
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         Some(self)
     }
 }
 
 impl<P: Protocol> Wire for Link<P> {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         match self.state {
             State::Pausing => self.pause.timer.as_ref().map(OwnedFd::as_fd),
             _ => self.channel.as_ref().map(Channel::descriptor),
@@ -256,7 +264,7 @@ impl<P: Protocol> Wire for Link<P> {
     }
 
     fn begin(&mut self, op: &Op) -> Progress {
-        self.op = *op;
+        self.op = op.clone();
         if self.channel.is_some() {
             return self.begin_on_connection();
         }
@@ -307,7 +315,7 @@ impl<P: Protocol> Wire for Link<P> {
 }
 
 /// Sends `message` on a connection of its own.
-pub fn send_apart(route: &Route, message: Vec<u8>) {
+fn send_apart(route: &Route, message: Vec<u8>) {
     let route = route.clone();
     let send = move || -> io::Result<()> {
         let mut channel = Channel::begin(&route, 0, Duration::from_secs(1))?;

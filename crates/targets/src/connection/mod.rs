@@ -10,15 +10,14 @@ pub mod sql;
 mod tls;
 pub mod untrusted;
 
-pub use channel::{Channel, Flow, Input, MOST_WAITING, Route, Wait};
+pub use channel::{Channel, Flow, Framing, Input, MOST_WAITING, Route, Wait};
 pub use link::Link;
-#[cfg(feature = "postgres")]
-pub use link::send_apart;
 pub use place::{Dialect, Encryption, Place, decoded};
 pub use row::Row;
 
 use std::io;
 use std::time::{Duration, Instant};
+use tipover_core::check;
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::Progress;
 
@@ -75,10 +74,20 @@ pub trait Protocol: Greeting {
     }
 
     /// The value of `field` that the last read brought, which still lies in `input`.
-    fn fetched<'a>(&self, input: &'a Input, field: u16) -> Option<&'a [u8]>;
+    fn fetched<'a>(&'a self, input: &'a Input, field: u16) -> Option<&'a [u8]>;
 
     /// How many records the last read or scan brought.
     fn fetched_records(&self) -> u32;
+
+    /// What the last operation was answered with if it read balances or lists, and was done.
+    fn brought(&self) -> check::Answer {
+        check::Answer::Nothing
+    }
+
+    /// Whether the request that was encoded last is answered at all; else it is done once it is sent.
+    fn is_answered(&self) -> bool {
+        true
+    }
 
     /// What to send on another connection, unencrypted, so that the server stops working on an operation
     /// that was given up.

@@ -10,7 +10,7 @@ use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::storage::EngineKind;
 
 /// A request for one of an engine's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The caller's name for it, below the number of slots; free again when its answer was reaped.
     pub slot: u32,

@@ -184,7 +184,7 @@ impl Session for DirectSession<'_> {
             Op::Flush { .. } => (&self.target.written_bytes, 0),
             _ => return Outcome::Refused(Failure::Unsupported),
         };
-        self.engine.submit(Request { slot: 0, file: 0, op: *op });
+        self.engine.submit(Request { slot: 0, file: 0, op: op.clone() });
         self.answers.clear();
         if self.engine.reap(1, None, &mut self.answers).is_err() {
             return Outcome::Unknown(Failure::Other);

@@ -1,10 +1,11 @@
-//! The culprit's ledger and bank, with the sins that its checkers ought to find.
+//! The culprit's tables of checks, with the sins that its checkers ought to find.
 
 use super::Guilty;
 use std::collections::{BTreeMap, BTreeSet};
-use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
-use tipover_core::op::{Failure, Outcome};
-use tipover_core::target::{BankRows, CheckSession, TargetError};
+use tipover_core::check::payload::payload;
+use tipover_core::check::{Answer, TransferRow, Version};
+use tipover_core::op::{Failure, Op, OpKind, Outcome, Step};
+use tipover_core::target::{BankRows, Lists, Session, TargetError};
 use tipover_core::workload::Random;
 
 /// What it keeps for checks.
@@ -74,13 +75,25 @@ fn line(row: &TransferRow) -> String {
     format!("=transfer {} {} {} {}\n", row.id, row.from, row.to, row.amount)
 }
 
-/// A session for checks. Whoever changes something keeps the vault locked until it is logged: what others
-/// could see before that would be gone after a kill, and the log could have another order than what they saw.
-pub struct Checks<'a>(pub &'a Guilty);
+/// A session on the tables of checks. Whoever changes something keeps the vault locked until it is logged:
+/// what others could see before that would be gone after a kill, and the log could have another order than
+/// what they saw.
+pub struct Checks<'a> {
+    guilty: &'a Guilty,
+    /// What the last read of a key brought.
+    fetched: Option<Vec<u8>>,
+    /// What the last operation read of balances or lists.
+    answer: Answer,
+}
 
-impl Checks<'_> {
+impl<'a> Checks<'a> {
+    /// A session with `guilty`.
+    pub fn new(guilty: &'a Guilty) -> Self {
+        Checks { guilty, fetched: None, answer: Answer::Nothing }
+    }
+
     fn write(&self, key: u64, sequence: u64, random: &mut Random) -> Outcome {
-        let guilty = self.0;
+        let guilty = self.guilty;
         if guilty.sins(guilty.guilt.lost_updates, random) {
             return Outcome::Done;
         }
@@ -90,7 +103,7 @@ impl Checks<'_> {
     }
 
     fn transfer(&self, row: TransferRow, random: &mut Random) -> Outcome {
-        let guilty = self.0;
+        let guilty = self.guilty;
         let mut text = line(&row);
         let mut vault = guilty.vault.lock();
         if let Some(failure) = vault.objection(&row) {
@@ -108,8 +121,8 @@ impl Checks<'_> {
     }
 
     /// A transaction over lists; it holds the only lock, so that an honest one is as strict as can be.
-    fn lists(&self, steps: &[Step], random: &mut Random) -> (Outcome, Answer) {
-        let guilty = self.0;
+    fn lists(&mut self, steps: &[Step], random: &mut Random) -> Outcome {
+        let guilty = self.guilty;
         let (mut answers, mut text) = (Vec::new(), String::new());
         let mut vault = guilty.vault.lock();
         for step in steps {
@@ -134,17 +147,24 @@ impl Checks<'_> {
                 }
             });
         }
-        if text.is_empty() {
-            return (Outcome::Done, Answer::Lists(answers));
-        }
-        (guilty.written(text, random), Answer::Lists(answers))
+        self.answer = Answer::Lists(answers);
+        if text.is_empty() { Outcome::Done } else { guilty.written(text, random) }
+    }
+
+    fn read(&mut self, key: u64, random: &mut Random) -> Outcome {
+        let stale = self.guilty.sins(self.guilty.guilt.stale_reads, random);
+        let kept = self.guilty.vault.lock().ledger.get(&key).copied();
+        let version = kept.map(|(now, before)| if stale { before } else { now });
+        let version = version.filter(|version| *version > 0);
+        self.fetched = version.map(|version| payload(key, version).to_vec());
+        if version.is_some() { Outcome::Done } else { Outcome::Refused(Failure::NotFound) }
     }
 
     /// All balances; on a dirty day, with half of the last transfer.
     fn balances(&self, random: &mut Random) -> Vec<(u64, Option<i64>)> {
-        let vault = self.0.vault.lock();
+        let vault = self.guilty.vault.lock();
         let mut balances = vault.balances();
-        if self.0.sins(self.0.guilt.dirty_reads, random)
+        if self.guilty.sins(self.guilty.guilt.dirty_reads, random)
             && let Some(last) = vault.transfers.last()
             && let Some((_, Some(balance))) = balances.iter_mut().find(|(account, _)| *account == last.to)
         {
@@ -154,53 +174,73 @@ impl Checks<'_> {
     }
 }
 
-impl CheckSession for Checks<'_> {
-    fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+impl Session for Checks<'_> {
+    fn execute(&mut self, op: &Op) -> Outcome {
+        let guilty = self.guilty;
+        (self.fetched, self.answer) = (None, Answer::Nothing);
+        guilty.serve();
+        let mut random = guilty.draw();
+        let refusable = op.kind().writes() && op.kind() != OpKind::Transaction;
+        if refusable && guilty.sins(guilty.guilt.conflicts, &mut random) {
+            return Outcome::Refused(Failure::Conflict);
+        }
+        match *op {
+            Op::Insert { record } => self.write(record, 1, &mut random),
+            Op::Update { record, version, .. } => self.write(record, version, &mut random),
+            Op::Read { record, .. } => self.read(record, &mut random),
+            Op::Transfer { id, from, to, amount } => {
+                self.transfer(TransferRow { id, from, to, amount }, &mut random)
+            }
+            Op::ReadBalances => {
+                self.answer = Answer::Balances(self.balances(&mut random));
+                Outcome::Done
+            }
+            Op::Transaction { ref steps } => self.lists(steps, &mut random),
+            _ => Outcome::Refused(Failure::Unsupported),
+        }
+    }
+
+    fn fetched(&self, _: u16) -> Option<&[u8]> {
+        self.fetched.as_deref()
+    }
+
+    fn fetched_records(&self) -> u32 {
+        u32::from(self.fetched.is_some())
+    }
+
+    fn answer(&self) -> Answer {
+        self.answer.clone()
+    }
+}
+
+impl Guilty {
+    /// Makes the tables of checks anew.
+    pub(super) fn begin_honestly(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
         let mut text = "=empty\n".to_string();
         let mut vault = Vault::default();
         for (account, balance) in accounts {
             vault.accounts.insert(*account, *balance);
             text += &format!("=account {account} {balance}\n");
         }
-        *self.0.vault.lock() = vault;
+        *self.vault.lock() = vault;
         // Whoever sins later begins honestly.
-        self.0.append(&text).map_err(|error| TargetError::new("preparing the ledger and the bank", error))
+        self.append(&text).map_err(|error| TargetError::new("preparing the tables of checks", error))
+    }
+}
+
+impl Vault {
+    /// All keys with what is there.
+    pub fn keys(&self) -> Vec<(u64, Version)> {
+        self.ledger.iter().map(|(key, (version, _))| (*key, Version::of(*key, *version))).collect()
     }
 
-    fn execute(&mut self, operation: &Operation) -> (Outcome, Answer) {
-        let guilty = self.0;
-        guilty.serve();
-        let mut random = guilty.draw();
-        let writes = matches!(operation, Operation::Write { .. } | Operation::Transfer { .. });
-        if writes && guilty.sins(guilty.guilt.conflicts, &mut random) {
-            return (Outcome::Refused(Failure::Conflict), Answer::Nothing);
-        }
-        match *operation {
-            Operation::Write { key, key_sequence, .. } => {
-                (self.write(key, key_sequence, &mut random), Answer::Nothing)
-            }
-            Operation::Read { key } => {
-                let stale = guilty.sins(guilty.guilt.stale_reads, &mut random);
-                let kept = guilty.vault.lock().ledger.get(&key).copied();
-                let sequence = kept.map(|(now, before)| if stale { before } else { now });
-                let found = sequence.filter(|sequence| *sequence > 0).map(|n| Version::of(key, n));
-                (Outcome::Done, Answer::Value(found))
-            }
-            Operation::Transfer { id, from, to, amount } => {
-                (self.transfer(TransferRow { id, from, to, amount }, &mut random), Answer::Nothing)
-            }
-            Operation::ReadBalances => (Outcome::Done, Answer::Balances(self.balances(&mut random))),
-            Operation::Transaction { ref steps } => self.lists(steps, &mut random),
-        }
+    /// All accounts and transfers.
+    pub fn bank(&self) -> BankRows {
+        (self.balances(), self.transfers.clone())
     }
 
-    fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
-        let vault = self.0.vault.lock();
-        Ok(vault.ledger.iter().map(|(key, (sequence, _))| (*key, Version::of(*key, *sequence))).collect())
-    }
-
-    fn read_bank(&mut self) -> Result<BankRows, TargetError> {
-        let vault = self.0.vault.lock();
-        Ok((vault.balances(), vault.transfers.clone()))
+    /// All lists.
+    pub fn lists(&self) -> Lists {
+        self.lists.iter().map(|(key, list)| (*key, list.clone())).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A ledger, a bank and lists, for checkers: collections of our own, in the target's database.
+//! The tables of checks: a ledger, a bank and lists, collections of our own in the target's database.
 
 use super::admin::Refusal;
 use super::answer::{Answer as Reply, Fault};
@@ -9,17 +9,21 @@ use super::transfer::{ACCOUNTS, TRANSFERS};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tipover_core::check::payload::payload;
-use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
-use tipover_core::op::{Failure, OpKind, Outcome};
-use tipover_core::target::{BankRows, CheckSession, TargetError};
+use tipover_core::check::{Answer, TransferRow, Version};
+use tipover_core::op::{Failure, Op, OpKind, Outcome, Step};
+use tipover_core::target::{BankRows, Lists, Session, TargetError};
 
 const LEDGER: &str = "tipover_ledger";
 const LISTS: &str = "tipover_lists";
 const BATCH: usize = 1_000;
 
-/// A session for checks.
+/// A session on all of them. It blocks, as transactions do here.
 pub struct Checks {
     transactor: Transactor,
+    /// What the last read of a key brought.
+    fetched: Option<Vec<u8>>,
+    /// What the last operation read of balances or lists.
+    answer: Answer,
     /// Why there are no transactions, where there are none: then everything is read without.
     without: Option<String>,
     /// An update makes the document that it does not find.
@@ -29,7 +33,7 @@ pub struct Checks {
 impl Checks {
     /// On `transactor`'s connection; `without` says why its transactions cannot be used, if so.
     pub fn new(transactor: Transactor, without: Option<String>, upserts: bool) -> Checks {
-        Checks { transactor, without, upserts }
+        Checks { transactor, without, upserts, fetched: None, answer: Answer::Nothing }
     }
 
     fn insert(
@@ -138,7 +142,7 @@ impl Checks {
         }
     }
 
-    fn read(&mut self, key: u64) -> (Outcome, Answer) {
+    fn read(&mut self, key: u64) -> Outcome {
         let options = self.transactor.cluster.options.clone();
         let writer = &mut self.transactor.admin.courier.request;
         writer.begin(0, 0);
@@ -152,21 +156,22 @@ impl Checks {
         writer.finish();
         let body = match self.transactor.admin.exchange() {
             Ok(body) => body,
-            Err(_) => return (Outcome::Refused(Failure::Unavailable), Answer::Nothing),
+            Err(_) => return Outcome::Refused(Failure::Unavailable),
         };
         if let Some(fault) = Reply::read(body).fault {
             let outcome = fault.outcome(false);
             self.follow(outcome);
-            return (outcome, Answer::Nothing);
+            return outcome;
         }
         let batch = body.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
         let first = batch.ok().and_then(|batch| batch.get_document(0).ok());
-        (Outcome::Done, Answer::Value(first.map(version)))
+        self.fetched = first.map(|document| value(document).to_vec());
+        if self.fetched.is_some() { Outcome::Done } else { Outcome::Refused(Failure::NotFound) }
     }
 
-    fn lists(&mut self, steps: &[Step]) -> (Outcome, Answer) {
+    fn lists(&mut self, steps: &[Step]) -> Outcome {
         if !self.upserts {
-            return (Outcome::Refused(Failure::Unsupported), Answer::Nothing);
+            return Outcome::Refused(Failure::Unsupported);
         }
         let (outcome, answers) = self.transactor.once(|transaction| {
             let mut answers = Vec::new();
@@ -187,7 +192,15 @@ impl Checks {
             }
             Ok(answers)
         });
-        (outcome, answers.map_or(Answer::Nothing, Answer::Lists))
+        self.answer = answers.map_or(Answer::Nothing, Answer::Lists);
+        outcome
+    }
+
+    fn balances(&mut self) -> Outcome {
+        let find = rawdoc! { "find": ACCOUNTS, "filter": {}, "sort": { "_id": 1 } };
+        let (outcome, found) = self.transactor.once(|transaction| transaction.find(&find));
+        self.answer = found.map_or(Answer::Nothing, |found| Answer::Balances(balances(&found)));
+        outcome
     }
 
     /// Why a final read found nothing, with what the server said where it said something.
@@ -227,10 +240,11 @@ fn not_answered(refusal: &Refusal) -> Outcome {
     }
 }
 
-fn version(document: &RawDocument) -> Version {
+/// The bytes of a key's document; none of one that is not ours.
+fn value(document: &RawDocument) -> &[u8] {
     match document.get("value") {
-        Ok(Some(RawBsonRef::Binary(binary))) => Version::found(binary.bytes),
-        _ => Version::found(&[]),
+        Ok(Some(RawBsonRef::Binary(binary))) => binary.bytes,
+        _ => &[],
     }
 }
 
@@ -248,8 +262,9 @@ fn balances(documents: &[RawDocumentBuf]) -> Vec<(u64, Option<i64>)> {
     documents.iter().filter_map(row).collect()
 }
 
-impl CheckSession for Checks {
-    fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+impl Checks {
+    /// See [`Target::prepare`](tipover_core::target::Target::prepare).
+    pub fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
         if let (Some(why), false) = (&self.without, accounts.is_empty()) {
             return Err(TargetError::new(
                 "preparing the bank",
@@ -264,37 +279,41 @@ impl CheckSession for Checks {
             }
             self.deposit(accounts)
         };
-        make().map_err(|refusal| TargetError::new("preparing the ledger and the bank", refusal))
+        make().map_err(|refusal| TargetError::new("preparing the tables of checks", refusal))
     }
 
-    fn execute(&mut self, operation: &Operation) -> (Outcome, Answer) {
-        match operation {
-            Operation::Write { key, key_sequence, .. } => (self.write(*key, *key_sequence), Answer::Nothing),
-            Operation::Read { key } => self.read(*key),
-            Operation::Transfer { id, from, to, amount } => {
-                (self.transactor.transfer(*id, *from, *to, *amount), Answer::Nothing)
-            }
-            Operation::ReadBalances => {
-                let find = rawdoc! { "find": ACCOUNTS, "filter": {}, "sort": { "_id": 1 } };
-                let (outcome, found) = self.transactor.once(|transaction| transaction.find(&find));
-                (outcome, found.map_or(Answer::Nothing, |found| Answer::Balances(balances(&found))))
-            }
-            Operation::Transaction { steps } => self.lists(steps),
-        }
-    }
-
-    fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
-        match self.all(&[LEDGER]) {
+    /// All documents of one collection, each as `row` sees it.
+    fn rows<T>(
+        &mut self,
+        doing: &str,
+        collection: &str,
+        row: impl Fn(&RawDocument) -> T,
+    ) -> Result<Vec<(u64, T)>, TargetError> {
+        match self.all(&[collection]) {
             (Outcome::Done, Some(found)) => {
-                let row =
-                    |document: &RawDocumentBuf| Some((integer(document, "_id")? as u64, version(document)));
+                let row = |document: &RawDocumentBuf| Some((integer(document, "_id")? as u64, row(document)));
                 Ok(found.iter().flatten().filter_map(row).collect())
             }
-            (outcome, _) => Err(self.unread("reading the ledger", outcome)),
+            (outcome, _) => Err(self.unread(doing, outcome)),
         }
     }
 
-    fn read_bank(&mut self) -> Result<BankRows, TargetError> {
+    /// See [`Target::read_keys`](tipover_core::target::Target::read_keys).
+    pub fn read_keys(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
+        self.rows("reading the ledger", LEDGER, |document| Version::found(value(document)))
+    }
+
+    /// See [`Target::read_lists`](tipover_core::target::Target::read_lists).
+    pub fn read_lists(&mut self) -> Result<Lists, TargetError> {
+        if !self.upserts {
+            // Nothing could be appended to any.
+            return Ok(vec![]);
+        }
+        self.rows("reading the lists", LISTS, list)
+    }
+
+    /// See [`Target::read_bank`](tipover_core::target::Target::read_bank).
+    pub fn read_bank(&mut self) -> Result<BankRows, TargetError> {
         let (outcome, found) = self.all(&[ACCOUNTS, TRANSFERS]);
         let Some([accounts, transfers]) = found.as_deref().and_then(|found| <&[_; 2]>::try_from(found).ok())
         else {
@@ -310,5 +329,32 @@ impl CheckSession for Checks {
             })
         };
         Ok((balances(accounts), transfers.iter().filter_map(row).collect()))
+    }
+}
+
+impl Session for Checks {
+    fn execute(&mut self, op: &Op) -> Outcome {
+        (self.fetched, self.answer) = (None, Answer::Nothing);
+        match op {
+            Op::Insert { record } => self.write(*record, 1),
+            Op::Update { record, version, .. } => self.write(*record, *version),
+            Op::Read { record, .. } => self.read(*record),
+            Op::Transfer { id, from, to, amount } => self.transactor.transfer(*id, *from, *to, *amount),
+            Op::ReadBalances => self.balances(),
+            Op::Transaction { steps } => self.lists(steps),
+            _ => Outcome::Refused(Failure::Unsupported),
+        }
+    }
+
+    fn fetched(&self, _: u16) -> Option<&[u8]> {
+        self.fetched.as_deref()
+    }
+
+    fn fetched_records(&self) -> u32 {
+        u32::from(self.fetched.is_some())
+    }
+
+    fn answer(&self) -> Answer {
+        self.answer.clone()
     }
 }

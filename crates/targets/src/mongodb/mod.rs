@@ -27,7 +27,6 @@ pub mod untrusted;
 
 pub use transaction::Transactor;
 
-use crate::checked::Checked;
 use admin::Admin;
 use admin::Refusal;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -43,10 +42,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tipover_core::check::Version;
 use tipover_core::experiment::{Durability, Spec, TargetSpec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
-use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
 use tipover_core::workload::{Dataset, Shape};
 
 /// What sessions execute; a transfer only where transactions were seen to work.
@@ -173,6 +173,13 @@ impl MongoDb {
         Some(seen.map_or("they were not tried".into(), |(_, text)| text.clone()))
     }
 
+    /// A session on the tables of checks.
+    fn checks(&self) -> Result<Checks, TargetError> {
+        // What could not be tried is as MongoDB has it.
+        let upserts = self.capabilities.upserts != Some(false);
+        Ok(Checks::new(Transactor::new(&self.cluster)?, self.without_transactions(), upserts))
+    }
+
     fn check_durability(&self) -> Result<(), String> {
         let name = serde_json::to_value(self.durability).unwrap_or_default();
         let replicated =
@@ -269,7 +276,9 @@ impl Target for MongoDb {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        ACCEPTED.contains(&kind) && (kind != OpKind::Transfer || self.capabilities.aborts == Some(true))
+        let transacts = matches!(kind, OpKind::Transfer | OpKind::ReadBalances | OpKind::Transaction);
+        let known = ACCEPTED.contains(&kind) || transacts;
+        known && (!transacts || self.capabilities.aborts == Some(true))
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -282,15 +291,25 @@ impl Target for MongoDb {
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         match dataset.shape {
-            Shape::Ledger => Ok(Box::new(Checked::new(self.open_checks()?))),
+            Shape::Checks(_) => Ok(Box::new(self.checks()?)),
             _ => Ok(Box::new(MongoSession::new(&self.cluster, dataset)?)),
         }
     }
 
-    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        // What could not be tried is as MongoDB has it.
-        let upserts = self.capabilities.upserts != Some(false);
-        Ok(Box::new(Checks::new(Transactor::new(&self.cluster)?, self.without_transactions(), upserts)))
+    fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        self.checks()?.prepare(accounts)
+    }
+
+    fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
+        self.checks()?.read_keys()
+    }
+
+    fn read_bank(&self) -> Result<BankRows, TargetError> {
+        self.checks()?.read_bank()
+    }
+
+    fn read_lists(&self) -> Result<Lists, TargetError> {
+        self.checks()?.read_lists()
     }
 
     fn metrics(&self) -> Vec<Metric> {

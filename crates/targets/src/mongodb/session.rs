@@ -140,7 +140,7 @@ impl<'a> MongoSession<'a> {
         let kind = op.kind();
         self.replied = 0;
         let deadline = self.primary.deadline();
-        self.current = Some(Current { op: *op, attempt: 0, first: None, goes_on: false, deadline });
+        self.current = Some(Current { op: op.clone(), attempt: 0, first: None, goes_on: false, deadline });
         if !super::ACCEPTED.contains(&kind) {
             return Some(Outcome::Refused(Failure::Unsupported));
         }
@@ -317,7 +317,7 @@ impl<'a> MongoSession<'a> {
         if elsewhere {
             self.primary.distrust();
         }
-        let op = self.current.as_ref()?.op;
+        let op = self.current.as_ref()?.op.clone();
         self.compose(&op);
         self.primary.begin(true);
         None
@@ -326,7 +326,7 @@ impl<'a> MongoSession<'a> {
     /// What the answer means; `None` if another request had to be sent.
     fn judge(&mut self) -> Option<Outcome> {
         let Current { op, .. } = self.current.as_ref()?;
-        let (kind, op) = (op.kind(), *op);
+        let (kind, op) = (op.kind(), op.clone());
         let courier = self.last_courier();
         let body = match courier.answer() {
             Ok(incoming) => incoming.body,
@@ -466,7 +466,7 @@ impl MongoSession<'_> {
 }
 
 impl Wire for MongoSession<'_> {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         Some(match &self.reader {
             Some((_, both)) => both.as_fd(),
             None => self.primary.descriptor(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
-use tipover_core::check::{Operation, Version};
+use tipover_core::check::Version;
 use tipover_core::experiment::{Durability, TargetKind, TargetSpec};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
 use tipover_core::target::{Target, TargetError};
@@ -141,7 +141,7 @@ fn the_contract_holds_on_a_single_reference_peer() {
 fn the_contract_holds_on_a_replica_set_with_a_majority() {
     let set = three(Bugs::default());
     let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: &ACCEPTED });
+    contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
     assert!(fact(&target, "probed_repeated_write").starts_with("recognised"));
     assert!(fact(&target, "probed_transactions").starts_with("an aborted transaction leaves nothing"));
     assert_eq!(target.facts().unwrap()["retries_writes"], true);
@@ -154,7 +154,7 @@ fn the_contract_holds_when_secondaries_answer_reads() {
     // What all three have, a secondary shows.
     let url = format!("{}&readPreference=secondary&w=3", set.url());
     let target = connect(&url, Durability::Configured).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: &ACCEPTED });
+    contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
     // All reads but the probes' went elsewhere.
     let at_the_primary = target.sample().unwrap()["server_queries"];
     assert!(at_the_primary < 20.0, "{at_the_primary}");
@@ -371,7 +371,7 @@ fn total_after_transfers(bugs: Bugs) -> (i64, usize) {
     let set = three(bugs);
     let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
     let accounts: Vec<(u64, i64)> = (0..5).map(|account| (account, 100)).collect();
-    target.open_checks().unwrap().prepare(&accounts).unwrap();
+    target.prepare(&accounts).unwrap();
     let dataset = Dataset::ycsb(1);
     let done: usize = std::thread::scope(|scope| {
         let work = |worker: u64| {
@@ -389,7 +389,7 @@ fn total_after_transfers(bugs: Bugs) -> (i64, usize) {
         let workers: Vec<_> = (0..4).map(|worker| scope.spawn(work(worker))).collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
-    let (balances, transfers) = target.open_checks().unwrap().read_bank().unwrap();
+    let (balances, transfers) = target.read_bank().unwrap();
     assert_eq!((balances.len(), transfers.len()), (5, done), "the ledger has what was done");
     (balances.iter().map(|(_, balance)| balance.unwrap()).sum(), done)
 }
@@ -412,22 +412,20 @@ fn checkers_find_their_ledger_and_bank() {
     let single = single();
     let target = connect(&single.url(), Durability::Journalled).unwrap();
     // Without transactions a ledger can be kept and read, and a bank is refused in words.
-    let mut checks = target.open_checks().unwrap();
-    let error = checks.prepare(&[(0, 100)]).err().unwrap().to_string();
+    let error = target.prepare(&[(0, 100)]).err().unwrap().to_string();
     assert!(error.contains("replica set"), "{error}");
-    checks.prepare(&[]).unwrap();
-    let payload = Version::of(7, 1).payload;
-    let write = Operation::Write { key: 7, key_sequence: 1, payload };
-    assert_eq!(checks.execute(&write).0, Outcome::Done);
-    assert_eq!(checks.read_ledger().unwrap(), [(7, Version::of(7, 1))]);
+    target.prepare(&[]).unwrap();
+    let dataset = contract::tables();
+    let mut session = target.open(&dataset).unwrap();
+    assert_eq!(session.execute(&Op::Insert { record: 7 }), Outcome::Done);
+    assert_eq!(target.read_keys().unwrap(), [(7, Version::of(7, 1))]);
 }
 
 #[test]
 fn a_commit_in_doubt_is_asked_again_and_nothing_else_is() {
     let set = three(Bugs::default());
     let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
-    let mut checks = target.open_checks().unwrap();
-    checks.prepare(&[(0, 100), (1, 100)]).unwrap();
+    target.prepare(&[(0, 100), (1, 100)]).unwrap();
     let dataset = Dataset::ycsb(1);
     let mut session = target.open(&dataset).unwrap();
     let transfer = |id| Op::Transfer { id, from: 0, to: 1, amount: 10 };
@@ -446,7 +444,7 @@ fn a_commit_in_doubt_is_asked_again_and_nothing_else_is() {
     assert_eq!(session.execute(&transfer(6)), Outcome::Unknown(Failure::Unavailable));
     fail(&target, "commitTransaction", 3, rawdoc! { "writeConcernError": { "code": 64, "errmsg": "late" } });
     assert_eq!(session.execute(&transfer(7)), Outcome::Unknown(Failure::Unreplicated));
-    let (balances, _) = checks.read_bank().unwrap();
+    let (balances, _) = target.read_bank().unwrap();
     assert_eq!(balances, [(0, Some(60)), (1, Some(140))], "1, 2, 3, and 7, which was committed");
     assert!(target.sample().unwrap()["client_retried_commits"] >= 7.0);
 }
@@ -455,7 +453,7 @@ fn a_commit_in_doubt_is_asked_again_and_nothing_else_is() {
 fn a_transaction_is_begun_anew_as_the_specification_says() {
     let set = three(Bugs::default());
     let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
-    target.open_checks().unwrap().prepare(&[]).unwrap();
+    target.prepare(&[]).unwrap();
     let mut transactor = target.transactor().unwrap();
     fail(&target, "insert", 2, rawdoc! { "errorCode": 112, "errorLabels": ["TransientTransactionError"] });
     let mut labels = Vec::new();

@@ -67,10 +67,6 @@ impl Sql for Flavour {
         table::find(client, dataset)
     }
 
-    fn begin(&self) -> Vec<String> {
-        vec!["START TRANSACTION".into()]
-    }
-
     const SNAPSHOT: &'static [&'static str] =
         &["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"];
 
@@ -79,16 +75,7 @@ impl Sql for Flavour {
 
     const LEDGER: &'static str = "SELECT ledger_key, HEX(value) FROM tipover_ledger";
 
-    fn append(key: i64, value: i64) -> String {
-        format!(
-            "INSERT INTO tipover_list (list_key, list) VALUES ({key}, '{value}') \
-             ON DUPLICATE KEY UPDATE list = CONCAT(list, ',', VALUES(list))"
-        )
-    }
-
-    fn read_list(key: i64) -> String {
-        format!("SELECT list FROM tipover_list WHERE list_key = {key}")
-    }
+    const LISTS: &'static str = "SELECT list_key, list FROM tipover_list";
 
     fn prepare(client: &mut Client, bank: &Bank, accounts: &[(u64, i64)]) -> Result<(), Report> {
         const ROWS: usize = 1_000;

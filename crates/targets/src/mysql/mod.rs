@@ -16,17 +16,18 @@ mod tests;
 mod transfer;
 pub mod untrusted;
 
-use crate::connection::sql::{Checks, Client as _, Report as _, Server};
+use crate::connection::sql::{Client as _, Report as _, Server};
 use flavour::Flavour;
 use operations::Operations;
 use packet::Report;
 use statistics::Statistics;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use tipover_core::check::Version;
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
-use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
 use tipover_core::workload::Dataset;
 
 /// Settings with this prefix are the server's, not the session's; they are put back at the end.
@@ -206,8 +207,8 @@ impl Target for Mysql {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        use OpKind::{Insert, InsertMany, Read, Scan, Transfer, Update};
-        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer)
+        use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Transaction, Transfer, Update};
+        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction)
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -242,8 +243,20 @@ impl Target for Mysql {
         server.session(dataset, |table| Operations::new(server.sql.hello(&server.place), dataset, table))
     }
 
-    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        Ok(Box::new(Checks::open(&self.server)?))
+    fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        self.server.prepare(accounts)
+    }
+
+    fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
+        self.server.read_keys()
+    }
+
+    fn read_bank(&self) -> Result<BankRows, TargetError> {
+        self.server.read_bank()
+    }
+
+    fn read_lists(&self) -> Result<Lists, TargetError> {
+        self.server.read_lists()
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -228,7 +228,7 @@ impl Greeting for Operations<'_> {
 
 impl Protocol for Operations<'_> {
     fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool {
-        (self.op, self.rows, self.row) = (*op, 0, None);
+        (self.op, self.rows, self.row) = (op.clone(), 0, None);
         if let Op::InsertMany { first, count } = *op {
             // One statement: as many parameters as that needs, no server prepares.
             self.phase = Phase::Result;
@@ -270,7 +270,7 @@ impl Protocol for Operations<'_> {
         Answer::More
     }
 
-    fn fetched<'b>(&self, input: &'b Input, field: u16) -> Option<&'b [u8]> {
+    fn fetched<'b>(&'b self, input: &'b Input, field: u16) -> Option<&'b [u8]> {
         let Op::Read { fields, .. } = self.op else { return None };
         let (begin, end) = self.row?;
         let (column, columns) = match fields {

@@ -258,7 +258,7 @@ fn keeps_a_ledger_and_a_bank_at_every_isolation() {
     let target = open(&server.url());
     query(&target, "INSERT INTO tipover_transfer VALUES (x'2a', 'a', 'b', 'c', 'd', 1, 'new', NULL, NULL)");
     query(&target, "INSERT INTO tipover_account VALUES ('NOBANK', '1', NULL)");
-    let (balances, transfers) = target.open_checks().unwrap().read_bank().unwrap();
+    let (balances, transfers) = target.read_bank().unwrap();
     assert!(balances.contains(&(u64::MAX, None)), "{balances:?}");
     assert_eq!(transfers.iter().filter(|row| row.id >> 63 == 1 && row.from == u64::MAX).count(), 1);
 }
@@ -267,7 +267,7 @@ fn keeps_a_ledger_and_a_bank_at_every_isolation() {
 fn a_transfer_that_is_cut_off_is_refused_before_its_commit_and_trying_again_moves_nothing_twice() {
     let Some(server) = start(&ServerOptions::default()) else { return };
     let (target, holder, observer) = (open(&server.url()), open(&server.url()), open(&server.url()));
-    target.open_checks().unwrap().prepare(&[(0, 100), (1, 100)]).unwrap();
+    target.prepare(&[(0, 100), (1, 100)]).unwrap();
     let dataset = Dataset::of_bank(target.server.bank.clone());
     let transfer = |id| Op::Transfer { id, from: 0, to: 1, amount: 10 };
     let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'UPDATE tipover_account%'";
@@ -299,8 +299,7 @@ fn a_transfer_that_is_cut_off_is_refused_before_its_commit_and_trying_again_move
         assert_eq!(session.execute(&transfer(id)), Outcome::Refused(Failure::Exists));
     }
     // Two transfers in opposite directions wait for each other's end, not for each other.
-    let balances =
-        || target.open_checks().unwrap().read_bank().unwrap().0.into_iter().collect::<BTreeMap<_, _>>();
+    let balances = || target.read_bank().unwrap().0.into_iter().collect::<BTreeMap<_, _>>();
     assert_eq!(balances(), [(0, Some(80)), (1, Some(120))].into());
     std::thread::scope(|scope| {
         for client in 0..4u64 {

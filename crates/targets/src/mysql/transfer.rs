@@ -1,4 +1,5 @@
-//! Transfers of the bank, and writes and reads of the ledger, as measured operations.
+//! Operations on the tables of checks, as measured ones: transfers and snapshots of the bank, writes and
+//! reads of the ledger, transactions over lists.
 //!
 //! A transfer is a transaction of statements with a round trip each, as an application sends it: its own row,
 //! whose key makes one that is tried again recognisable, then both accounts in the order of their names.
@@ -8,20 +9,24 @@
 use super::greeting::Hello;
 use super::outcome;
 use super::packet::{self, Reader, Report, put};
-use crate::connection::sql::Report as _;
+use crate::connection::sql::{Report as _, found};
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::fmt::Write;
 use std::sync::Arc;
+use tipover_core::check;
 use tipover_core::check::payload::payload;
-use tipover_core::op::{Failure, Op, Outcome};
+use tipover_core::op::{Failure, Op, Outcome, Step as ListStep};
 use tipover_core::workload::bank::{Bank, Name};
 
 /// What of an operation is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A single statement of the ledger.
+    /// A single statement, of the ledger or for all balances: without a lock, it is one snapshot at every
+    /// level of isolation.
     Single,
     Begin,
+    /// A step of a transaction over lists.
+    List(usize),
     /// The transfer's own row.
     Note,
     /// The first or the second account.
@@ -42,7 +47,7 @@ enum Part {
     Rows,
 }
 
-/// One session's operations on the ledger and the bank.
+/// One session's operations on the tables of checks.
 pub struct Vault {
     hello: Hello,
     bank: Arc<Bank>,
@@ -55,6 +60,8 @@ pub struct Vault {
     rows: u64,
     /// Where the row that was read begins and ends.
     row: Option<(usize, usize)>,
+    /// What the operation at hand has read of balances or lists.
+    brought: check::Answer,
 }
 
 /// Bytes as a literal.
@@ -77,6 +84,7 @@ impl Vault {
             moves: None,
             rows: 0,
             row: None,
+            brought: check::Answer::Nothing,
         }
     }
 
@@ -93,14 +101,25 @@ impl Vault {
             let (name, change) = &self.moves.as_ref().expect("a transfer is at hand")[which];
             (format!("bic = '{}' AND ban = '{}'", name.bic, name.ban), *change)
         };
-        Some(match (self.stage, self.op) {
-            (Stage::Single, Op::Insert { record }) => write(record, 1),
-            (Stage::Single, Op::Update { record, version, .. }) => write(record, version),
-            (Stage::Single, Op::Read { record, .. }) => {
+        Some(match (self.stage, &self.op) {
+            (Stage::Single, &Op::Insert { record }) => write(record, 1),
+            (Stage::Single, &Op::Update { record, version, .. }) => write(record, version),
+            (Stage::Single, &Op::Read { record, .. }) => {
                 format!("SELECT value FROM tipover_ledger WHERE ledger_key = {}", record as i64)
             }
+            (Stage::Single, Op::ReadBalances) => found::BALANCES.into(),
+            (Stage::List(step), op) => match op.steps()[step] {
+                ListStep::Append { key, value } => format!(
+                    "INSERT INTO tipover_list (list_key, list) VALUES ({}, '{}') \
+                     ON DUPLICATE KEY UPDATE list = CONCAT(list, ',', VALUES(list))",
+                    key as i64, value as i64
+                ),
+                ListStep::Read { key } => {
+                    format!("SELECT list FROM tipover_list WHERE list_key = {}", key as i64)
+                }
+            },
             (Stage::Begin, _) => "START TRANSACTION".into(),
-            (Stage::Note, Op::Transfer { id, from, to, amount }) => {
+            (Stage::Note, &Op::Transfer { id, from, to, amount }) => {
                 let (payer, paid) = (self.bank.name(from), self.bank.name(to));
                 let uuid = hexadecimal(&self.bank.uuid(id).to_be_bytes());
                 format!(
@@ -137,6 +156,10 @@ impl Vault {
     }
 
     fn go_on(&mut self, stage: Stage, output: &mut Vec<u8>) -> Answer {
+        if let (Stage::List(step), check::Answer::Lists(lists)) = (stage, &mut self.brought) {
+            // Empty until a row comes.
+            lists.push(matches!(self.op.steps()[step], ListStep::Read { .. }).then(Vec::new));
+        }
         self.say(stage, output);
         Answer::More
     }
@@ -149,7 +172,15 @@ impl Vault {
                 Op::Read { .. } if self.rows == 0 => Outcome::Refused(Failure::NotFound),
                 _ => Outcome::Done,
             }),
-            Stage::Begin => self.go_on(Stage::Note, output),
+            Stage::Begin => match &self.op {
+                Op::Transaction { steps } if steps.is_empty() => self.go_on(Stage::Commit, output),
+                Op::Transaction { .. } => self.go_on(Stage::List(0), output),
+                _ => self.go_on(Stage::Note, output),
+            },
+            Stage::List(step) if step + 1 < self.op.steps().len() => {
+                self.go_on(Stage::List(step + 1), output)
+            }
+            Stage::List(_) => self.go_on(Stage::Commit, output),
             Stage::Note => self.go_on(Stage::Move(0), output),
             Stage::Move(which) if self.rows == 0 => {
                 let pays = self.moves.as_ref().is_some_and(|moves| moves[which].1 <= 0);
@@ -213,9 +244,28 @@ impl Vault {
             Part::Rows => {
                 self.rows += 1;
                 self.row = Some((begin, begin + payload.len()));
+                self.bring(payload);
             }
         }
         Answer::More
+    }
+
+    /// Takes a row of balances or lists.
+    fn bring(&mut self, row: &[u8]) {
+        let mut reader = Reader(row);
+        let mut text = || reader.counted().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        match &mut self.brought {
+            check::Answer::Balances(balances) => {
+                let row = (0..3).map(|_| text()).collect();
+                balances.push(found::account(&self.bank, &row));
+            }
+            check::Answer::Lists(lists) => {
+                if let Some(Some(list)) = lists.last_mut() {
+                    *list = found::list(&text().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -230,8 +280,17 @@ impl Greeting for Vault {
 
 impl Protocol for Vault {
     fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool {
-        self.op = *op;
-        let Op::Transfer { from, to, amount, .. } = *op else { return self.say(Stage::Single, output) };
+        self.op = op.clone();
+        self.brought = match op {
+            Op::ReadBalances => check::Answer::Balances(Vec::new()),
+            Op::Transaction { .. } => check::Answer::Lists(Vec::new()),
+            _ => check::Answer::Nothing,
+        };
+        let (from, to, amount) = match *op {
+            Op::Transfer { from, to, amount, .. } => (from, to, amount),
+            Op::Transaction { .. } => return self.say(Stage::Begin, output),
+            _ => return self.say(Stage::Single, output),
+        };
         let mut moves = [(self.bank.name(from), -amount), (self.bank.name(to), amount)];
         // Whoever locks in the same order as all others waits for them and never with them.
         if moves[1].0 < moves[0].0 {
@@ -252,14 +311,21 @@ impl Protocol for Vault {
                 return answer;
             }
         }
+        if !matches!(self.op, Op::Read { .. }) {
+            input.forget();
+        }
         Answer::More
+    }
+
+    fn brought(&self) -> check::Answer {
+        self.brought.clone()
     }
 
     fn may_have_happened(&self) -> bool {
         matches!(self.stage, Stage::Single | Stage::Commit)
     }
 
-    fn fetched<'b>(&self, input: &'b Input, _: u16) -> Option<&'b [u8]> {
+    fn fetched<'b>(&'b self, input: &'b Input, _: u16) -> Option<&'b [u8]> {
         let (begin, end) = self.row.filter(|_| matches!(self.op, Op::Read { .. }))?;
         Reader(&input.from(begin)[..end - begin]).counted()
     }

@@ -3,23 +3,20 @@
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
 use crate::connection::sql::{self, Report as _, Texts};
-use crate::connection::{Channel, Refusal, Route, connect, send_apart};
+use crate::connection::{Channel, Refusal, Route, connect};
 use std::io;
 use std::time::Duration;
 
 /// A connection for administration.
 pub struct Client {
     channel: Channel,
-    cancellation: Option<Vec<u8>>,
-    /// Whether a commit of the last query stopped waiting for its standbys.
-    unreplicated: bool,
 }
 
 impl Client {
     /// Connects; also says which way of `route` it was.
     pub fn connect(route: &Route, mut hello: Hello, timeout: Duration) -> Result<(Client, usize), Refusal> {
         let (channel, way) = connect(route, &mut hello, timeout)?;
-        Ok((Client { channel, cancellation: hello.cancellation(), unreplicated: false }, way))
+        Ok((Client { channel }, way))
     }
 
     /// Executes a `COPY ... FROM STDIN`. `more` appends data and says whether there is more.
@@ -68,7 +65,6 @@ pub struct Rows {
     /// What came.
     pub found: Vec<Texts>,
     failure: Option<Report>,
-    unreplicated: bool,
 }
 
 impl Rows {
@@ -83,7 +79,6 @@ impl Rows {
                 let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
                 self.found.push(message::columns(body).map(|value| value.map(text)).collect());
             }
-            b'N' => self.unreplicated |= Report::parse(body).stopped_waiting_for_standbys(),
             b'E' => self.failure = Some(report(body)?),
             b'Z' => return Ok(false),
             message::BROKEN => return Err(Report::lost("an answer that is none")),
@@ -108,25 +103,12 @@ impl sql::Client for Client {
     fn query(&mut self, text: &str) -> Result<Vec<Texts>, Report> {
         put(&mut self.channel.output, b'Q', |body| put_text(body, text));
         self.flush()?;
-        self.unreplicated = false;
         let mut rows = Rows::default();
         loop {
             let (letter, body) = self.next()?;
-            let more = rows.take(letter, &body)?;
-            self.unreplicated = rows.unreplicated;
-            if !more {
+            if !rows.take(letter, &body)? {
                 return rows.failure.map_or(Ok(rows.found), Err);
             }
-        }
-    }
-
-    fn is_unreplicated(&self) -> bool {
-        self.unreplicated
-    }
-
-    fn abandon(self, route: &Route) {
-        if let Some(message) = self.cancellation {
-            send_apart(route, message);
         }
     }
 }

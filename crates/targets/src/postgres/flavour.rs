@@ -74,10 +74,6 @@ impl Sql for Flavour {
         table::find(client, dataset)
     }
 
-    fn begin(&self) -> Vec<String> {
-        vec![format!("BEGIN ISOLATION LEVEL {}", self.isolation())]
-    }
-
     const SNAPSHOT: &'static [&'static str] = &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"];
 
     const TRANSFERS: &'static str = "SELECT translate(transfer_id::text, '-', ''), src_bic, src_ban, dst_bic, \
@@ -85,16 +81,7 @@ impl Sql for Flavour {
 
     const LEDGER: &'static str = "SELECT key, encode(value, 'hex') FROM tipover_ledger";
 
-    fn append(key: i64, value: i64) -> String {
-        format!(
-            "INSERT INTO tipover_list (key, list) VALUES ({key}, ARRAY[{value}]::bigint[]) \
-             ON CONFLICT (key) DO UPDATE SET list = tipover_list.list || excluded.list"
-        )
-    }
-
-    fn read_list(key: i64) -> String {
-        format!("SELECT array_to_string(list, ',') FROM tipover_list WHERE key = {key}")
-    }
+    const LISTS: &'static str = "SELECT key, array_to_string(list, ',') FROM tipover_list";
 
     fn prepare(client: &mut Client, bank: &Bank, accounts: &[(u64, i64)]) -> Result<(), Report> {
         client.query(FLUSHED)?;

@@ -282,7 +282,7 @@ impl Protocol for Operations<'_> {
         Answer::More
     }
 
-    fn fetched<'b>(&self, input: &'b Input, field: u16) -> Option<&'b [u8]> {
+    fn fetched<'b>(&'b self, input: &'b Input, field: u16) -> Option<&'b [u8]> {
         let (begin, end) = self.answer.row.filter(|_| self.answer.kind == OpKind::Read)?;
         let column = match self.answer.fields {
             Fields::All => self.table.position(field)?,

@@ -352,7 +352,7 @@ fn keeps_a_ledger_and_a_bank_at_every_isolation() {
         let stranger = "00000000-0000-0000-0000-00000000002a";
         query(&target, &format!("INSERT INTO tipover_transfer VALUES ('{stranger}', 'a', 'b', 'c', 'd', 1)"));
         query(&target, "INSERT INTO tipover_account VALUES ('NOBANK', '1', NULL)");
-        let (balances, transfers) = target.open_checks().unwrap().read_bank().unwrap();
+        let (balances, transfers) = target.read_bank().unwrap();
         assert!(balances.contains(&(u64::MAX, None)), "{balances:?}");
         let row = transfers.iter().find(|row| row.id == 42 | 1 << 63).unwrap();
         assert_eq!((row.from, row.to, row.amount), (u64::MAX, u64::MAX, 1));
@@ -390,7 +390,7 @@ fn a_transfer_is_refused_before_its_commit_and_unknown_after_and_trying_again_mo
     spec.target.settings.insert("synchronous_commit".into(), "on".into());
     spec.load.timeout = Duration::ZERO;
     let target = Postgres::open(&spec).unwrap();
-    local.open_checks().unwrap().prepare(&[(0, 100), (1, 100)]).unwrap();
+    local.prepare(&[(0, 100), (1, 100)]).unwrap();
     let transfer = |id| Op::Transfer { id, from: 0, to: 1, amount: 10 };
     let kill = |how: &str, waits: &str| {
         query(&local, &format!("SELECT {how}(pid) FROM pg_stat_activity WHERE {waits}"));
@@ -427,7 +427,7 @@ fn a_transfer_is_refused_before_its_commit_and_unknown_after_and_trying_again_mo
     for id in [3, 4] {
         assert_eq!(session.execute(&transfer(id)), Outcome::Refused(Failure::Exists), "transfer {id}");
     }
-    let (balances, transfers) = local.open_checks().unwrap().read_bank().unwrap();
+    let (balances, transfers) = local.read_bank().unwrap();
     assert_eq!(transfers.iter().map(|row| row.id).collect::<std::collections::BTreeSet<_>>(), [3, 4].into());
     assert_eq!(balances.into_iter().collect::<BTreeMap<_, _>>(), [(0, Some(80)), (1, Some(120))].into());
 }

@@ -1,4 +1,5 @@
-//! Transfers of the bank, and writes and reads of the ledger, as measured operations.
+//! Operations on the tables of checks, as measured ones: transfers and snapshots of the bank, writes and
+//! reads of the ledger, transactions over lists.
 //!
 //! A transfer is the transaction that old stroppy sent: its own row first, whose key makes one that is tried
 //! again recognisable, then both accounts in the order of their names, and the commit. Each statement is a
@@ -6,11 +7,12 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_counted, put_text};
-use crate::connection::sql::Report as _;
+use crate::connection::sql::{Report as _, Texts, found};
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::sync::Arc;
+use tipover_core::check;
 use tipover_core::check::payload::payload;
-use tipover_core::op::{Failure, Op, Outcome};
+use tipover_core::op::{Failure, Op, Outcome, Step as ListStep};
 use tipover_core::workload::bank::Bank;
 
 /// Which statement. Each is prepared when a connection needs it first.
@@ -48,8 +50,13 @@ impl Statement {
 /// What of an operation is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A single statement of the ledger.
+    /// A single statement, of the ledger or for all balances: without a lock, it is one snapshot at every
+    /// level of isolation.
     Single,
+    /// `BEGIN` of a transaction over lists.
+    Open,
+    /// A step of it.
+    List(usize),
     /// `BEGIN`, and the transfer's own row.
     Note,
     /// The first or the second account.
@@ -59,7 +66,7 @@ enum Stage {
     Abort(Outcome),
 }
 
-/// One session's operations on the ledger and the bank.
+/// One session's operations on the tables of checks.
 pub struct Vault {
     hello: Hello,
     bank: Arc<Bank>,
@@ -83,6 +90,8 @@ pub struct Vault {
     failure: Option<Report>,
     rolled_back: bool,
     unreplicated: bool,
+    /// What the operation at hand has read of balances or lists.
+    brought: check::Answer,
 }
 
 impl Vault {
@@ -105,6 +114,7 @@ impl Vault {
             failure: None,
             rolled_back: false,
             unreplicated: false,
+            brought: check::Answer::Nothing,
         }
     }
 
@@ -175,10 +185,46 @@ impl Vault {
                 let change = change.to_string();
                 self.run(Statement::Move, &[bic.as_bytes(), ban.as_bytes(), change.as_bytes()], output);
             }
+            Stage::List(step) => {
+                let text = match self.op.steps()[step] {
+                    ListStep::Append { key, value } => format!(
+                        "INSERT INTO tipover_list (key, list) VALUES ({}, ARRAY[{}]::bigint[]) \
+                         ON CONFLICT (key) DO UPDATE SET list = tipover_list.list || excluded.list",
+                        key as i64, value as i64
+                    ),
+                    ListStep::Read { key } => {
+                        let key = key as i64;
+                        format!("SELECT array_to_string(list, ',') FROM tipover_list WHERE key = {key}")
+                    }
+                };
+                self.answer_of_step(step);
+                self.say(&text, output);
+            }
             Stage::Commit => self.say("COMMIT", output),
             _ => self.say("ROLLBACK", output),
         }
         Answer::More
+    }
+
+    /// A list that is read is empty until a row comes.
+    fn answer_of_step(&mut self, step: usize) {
+        let reads = matches!(self.op.steps()[step], ListStep::Read { .. });
+        if let check::Answer::Lists(lists) = &mut self.brought {
+            lists.push(reads.then(Vec::new));
+        }
+    }
+
+    /// Takes a row of balances or lists.
+    fn bring(&mut self, row: &Texts) {
+        match &mut self.brought {
+            check::Answer::Balances(balances) => balances.push(found::account(&self.bank, row)),
+            check::Answer::Lists(lists) => {
+                if let Some(Some(list)) = lists.last_mut() {
+                    *list = found::list(row[0].as_deref().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Everything that was sent was answered.
@@ -197,6 +243,12 @@ impl Vault {
             (Stage::Commit, None) if self.rolled_back => Answer::Complete(Outcome::Refused(Failure::Other)),
             (Stage::Commit, None) => Answer::Complete(self.done()),
             (_, Some(report)) => self.go_on(Stage::Abort(report.definite()), output),
+            (Stage::Open, None) if self.op.steps().is_empty() => self.go_on(Stage::Commit, output),
+            (Stage::Open, None) => self.go_on(Stage::List(0), output),
+            (Stage::List(step), None) if step + 1 < self.op.steps().len() => {
+                self.go_on(Stage::List(step + 1), output)
+            }
+            (Stage::List(_), None) => self.go_on(Stage::Commit, output),
             (Stage::Note, None) => self.go_on(Stage::Move(0), output),
             (Stage::Move(_), None) if self.rows == 0 => {
                 self.go_on(Stage::Abort(Outcome::Refused(Failure::NotFound)), output)
@@ -220,7 +272,7 @@ impl Vault {
             Stage::Single | Stage::Commit => report.measured_outcome(self.op.kind()),
             Stage::Abort(outcome) => outcome,
             // Nothing stays of a transaction that nobody committed.
-            Stage::Note | Stage::Move(_) => report.definite(),
+            Stage::Open | Stage::List(_) | Stage::Note | Stage::Move(_) => report.definite(),
         }
     }
 }
@@ -237,9 +289,10 @@ impl Greeting for Vault {
 
 impl Protocol for Vault {
     fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool {
-        (self.op, self.stage, self.awaited, self.rows, self.row) = (*op, Stage::Single, 0, 0, None);
+        (self.op, self.stage, self.awaited, self.rows, self.row) = (op.clone(), Stage::Single, 0, 0, None);
         (self.failure, self.unconfirmed, self.unnamed, self.balance) = (None, None, 0, None);
         (self.unreplicated, self.rolled_back) = (false, false);
+        self.brought = check::Answer::Nothing;
         match *op {
             Op::Insert { record } => self.write(record, 1, output),
             Op::Update { record, version, .. } => self.write(record, version, output),
@@ -250,6 +303,17 @@ impl Protocol for Vault {
             Op::Transfer { id, from, to, amount } => {
                 self.stage = Stage::Note;
                 self.note(id, from, to, amount, output);
+            }
+            Op::ReadBalances => {
+                self.brought = check::Answer::Balances(Vec::new());
+                self.say(found::BALANCES, output);
+            }
+            Op::Transaction { .. } => {
+                self.brought = check::Answer::Lists(Vec::new());
+                self.stage = Stage::Open;
+                let begin = std::mem::take(&mut self.begin);
+                self.say(&begin, output);
+                self.begin = begin;
             }
             _ => return false,
         }
@@ -264,6 +328,14 @@ impl Protocol for Vault {
                 b'D' => {
                     self.rows += 1;
                     self.row = Some((begin, end));
+                    if self.brought != check::Answer::Nothing {
+                        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+                        let mut row: Texts = message::columns(body).map(|value| value.map(text)).collect();
+                        row.resize(3, None);
+                        self.bring(&row);
+                        input.consume(range.end);
+                        continue;
+                    }
                     let first = message::columns(body).next().flatten();
                     self.balance = first.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
                 }
@@ -306,6 +378,9 @@ impl Protocol for Vault {
             }
             input.consume(range.end);
         }
+        if !matches!(self.op, Op::Read { .. }) {
+            input.forget();
+        }
         Answer::More
     }
 
@@ -313,13 +388,17 @@ impl Protocol for Vault {
         matches!(self.stage, Stage::Single | Stage::Commit)
     }
 
-    fn fetched<'b>(&self, input: &'b Input, _: u16) -> Option<&'b [u8]> {
+    fn fetched<'b>(&'b self, input: &'b Input, _: u16) -> Option<&'b [u8]> {
         let (begin, end) = self.row.filter(|_| matches!(self.op, Op::Read { .. }))?;
         message::columns(&input.from(begin)[..end - begin]).next()?
     }
 
     fn fetched_records(&self) -> u32 {
         self.rows as u32
+    }
+
+    fn brought(&self) -> check::Answer {
+        self.brought.clone()
     }
 
     fn cancellation(&self) -> Option<Vec<u8>> {

@@ -1,11 +1,11 @@
-//! A ledger and a bank on the embedded engine, for checkers and for the bank workload.
+//! The tables of checks on the embedded engine: a ledger, a bank and lists.
 
 use super::durable::Flushes;
 use super::session::outcome_of;
 use tipover_core::check::payload::payload;
-use tipover_core::check::{Answer, Operation, Step, TransferRow, Version};
-use tipover_core::op::{Failure, OpKind, Outcome};
-use tipover_core::target::{BankRows, CheckSession, TargetError};
+use tipover_core::check::{Answer, TransferRow, Version};
+use tipover_core::op::{Failure, Op, Outcome, Step};
+use tipover_core::target::{self, BankRows, Lists, TargetError};
 use tipover_wiredtiger::{Connection, Cursor, Error, Session};
 
 const LEDGER: &str = "table:ledger";
@@ -21,12 +21,16 @@ pub struct Checks<'a> {
     accounts: Cursor<i64, i64>,
     transfers: Cursor<i64, [u8]>,
     lists: Cursor<i64, [u8]>,
+    /// What the last read of a key brought.
+    fetched: Option<Vec<u8>>,
+    /// What the last operation read of balances or lists.
+    answer: Answer,
 }
 
 impl<'a> Checks<'a> {
     /// A session on `connection`; makes the tables if they do not exist.
     pub fn open(connection: &Connection, flushes: &'a Flushes) -> Result<Self, TargetError> {
-        let failed = |error| TargetError::new("opening a session for checks", error);
+        let failed = |error| TargetError::new("opening a session on the tables of checks", error);
         let session = connection.session().map_err(failed)?;
         for table in [LEDGER, TRANSFERS, LISTS] {
             session.create(table, "type=file,key_format=q,value_format=u").map_err(failed)?;
@@ -39,6 +43,8 @@ impl<'a> Checks<'a> {
             lists: session.cursor(LISTS).map_err(failed)?,
             flushes,
             session,
+            fetched: None,
+            answer: Answer::Nothing,
         })
     }
 
@@ -57,13 +63,7 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn transfer(
-        &mut self,
-        id: u64,
-        from: u64,
-        to: u64,
-        amount: i64,
-    ) -> Result<Result<Answer, Failure>, Error> {
+    fn transfer(&mut self, id: u64, from: u64, to: u64, amount: i64) -> Result<Result<(), Failure>, Error> {
         self.once(|checks| {
             if checks.transfers.contains(&(id as i64))? {
                 return Ok(Err(Failure::Exists));
@@ -79,7 +79,7 @@ impl<'a> Checks<'a> {
             }
             let row: Vec<u8> = [from, to, amount as u64].into_iter().flat_map(u64::to_le_bytes).collect();
             checks.transfers.insert(&(id as i64), row.as_slice())?;
-            Ok(Ok(Answer::Nothing))
+            Ok(Ok(()))
         })
     }
 
@@ -93,8 +93,8 @@ impl<'a> Checks<'a> {
         Ok(found)
     }
 
-    fn lists(&mut self, steps: &[Step]) -> Result<Result<Answer, Failure>, Error> {
-        self.once(|checks| {
+    fn transaction(&mut self, steps: &[Step]) -> Result<Result<(), Failure>, Error> {
+        let answer = self.once(|checks| {
             let mut answers = Vec::new();
             for step in steps {
                 let (Step::Append { key, .. } | Step::Read { key }) = *step;
@@ -109,35 +109,79 @@ impl<'a> Checks<'a> {
                 });
             }
             Ok(Ok(Answer::Lists(answers)))
-        })
+        })?;
+        Ok(answer.map(|answer| self.answer = answer))
     }
 
-    fn answer(&mut self, operation: &Operation) -> Result<Result<Answer, Failure>, Error> {
-        match operation {
-            Operation::Write { key, key_sequence, .. } => self.once(|checks| {
-                checks.ledger.put(&(*key as i64), payload(*key, *key_sequence).as_slice())?;
-                Ok(Ok(Answer::Nothing))
-            }),
-            Operation::Read { key } => {
-                let found = self.ledger.get(&(*key as i64), Version::found)?;
+    fn once_executed(&mut self, op: &Op) -> Result<Result<(), Failure>, Error> {
+        if let Some((key, version)) = op.written() {
+            return self.once(|checks| {
+                checks.ledger.put(&(key as i64), payload(key, version).as_slice())?;
+                Ok(Ok(()))
+            });
+        }
+        match *op {
+            Op::Read { record, .. } => {
+                self.fetched = self.ledger.get(&(record as i64), <[u8]>::to_vec)?;
                 self.ledger.reset()?;
-                Ok(Ok(Answer::Value(found)))
+                Ok(self.fetched.as_ref().map(|_| ()).ok_or(Failure::NotFound))
             }
-            Operation::Transfer { id, from, to, amount } => self.transfer(*id, *from, *to, *amount),
-            Operation::ReadBalances => {
-                self.once(|checks| checks.balances().map(|found| Ok(Answer::Balances(found))))
+            Op::Transfer { id, from, to, amount } => self.transfer(id, from, to, amount),
+            Op::ReadBalances => {
+                let found = self.once(|checks| checks.balances().map(Ok))?;
+                Ok(found.map(|found| self.answer = Answer::Balances(found)))
             }
-            Operation::Transaction { steps } => self.lists(steps),
+            Op::Transaction { ref steps } => self.transaction(steps),
+            _ => Ok(Err(Failure::Unsupported)),
         }
     }
+}
+
+/// Everything in a table, as `value` sees it.
+fn rows<T>(table: &mut Cursor<i64, [u8]>, value: impl Fn(&[u8]) -> T) -> Result<Vec<(u64, T)>, Error> {
+    let mut found = Vec::new();
+    table.reset()?;
+    while table.next()? {
+        table.record(|key, bytes| found.push((*key as u64, value(bytes))))?;
+    }
+    table.reset()?;
+    Ok(found)
 }
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-impl CheckSession for Checks<'_> {
-    fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+impl target::Session for Checks<'_> {
+    fn execute(&mut self, op: &Op) -> Outcome {
+        (self.fetched, self.answer) = (None, Answer::Nothing);
+        match self.once_executed(op) {
+            Err(error) => outcome_of(&error, op.kind()),
+            Ok(Err(failure)) => Outcome::Refused(failure),
+            Ok(Ok(())) if !op.kind().writes() => Outcome::Done,
+            Ok(Ok(())) => match self.flushes.wait(&self.session) {
+                Ok(()) => Outcome::Done,
+                Err(error) => outcome_of(&error, op.kind()),
+            },
+        }
+    }
+
+    fn fetched(&self, _: u16) -> Option<&[u8]> {
+        self.fetched.as_deref()
+    }
+
+    fn fetched_records(&self) -> u32 {
+        u32::from(self.fetched.is_some())
+    }
+
+    fn answer(&self) -> Answer {
+        self.answer.clone()
+    }
+}
+
+impl Checks<'_> {
+    /// See [`Target::prepare`](target::Target::prepare).
+    pub fn prepare(&mut self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
         let mut clear = || -> Result<(), Error> {
             for table in [&mut self.ledger, &mut self.transfers, &mut self.lists] {
                 table.reset()?;
@@ -157,37 +201,24 @@ impl CheckSession for Checks<'_> {
             }
             self.session.checkpoint()
         };
-        clear().map_err(|error| TargetError::new("preparing the ledger and the bank", error))
+        clear().map_err(|error| TargetError::new("preparing the tables of checks", error))
     }
 
-    fn execute(&mut self, operation: &Operation) -> (Outcome, Answer) {
-        let reads = matches!(operation, Operation::Read { .. } | Operation::ReadBalances);
-        let kind = if reads { OpKind::Read } else { OpKind::Transfer };
-        match self.answer(operation) {
-            Err(error) => (outcome_of(&error, kind), Answer::Nothing),
-            Ok(Err(failure)) => (Outcome::Refused(failure), Answer::Nothing),
-            Ok(Ok(answer)) if reads => (Outcome::Done, answer),
-            Ok(Ok(answer)) => match self.flushes.wait(&self.session) {
-                Ok(()) => (Outcome::Done, answer),
-                Err(error) => (outcome_of(&error, kind), Answer::Nothing),
-            },
-        }
-    }
-
-    fn read_ledger(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
-        let read = self.once(|checks| {
-            let mut found = Vec::new();
-            checks.ledger.reset()?;
-            while checks.ledger.next()? {
-                checks.ledger.record(|key, bytes| found.push((*key as u64, Version::found(bytes))))?;
-            }
-            checks.ledger.reset()?;
-            Ok(Ok(found))
-        });
+    /// See [`Target::read_keys`](target::Target::read_keys).
+    pub fn read_keys(&mut self) -> Result<Vec<(u64, Version)>, TargetError> {
+        let read = self.once(|checks| rows(&mut checks.ledger, Version::found).map(Ok));
         read.map(Result::unwrap_or_default).map_err(|error| TargetError::new("reading the ledger", error))
     }
 
-    fn read_bank(&mut self) -> Result<BankRows, TargetError> {
+    /// See [`Target::read_lists`](target::Target::read_lists).
+    pub fn read_lists(&mut self) -> Result<Lists, TargetError> {
+        let list = |bytes: &[u8]| bytes.chunks_exact(8).map(number).collect();
+        let read = self.once(|checks| rows(&mut checks.lists, list).map(Ok));
+        read.map(Result::unwrap_or_default).map_err(|error| TargetError::new("reading the lists", error))
+    }
+
+    /// See [`Target::read_bank`](target::Target::read_bank).
+    pub fn read_bank(&mut self) -> Result<BankRows, TargetError> {
         let read = self.once(|checks| {
             let balances = checks.balances()?;
             let mut transfers = Vec::new();

@@ -11,7 +11,6 @@ mod durable;
 mod session;
 mod writer;
 
-use crate::checked::Checked;
 use checks::Checks;
 use clockwork::Clockwork;
 use document::Documents;
@@ -20,10 +19,11 @@ use session::WiredTigerSession;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use tipover_core::check::Version;
 use tipover_core::experiment::{Compressor, Durability, Spec, Trees};
 use tipover_core::metric::{Kind, Metric};
 use tipover_core::op::OpKind;
-use tipover_core::target::{CheckSession, Facts, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
 use tipover_core::workload::{Dataset, Shape};
 use tipover_wiredtiger::{Connection, Error, Kind as ErrorKind};
 use writer::Writer;
@@ -177,6 +177,10 @@ impl WiredTiger {
         Ok(WiredTiger { connection, folder, config, trees, durability, flushes, clockwork })
     }
 
+    fn checks(&self) -> Result<Checks<'_>, TargetError> {
+        Checks::open(&self.connection, &self.flushes)
+    }
+
     fn writer(&self) -> Result<Writer, Error> {
         Writer::open(&self.connection, self.trees)
     }
@@ -210,6 +214,8 @@ impl Target for WiredTiger {
                 | OpKind::InsertMany
                 | OpKind::Scan
                 | OpKind::Transfer
+                | OpKind::ReadBalances
+                | OpKind::Transaction
         )
     }
 
@@ -238,13 +244,25 @@ impl Target for WiredTiger {
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         match dataset.shape {
-            Shape::Ledger | Shape::Bank(_) => Ok(Box::new(Checked::new(self.open_checks()?))),
+            Shape::Checks(_) | Shape::Bank(_) => Ok(Box::new(self.checks()?)),
             Shape::Fields | Shape::Documents(_) => Ok(Box::new(WiredTigerSession::open(self, dataset)?)),
         }
     }
 
-    fn open_checks<'a>(&'a self) -> Result<Box<dyn CheckSession + 'a>, TargetError> {
-        Ok(Box::new(Checks::open(&self.connection, &self.flushes)?))
+    fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
+        self.checks()?.prepare(accounts)
+    }
+
+    fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
+        self.checks()?.read_keys()
+    }
+
+    fn read_bank(&self) -> Result<BankRows, TargetError> {
+        self.checks()?.read_bank()
+    }
+
+    fn read_lists(&self) -> Result<Lists, TargetError> {
+        self.checks()?.read_lists()
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -7,10 +7,9 @@ use super::writer::Writer;
 use super::{WiredTiger, failed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use tipover_core::check::Operation;
 use tipover_core::experiment::{Durability, Trees};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
-use tipover_core::target::{CheckSession, Session, TargetError};
+use tipover_core::target::{Session, TargetError};
 use tipover_core::workload::Dataset;
 use tipover_wiredtiger::{Connection, Error, Kind};
 
@@ -73,7 +72,7 @@ impl<'a> WiredTigerSession<'a> {
         })
     }
 
-    fn transfer(&mut self, id: u64, from: u64, to: u64, amount: i64) -> Outcome {
+    fn transfer(&mut self, op: &Op) -> Outcome {
         let bank = match &mut self.bank {
             Some(bank) => bank,
             none => match Checks::open(self.connection, self.flushes) {
@@ -81,12 +80,12 @@ impl<'a> WiredTigerSession<'a> {
                 Err(_) => return Outcome::Refused(Failure::Other),
             },
         };
-        bank.execute(&Operation::Transfer { id, from, to, amount }).0
+        bank.execute(op)
     }
 
     fn write(&mut self, op: &Op) -> Result<Outcome, Error> {
         if let Some(worker) = &self.unacknowledged {
-            return Ok(worker.send(*op));
+            return Ok(worker.send(op.clone()));
         }
         let outcome = write(&mut self.writer, &mut self.documents, op)?;
         if outcome == Outcome::Done {
@@ -111,7 +110,7 @@ impl Session for WiredTigerSession<'_> {
         let result = match *op {
             Op::Read { record, fields } => self.read(record, fields),
             Op::Scan { first, count, .. } => self.scan(first, count),
-            Op::Transfer { id, from, to, amount } => return self.transfer(id, from, to, amount),
+            Op::Transfer { .. } => return self.transfer(op),
             _ => self.write(op),
         };
         result.unwrap_or_else(|error| outcome_of(&error, op.kind()))

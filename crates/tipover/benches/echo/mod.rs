@@ -195,7 +195,7 @@ impl Session for EchoSession<'_> {
 }
 
 impl Wire for EchoSession<'_> {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         self.stream.as_ref().map(AsFd::as_fd)
     }
 

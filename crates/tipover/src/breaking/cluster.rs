@@ -121,6 +121,15 @@ impl Running {
         writers(&self.cluster, spec)
     }
 
+    /// Every server that may take writes, now or after a failover.
+    pub(super) fn may_write(&self, spec: &Spec) -> Vec<Place> {
+        if let Some(url) = self.cluster.client_url() {
+            return vec![Place::new(spec, &url)];
+        }
+        let places = self.names().into_iter().filter_map(|name| self.cluster.url(&name).ok());
+        places.map(|url| Place::new(spec, &url)).collect()
+    }
+
     /// The survivors and each replica by itself.
     pub(super) fn sources(&self, spec: &Spec) -> Vec<(Source, Place)> {
         if let Some(url) = self.cluster.client_url() {

@@ -3,39 +3,38 @@
 //!
 //! load → faults → undo → every node follows → read twice from the survivors and from each replica → judge
 //!
-//! The history is kept by the clients, in this process, which no fault reaches.
+//! Sessions and their history are in this process, which no fault reaches.
 
-mod clients;
 mod cluster;
 mod places;
 mod server;
 
 pub use server::serve;
 
+use crate::checking;
 use crate::clock::Clock;
+use crate::drive::{self, Plan};
 use crate::foresight::NEEDS_NETWORK;
+use crate::history::{self, HistoryWriter, Pace};
 use crate::in_words;
 use crate::machine;
+use crate::store;
 use crate::trial::{Interrupt, Surroundings, provenance};
 use anyhow::{Context, Result};
-use clients::{Client, Log, Role, Shared, lists_after};
 use cluster::Running;
 use places::{Place, Places};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tipover_core::check::{
-    Aftermath, Answer, BankScan, Broken, Carried, Event, Evidence, History, KeyScan, ListScan, Operation,
-    Source, Step,
-};
+use tipover_core::check::{Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Source};
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial, redact};
-use tipover_core::op::{Failure, Outcome};
+use tipover_core::measure::Offered;
 use tipover_core::record::{self, FORMAT, Phase, Record};
 use tipover_core::schedule::Undo;
-use tipover_core::target::{BankRows, TargetError};
+use tipover_core::target::{Target, TargetError};
 use tipover_core::units::{Bytes, Tick};
-use tipover_core::workload::Random;
-use tipover_core::workload::bank::{Bank as BankData, BankSpec};
+use tipover_core::workload::bank::Bank as BankData;
+use tipover_core::workload::{Dataset, Random, Records, Snapshots};
 use tipover_lab::recipe::ServerError;
 use tipover_lab::{Conductor, Policy};
 
@@ -54,22 +53,18 @@ pub struct Laboratory {
     running: Option<Running>,
 }
 
-/// What a trial leaves besides its record.
-pub struct Kept {
-    /// The record.
-    pub record: Record,
-    /// What the clients saw.
-    pub history: Vec<Event>,
-    /// What it was judged by besides; absent where it could not be carried out.
-    pub evidence: Option<Evidence>,
-}
-
-/// Carries out one trial. What the laboratory could not do is a record too, with its reason.
+/// Carries out one trial. What the laboratory could not do is a record too, with its reason. The history and
+/// what it was judged by lie where the trial is staged.
 ///
 /// # Errors
-/// An interrupt.
-pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surroundings<'_>) -> Result<Kept> {
+/// An interrupt, or no place for the results.
+pub fn carry_out(
+    laboratory: &mut Laboratory,
+    trial: &Trial<'_>,
+    context: &Surroundings<'_>,
+) -> Result<Record> {
     let clock = Clock::start();
+    let staged = store::stage(context.results, trial)?;
     let mut record = Record {
         format: FORMAT,
         experiment: context.experiment.into(),
@@ -92,13 +87,22 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
         checked: None,
         broken: None,
     };
-    let run = Run { spec: &trial.cell.spec, repeat: trial.repeat, seed: record.seed, clock, context };
-    let (mut history, mut evidence) = (vec![], None);
-    match run.whole(laboratory, &mut record, &mut history) {
-        Ok((broken, judged_by)) => {
+    let mut asked = trial.cell.spec.clone();
+    // Accounts are called as the bank of this trial calls them.
+    asked.workload.bank = asked.breaking.as_ref().map(|breaking| breaking.bank_of(record.seed));
+    let run = Run {
+        spec: &trial.cell.spec,
+        asked: &asked,
+        repeat: trial.repeat,
+        seed: record.seed,
+        clock,
+        context,
+        staged: &staged,
+    };
+    match run.whole(laboratory, &mut record) {
+        Ok(broken) => {
             record.verdict = believable(&broken);
             record.broken = Some(Box::new(broken));
-            evidence = Some(judged_by);
         }
         Err(error) => {
             // Whatever else went wrong then is only what being in a hurry does.
@@ -108,7 +112,7 @@ pub fn carry_out(laboratory: &mut Laboratory, trial: &Trial<'_>, context: &Surro
             record.verdict = record::Verdict::Failed { reason: redact(&in_words(&error)) };
         }
     }
-    Ok(Kept { record, history, evidence })
+    Ok(record)
 }
 
 /// Whether the trial can be believed, which is not whether the database kept its word.
@@ -124,22 +128,24 @@ fn believable(broken: &Broken) -> record::Verdict {
 
 struct Run<'a> {
     spec: &'a Spec,
+    /// The cell as its servers' targets are to know it.
+    asked: &'a Spec,
     repeat: u32,
     seed: u64,
     clock: Clock,
     context: &'a Surroundings<'a>,
+    /// Where the history and the evidence are written.
+    staged: &'a Path,
 }
 
 /// What the load with its faults brought.
 struct Loaded {
-    /// What every client saw.
-    logs: Vec<Log>,
     /// What was broken.
     carried: Vec<Carried>,
     /// Whether all could be undone.
     undone: Result<()>,
-    /// So many lists were appended to, from 0 on.
-    lists: u64,
+    /// Of an open loop, what was to be sent and what was.
+    offered: Option<Offered>,
 }
 
 /// Everything that was read after recovery, or why it could not be.
@@ -152,12 +158,7 @@ struct Read {
 }
 
 impl Run<'_> {
-    fn whole(
-        &self,
-        laboratory: &mut Laboratory,
-        record: &mut Record,
-        history: &mut Vec<Event>,
-    ) -> Result<(Broken, Evidence)> {
+    fn whole(&self, laboratory: &mut Laboratory, record: &mut Record) -> Result<Broken> {
         let (report, interrupt) = (self.context.report, self.context.interrupt);
         let breaking = self.spec.breaking.as_ref().context("a trial of a lab has a [break] table")?;
         let begin = self.clock.now();
@@ -171,33 +172,30 @@ impl Run<'_> {
         phase("start", begin, running.sentence());
         interrupt.check()?;
 
-        report.doing("preparing the ledger and the bank");
+        report.doing("preparing the tables of checks");
         let begin = self.clock.now();
-        let bank = BankData::new(BankSpec { seed: self.seed, ..breaking.bank })?;
+        let bank = BankData::new(breaking.bank_of(self.seed))?;
         // A database without transactions has no bank, and need not be asked for one.
         let count = if breaking.checks.contains(&Check::Bank) { breaking.bank.accounts } else { 0 };
         let accounts: Vec<(u64, i64)> =
             (0..count).map(|n| bank.account(n)).map(|account| (account.place, account.balance)).collect();
-        let first = running.writers(self.spec).into_iter().next().context("nobody takes writes")?;
-        prepare(&first, &accounts)?;
-        let facts = first.facts(PATIENCE)?;
+        let first = running.writers(self.asked).into_iter().next().context("nobody takes writes")?;
+        // Nothing is broken yet: what is refused now is refused for good.
+        patiently(&first, RECOVERED, |target| target.prepare(&accounts))?;
+        let facts = first.target(PATIENCE)?.facts()?;
         running.shape()?;
         phase("prepare", begin, format!("empty tables and {} accounts", accounts.len()));
 
         report.doing("breaking under load");
         let begin = self.clock.now();
-        let Loaded { logs, carried, undone, lists } = self.load(running, breaking, &bank, interrupt)?;
+        let history = self.staged.join(history::HISTORY);
+        let Loaded { carried, undone, offered } = self.load(running, breaking, &history, interrupt)?;
+        let (sessions, seconds) = (self.spec.load.sessions, self.clock.now().since(begin).as_secs_f64());
         phase(
             "break",
             begin,
-            format!("{} clients for {:.1} s", logs.len(), self.clock.now().since(begin).as_secs_f64()),
+            format!("{sessions} sessions for {seconds:.1} s{}", of_offered(offered.as_ref())),
         );
-        let mut retries = HashMap::new();
-        for log in logs {
-            retries.extend(log.retries);
-            history.extend(log.events);
-        }
-        history.sort_by_key(when);
 
         report.doing("reading everything back");
         let begin = self.clock.now();
@@ -210,7 +208,7 @@ impl Run<'_> {
             }
             Err(error) => (Err(error), None),
         };
-        let read = self.read(running, breaking, lists, whole.is_ok());
+        let mut read = self.read(running, breaking, whole.is_ok());
         let scans = read.keys.len() + read.bank.len() + read.lists.len();
         phase("read", begin, format!("{scans} readings of everything"));
         record.target = facts;
@@ -232,6 +230,8 @@ impl Run<'_> {
         if away.is_some() {
             laboratory.running = None;
         }
+        let history = history::read(&history)?.history;
+        read.lists.iter_mut().for_each(|scan| scan.complete(&history));
         let mut evidence = Evidence {
             checks: breaking.checks.clone(),
             exposure: Some(breaking.exposure()),
@@ -243,17 +243,50 @@ impl Run<'_> {
             bank: read.bank,
             lists: read.lists,
         };
-        let history = History::assemble(history.iter().cloned());
-        let broken = Broken::judge(history, &mut evidence, carried, &retries, data)?;
-        Ok((broken, evidence))
+        history::keep_evidence(&self.staged.join(history::EVIDENCE), &evidence)?;
+        Ok(Broken::judge(history, &mut evidence, carried, data)?)
     }
 
-    /// The load with its faults.
+    /// The load with its faults, whose history is written to `path`.
     fn load(
         &self,
         running: &mut Running,
         breaking: &BreakSpec,
-        bank: &BankData,
+        path: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Loaded> {
+        let spec = self.spec;
+        let (dataset, workload) = breaking.load_of(spec.load.sessions, self.seed)?;
+        let history = HistoryWriter::create(path, Pace::Groups)?;
+        let places = Places::new(running.may_write(self.asked), spec.load.timeout);
+        places.set(&running.writers(self.asked));
+        let records = Records::new(0);
+        let plan = Plan::closed(&places, &dataset, &workload, &records, spec.load.sessions, self.clock);
+        let plan = Plan { history: Some(&history), ..plan.with(&spec.load, self.seed) };
+        let mut conduct =
+            || drive::run(&plan, |sessions| self.conduct(running, breaking, &places, sessions, interrupt));
+        let loaded = match breaking.snapshots {
+            every if breaking.checks.contains(&Check::Bank) && !every.is_zero() => {
+                let tables = Dataset::checks(Arc::new(BankData::new(breaking.bank_of(self.seed))?));
+                let watch = Plan {
+                    think: every,
+                    ..Plan::closed(&places, &tables, &Snapshots, &records, 1, self.clock)
+                };
+                checking::while_watching(watch, &history, spec.load.sessions, conduct)?
+            }
+            _ => conduct(),
+        }??;
+        history.finish()?;
+        Ok(loaded)
+    }
+
+    /// Carries out the schedule while `sessions` work, and lets them come to their end.
+    fn conduct(
+        &self,
+        running: &mut Running,
+        breaking: &BreakSpec,
+        places: &Places,
+        sessions: &drive::Sessions<'_>,
         interrupt: &Interrupt,
     ) -> Result<Loaded> {
         let names: Vec<String> = running.names();
@@ -267,98 +300,51 @@ impl Run<'_> {
             turn: self.repeat,
             failover: self.spec.lab.as_ref().map_or(Duration::ZERO, |lab| lab.failover),
         };
-        let places = Places::default();
-        places.set(running.writers(self.spec));
-        let roles = roles(breaking, self.spec.load.sessions);
-        let number = |check| roles.iter().filter(|role| **role == Role::Load(check)).count();
-        let shared = Shared {
-            clock: self.clock,
-            places: &places,
-            stop: AtomicBool::new(false),
-            load: &self.spec.load,
-            bank,
-            transferring: number(Check::Bank) as u64,
-            registers: (0..number(Check::Register)).map(|_| AtomicU64::new(0)).collect(),
-            lists: AtomicU64::new(0),
-            seed: self.seed,
-        };
-        let spec = self.spec;
-        std::thread::scope(|scope| {
-            let started: Vec<_> = roles
-                .iter()
-                .enumerate()
-                .map(|(number, role)| {
-                    let place = roles[..number].iter().filter(|other| *other == role).count() as u64;
-                    let client = Client::new(&shared, number as u32, place, *role);
-                    scope.spawn(move || client.run())
-                })
-                .collect();
-            let clock = || self.clock.now();
-            let begun = Instant::now();
-            let mut conductor = Conductor::new(running.cluster(), &breaking.faults, timed, policy);
-            let end = breaking.length + jitter;
-            // Bringing a node back can take longer than planned; the time to watch it afterwards stays.
-            let (watched, mut acted) = (breaking.length.saturating_sub(last), Duration::ZERO);
-            let mut undone = Ok(());
-            while begun.elapsed() < end + UNDO {
-                let elapsed = begun.elapsed();
-                let over = elapsed >= end.max(acted + watched) && conductor.next().is_none();
-                if interrupt.check().is_err() || undone.is_err() || over {
-                    break;
-                }
-                if conductor.next().is_some_and(|next| next + jitter <= elapsed) {
-                    undone = conductor.act(elapsed.saturating_sub(jitter), &clock);
-                    acted = begun.elapsed();
-                }
-                places.set(cluster::writers(conductor.cluster(), spec));
-                let next = conductor.next().map_or(end, |next| next + jitter);
-                let pause = next.saturating_sub(begun.elapsed()).min(Duration::from_millis(20));
-                std::thread::sleep(pause.max(Duration::from_micros(200)));
-                self.context.report.share(begun.elapsed().as_secs_f64() / end.as_secs_f64());
+        let clock = || self.clock.now();
+        let begun = Instant::now();
+        let mut conductor = Conductor::new(running.cluster(), &breaking.faults, timed, policy);
+        let end = breaking.length + jitter;
+        // Bringing a node back can take longer than planned; the time to watch it afterwards stays.
+        let (watched, mut acted) = (breaking.length.saturating_sub(last), Duration::ZERO);
+        let mut undone = Ok(());
+        while begun.elapsed() < end + UNDO {
+            let elapsed = begun.elapsed();
+            let over = elapsed >= end.max(acted + watched) && conductor.next().is_none();
+            if interrupt.check().is_err() || undone.is_err() || over {
+                break;
             }
-            shared.stop.store(true, Ordering::Relaxed);
-            let logs = started
-                .into_iter()
-                .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect();
-            let (carried, finished) = conductor.finish(&clock);
-            interrupt.check()?;
-            let lists = lists_after(shared.lists.load(Ordering::Relaxed));
-            Ok(Loaded { logs, carried, undone: undone.and(finished).map_err(Into::into), lists })
-        })
-    }
-
-    /// Reads all lists; none where the target has no lists, for then nobody appended anything either.
-    fn read_lists(&self, lists: u64, pass: u32, place: &Place) -> Result<Option<ListScan>, TargetError> {
-        const AT_ONCE: usize = 100;
-        let keys: Vec<u64> = (0..lists).collect();
-        let mut found: Vec<(u64, Vec<u64>)> = Vec::new();
-        for keys in keys.chunks(AT_ONCE) {
-            let operation =
-                Operation::Transaction { steps: keys.iter().map(|&key| Step::Read { key }).collect() };
-            let answer = patiently(place, PATIENCE, |session| match session.execute(&operation) {
-                (Outcome::Done, Answer::Lists(lists)) => Ok(Some(lists)),
-                (Outcome::Refused(Failure::Unsupported), _) => Ok(None),
-                (outcome, _) => Err(TargetError::new("reading the lists", format!("{outcome:?}"))),
-            })?;
-            let Some(lists) = answer else { return Ok(None) };
-            let read = keys.iter().zip(lists).filter_map(|(key, list)| Some((*key, list?)));
-            found.extend(read);
+            if conductor.next().is_some_and(|next| next + jitter <= elapsed) {
+                undone = conductor.act(elapsed.saturating_sub(jitter), &clock);
+                acted = begun.elapsed();
+            }
+            places.set(&cluster::writers(conductor.cluster(), self.asked));
+            let next = conductor.next().map_or(end, |next| next + jitter);
+            let pause = next.saturating_sub(begun.elapsed()).min(Duration::from_millis(20));
+            std::thread::sleep(pause.max(Duration::from_micros(200)));
+            self.context.report.share(begun.elapsed().as_secs_f64() / end.as_secs_f64());
         }
-        let (source, at) = (Source::Survivors, self.clock.now());
-        Ok(Some(ListScan { source, pass, at, lists: found }))
+        let mut offered = sessions.cut().offered;
+        // What is due and not sent by now is told; what is in flight has as long as an operation may take.
+        if !sessions.drain()
+            && let Some(offered) = &mut offered
+        {
+            offered.unanswered = u64::from(sessions.cut().in_flight);
+        }
+        let (carried, finished) = conductor.finish(&clock);
+        interrupt.check()?;
+        Ok(Loaded { carried, undone: undone.and(finished).map_err(Into::into), offered })
     }
 
     /// Reads everything twice from the survivors and, if all follow, from each replica.
-    fn read(&self, running: &Running, breaking: &BreakSpec, lists: u64, whole: bool) -> Read {
+    fn read(&self, running: &Running, breaking: &BreakSpec, whole: bool) -> Read {
         let mut read = Read::default();
         for pass in 1..=2 {
             if pass == 2 {
                 std::thread::sleep(breaking.read_again);
             }
-            let sources = running.sources(self.spec).into_iter();
+            let sources = running.sources(self.asked).into_iter();
             for (source, place) in sources.filter(|(source, _)| whole || *source == Source::Survivors) {
-                if let Err(error) = self.read_one(&mut read, breaking, lists, (pass, &source), &place) {
+                if let Err(error) = self.read_one(&mut read, breaking, (pass, &source), &place) {
                     let who = match &source {
                         Source::Survivors => "the survivors".to_string(),
                         Source::Replica(name) => format!("replica {name}"),
@@ -375,61 +361,54 @@ impl Run<'_> {
         &self,
         read: &mut Read,
         breaking: &BreakSpec,
-        lists: u64,
         (pass, source): (u32, &Source),
         place: &Place,
     ) -> Result<(), TargetError> {
+        let (source, now) = (|| source.clone(), || self.clock.now());
         if breaking.checks.contains(&Check::Ledger) || breaking.checks.contains(&Check::Register) {
-            let rows = patiently(place, PATIENCE, |session| session.read_ledger())?;
-            read.keys.push(KeyScan { source: source.clone(), pass, at: self.clock.now(), rows });
+            let rows = patiently(place, PATIENCE, |target| target.read_keys())?;
+            read.keys.push(KeyScan { source: source(), pass, at: now(), rows });
         }
         if breaking.checks.contains(&Check::Bank) {
-            let (balances, transfers): BankRows = patiently(place, PATIENCE, |session| session.read_bank())?;
-            let (source, at) = (source.clone(), self.clock.now());
-            read.bank.push(BankScan { source, pass, at, balances, transfers });
+            let (balances, transfers) = patiently(place, PATIENCE, |target| target.read_bank())?;
+            read.bank.push(BankScan { source: source(), pass, at: now(), balances, transfers });
         }
-        // Of a replica, no session is asked for transactions.
-        if breaking.checks.contains(&Check::Isolation) && *source == Source::Survivors {
-            read.lists.extend(self.read_lists(lists, pass, place)?);
+        // Of a replica, nobody is asked for lists: their fates are those among the survivors.
+        if breaking.checks.contains(&Check::Isolation) && source() == Source::Survivors {
+            let lists = patiently(place, PATIENCE, |target| target.read_lists())?;
+            read.lists.push(ListScan { source: source(), pass, at: now(), lists });
         }
         Ok(())
     }
 }
 
-/// The sessions' roles: shared out in turn among the checks, and one that watches the bank.
-fn roles(breaking: &BreakSpec, sessions: u32) -> Vec<Role> {
-    let mut roles: Vec<Role> =
-        (0..sessions as usize).map(|n| Role::Load(breaking.checks[n % breaking.checks.len()])).collect();
-    if breaking.checks.contains(&Check::Bank) && !breaking.snapshots.is_zero() {
-        roles.push(Role::Watch(breaking.snapshots));
-    }
-    roles
-}
-
-fn when(event: &Event) -> Tick {
-    match event {
-        Event::Intent(intent) => intent.at,
-        Event::Result(result) => result.at,
-    }
-}
-
-fn prepare(place: &Place, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
-    // Nothing is broken yet: what is refused now is refused for good.
-    patiently(place, RECOVERED, |session| session.prepare(accounts))
+/// What an open loop was to send and did not, for its evidence.
+fn of_offered(offered: Option<&Offered>) -> String {
+    offered.map_or_else(String::new, |offered| {
+        let late = offered.lateness().map_or(0, |lateness| lateness.value_at_quantile(0.99));
+        format!(
+            "; {} operations were due, {} were sent, {} waited for a session at the end, {} had no answer; the \
+             generator was late by {:.3} ms at p99",
+            offered.due,
+            offered.begun,
+            offered.backlog,
+            offered.unanswered,
+            late as f64 / 1e6
+        )
+    })
 }
 
 /// Asks until it is answered: a server that has just come back may refuse for a while.
 fn patiently<R>(
     place: &Place,
     patience: Duration,
-    mut ask: impl FnMut(&mut dyn tipover_core::target::CheckSession) -> Result<R, TargetError>,
+    ask: impl Fn(&dyn Target) -> Result<R, TargetError>,
 ) -> Result<R, TargetError> {
     let began = Instant::now();
     loop {
-        let mut answer = None;
-        let opened = place.with_session(PATIENCE, &mut |session| answer = Some(ask(session)));
-        let patience = if answer.is_some() { RECOVERED.min(patience) } else { patience };
-        match opened.and(answer.unwrap_or_else(|| Err(TargetError::new("opening a session", "no session")))) {
+        let connected = place.target(PATIENCE);
+        let patience = if connected.is_ok() { RECOVERED.min(patience) } else { patience };
+        match connected.and_then(|target| ask(target.as_ref())) {
             Ok(answer) => return Ok(answer),
             Err(error) if began.elapsed() > patience => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(200)),

@@ -22,7 +22,8 @@ pub fn run(work: &Sessions<'_>, index: u32, session: &mut dyn Session) {
         number: work.plan.first_closed() + u64::from(index),
         waiter: Waiter::new(work.plan.clock, work.plan.spin),
         urgency: Urgency::default(),
-        pen: Pen::of(work.plan.history, index),
+        pen: Pen::of(work.plan.history, work.plan.client + index),
+        rest: Duration::ZERO,
     };
     loop {
         match work.phase() {
@@ -58,6 +59,8 @@ struct Hand<'a> {
     /// Held in an open loop except while an operation is carried out.
     urgency: Urgency,
     pen: Pen<'a>,
+    /// Least pause after the last operation of a closed loop.
+    rest: Duration,
 }
 
 impl Hand<'_> {
@@ -70,9 +73,9 @@ impl Hand<'_> {
             }
             self.carry_out(self.number, None);
             self.number += step;
-            let think = self.work.think_ns.load(Ordering::Relaxed);
-            if think > 0 {
-                self.sleep(Duration::from_nanos(think));
+            let think = Duration::from_nanos(self.work.think_ns.load(Ordering::Relaxed)).max(self.rest);
+            if !think.is_zero() {
+                self.sleep(think);
             }
         }
         false
@@ -147,20 +150,27 @@ impl Hand<'_> {
             self.urgency.set(false);
         }
         let due = due.map_or(began, |due| due.due);
+        self.pen.intend(&op, due, began);
         if let Some((read, update)) = op.parts() {
-            return self.read_modify_write(&read, &update, due, began);
+            return self.read_modify_write(number, &op, (&read, &update), due, began);
         }
-        self.pen.intend(&op, began);
         let (outcome, retries) = self.attempt(&op);
         let ended = self.work.plan.clock.now();
-        self.pen.complete(&op, ended, outcome, self.session);
+        self.pen.complete(&op, ended, retries, outcome, self.session);
         self.shelf.books().record(op.kind(), outcome, &Timing { due, began, ended }, retries);
         self.seat.leave();
-        self.work.plan.settle(&op, outcome);
+        self.ended(number, &op, outcome, ended.since(began));
         if self.verifies && outcome == Outcome::Done {
             return self.verify(&op, ended);
         }
         ended
+    }
+
+    /// Operation `number` has its last outcome, `service` after it was sent.
+    #[inline]
+    fn ended(&mut self, number: u64, op: &Op, outcome: Outcome, service: Duration) {
+        self.work.settle(number, op, outcome);
+        self.rest = self.work.plan.rest(outcome, service);
     }
 
     /// Executes a single operation with all its tries.
@@ -189,7 +199,14 @@ impl Hand<'_> {
     }
 
     /// A read, and unless that failed an update: two parts and the whole.
-    fn read_modify_write(&mut self, read: &Op, update: &Op, due: Tick, began: Tick) -> Tick {
+    fn read_modify_write(
+        &mut self,
+        number: u64,
+        op: &Op,
+        (read, update): (&Op, &Op),
+        due: Tick,
+        began: Tick,
+    ) -> Tick {
         let clock = self.work.plan.clock;
         let (outcome, read_retries) = self.attempt(read);
         let ended = clock.now();
@@ -198,13 +215,16 @@ impl Hand<'_> {
         if let Outcome::Refused(failure) | Outcome::Unknown(failure) = outcome {
             // Nothing was written.
             let outcome = Outcome::Refused(failure);
+            self.pen.complete(op, ended, read_retries, outcome, self.session);
             self.shelf.books().record(OpKind::ReadModifyWrite, outcome, &timing, read_retries);
             self.seat.leave();
+            self.ended(number, op, outcome, ended.since(began));
             return ended;
         }
         let update_began = if self.verifies { self.verify(read, ended) } else { ended };
         let (outcome, retries) = self.attempt(update);
         let ended = clock.now();
+        self.pen.complete(op, ended, read_retries + retries, outcome, self.session);
         let timing = Timing { due: self.work.plan.part_due(due, update_began), began: update_began, ended };
         let mut books = self.shelf.books();
         books.record_part(OpKind::Update, outcome, &timing, retries);
@@ -212,6 +232,7 @@ impl Hand<'_> {
         books.record(OpKind::ReadModifyWrite, outcome, &timing, read_retries + retries);
         drop(books);
         self.seat.leave();
+        self.ended(number, op, outcome, ended.since(began));
         ended
     }
 

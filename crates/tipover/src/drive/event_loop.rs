@@ -34,7 +34,7 @@ pub fn run(
         watched: None,
         doubtful: false,
         job: None,
-        pen: Pen::of(plan.history, index),
+        pen: Pen::of(plan.history, plan.client + index),
     });
     let slots: Vec<Slot<'_>> = slots.collect();
     let turn = plan.timeout / 16;
@@ -99,6 +99,8 @@ struct Slot<'a> {
 
 /// An operation at hand.
 struct Job {
+    /// Of the operation.
+    number: u64,
     /// As the workload gave it.
     op: Op,
     /// What is sent now: the same, or a part of it.
@@ -142,7 +144,9 @@ impl Loop<'_> {
             if now >= self.next_turn {
                 self.look_for_timeouts(now)?;
             }
-            let waits = self.in_flight > 0 || !self.ready.is_empty() || !self.naps.is_empty();
+            // Who has just woken from a pause still goes on, though another one may have reached the end.
+            let goes_on = phase == Phase::Closed && !self.idle.is_empty();
+            let waits = self.in_flight > 0 || !self.ready.is_empty() || !self.naps.is_empty() || goes_on;
             if !waits && (phase == Phase::Over || (self.ends && self.free.is_empty())) {
                 return Ok(());
             }
@@ -211,20 +215,22 @@ impl Loop<'_> {
         let op = self.work.plan.workload.op(number, self.work.plan.records);
         let (request, then) = match op.parts() {
             Some((read, update)) => (read, Some(update)),
-            None => (op, None),
+            None => (op.clone(), None),
         };
         let began = self.now();
+        let due_at = due.map_or(began, |due| due.due);
         let slot = &mut self.slots[slot];
-        slot.pen.intend(&op, began);
+        slot.pen.intend(&op, due_at, began);
         slot.seat.take(began);
         if let Some(due) = &due {
             self.shelf.late(began, due);
         }
         slot.job = Some(Job {
+            number,
             op,
             request,
             then,
-            due: due.map_or(began, |due| due.due),
+            due: due_at,
             began,
             request_began: began,
             sent: began,
@@ -361,21 +367,22 @@ impl Loop<'_> {
             outcome => outcome,
         };
         let timing = Timing { due: job.due, began: job.began, ended };
-        books.record(job.op.kind(), whole, &timing, job.retries_before + job.retries);
+        let retries = job.retries_before + job.retries;
+        books.record(job.op.kind(), whole, &timing, retries);
         drop(books);
-        slot.pen.complete(&job.op, ended, whole, slot.session.as_ref());
+        slot.pen.complete(&job.op, ended, retries, whole, slot.session.as_ref());
         slot.seat.leave();
-        work.plan.settle(&job.op, whole);
-        self.go_on(index, next_began);
+        work.settle(job.number, &job.op, whole);
+        self.go_on(index, next_began, work.plan.rest(whole, timing.service()));
     }
 
-    /// A session has ended its operation.
-    fn go_on(&mut self, index: usize, now: Tick) {
+    /// A session has ended its operation, and rests so long at least in a closed loop.
+    fn go_on(&mut self, index: usize, now: Tick, rest: Duration) {
         match self.work.phase() {
             Phase::Closed => {
-                let think = self.work.think_ns.load(Ordering::Relaxed);
-                if think > 0 {
-                    self.naps.push(Reverse((now + Duration::from_nanos(think), index)));
+                let think = Duration::from_nanos(self.work.think_ns.load(Ordering::Relaxed)).max(rest);
+                if !think.is_zero() {
+                    self.naps.push(Reverse((now + think, index)));
                 } else {
                     self.begin_closed(index);
                 }

@@ -66,6 +66,11 @@ pub struct Plan<'a> {
     pub keeps_singles: bool,
     /// Where every operation is written down for checkers.
     pub history: Option<&'a HistoryWriter>,
+    /// The first session's number in the history.
+    pub client: u32,
+    /// After each operation of a closed loop a session pauses at least so many times as long as it took, on
+    /// top of [`Plan::think`]'s least.
+    pub rest: u32,
 }
 
 impl<'a> Plan<'a> {
@@ -96,6 +101,8 @@ impl<'a> Plan<'a> {
             clock,
             keeps_singles: false,
             history: None,
+            client: 0,
+            rest: 0,
         }
     }
 
@@ -143,16 +150,13 @@ impl<'a> Plan<'a> {
         self.limit.map_or(u64::MAX, |limit| self.first.saturating_add(limit))
     }
 
-    /// Tells the records what became of the inserts in `op`.
+    /// How long a session of a closed loop pauses at least after an operation that ended so.
     #[inline]
-    fn settle(&self, op: &Op, outcome: Outcome) {
-        match *op {
-            Op::Insert { record } => self.records.settle(record, outcome),
-            Op::InsertMany { first, count } => {
-                (first..first + u64::from(count)).for_each(|record| self.records.settle(record, outcome));
-            }
-            _ => {}
+    fn rest(&self, outcome: Outcome, service: Duration) -> Duration {
+        if outcome == Outcome::Done && self.rest == 0 {
+            return Duration::ZERO;
         }
+        Retries::rest(outcome).max(service * self.rest)
     }
 
     /// Whether what is read is compared with what should be there.
@@ -254,6 +258,8 @@ pub struct Sessions<'a> {
     offer: Offer,
     /// What is in flight is not waited for either.
     abandon: AtomicBool,
+    /// Whether the workload must be told what became of its operations.
+    follows: bool,
     /// Pause of a session after each operation of a closed loop, in nanoseconds.
     think_ns: AtomicU64,
     /// Threads that still run.
@@ -282,6 +288,7 @@ impl<'a> Sessions<'a> {
             phase: AtomicU8::new(Phase::Closed as u8),
             offer: Offer::new(plan.first, plan.ends_at()),
             abandon: AtomicBool::new(false),
+            follows: plan.workload.follows(),
             think_ns: AtomicU64::new(plan.think.as_nanos() as u64),
             running: Mutex::new(0),
             ended: Condvar::new(),
@@ -389,6 +396,22 @@ impl<'a> Sessions<'a> {
             in_flight,
             oldest_in_flight: end.since(Tick(oldest)),
             sessions_cpu_ns: self.threads.lock().iter().map(|id| cost::thread_cpu_ns(*id)).sum(),
+        }
+    }
+
+    /// Tells whoever depends on it what became of operation `number`.
+    #[inline]
+    fn settle(&self, number: u64, op: &Op, outcome: Outcome) {
+        let records = self.plan.records;
+        match *op {
+            Op::Insert { record } => records.settle(record, outcome),
+            Op::InsertMany { first, count } => {
+                (first..first + u64::from(count)).for_each(|record| records.settle(record, outcome));
+            }
+            _ => {}
+        }
+        if self.follows {
+            self.plan.workload.settle(number, op, outcome);
         }
     }
 

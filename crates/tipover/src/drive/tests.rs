@@ -89,7 +89,7 @@ struct Always(Op);
 
 impl Workload for Always {
     fn op(&self, _: u64, _: &Records) -> Op {
-        self.0
+        self.0.clone()
     }
 }
 
@@ -515,4 +515,152 @@ fn wires_are_offered_what_is_due() {
     assert!((offered.due as f64 / expected - 1.0).abs() < 0.25, "{expected} expected: {offered:?}");
     assert_eq!(offered.due, offered.begun + offered.backlog);
     assert_eq!(tally.books.done() + rest.books.done(), server.manners.seen.load(Ordering::Relaxed));
+}
+
+/// Gives these outcomes one after the other, then only `Done`, and remembers when it was asked.
+#[derive(Default)]
+struct Scripted {
+    script: Mutex<Vec<Outcome>>,
+    asked: Mutex<Vec<Instant>>,
+}
+
+impl Scripted {
+    fn saying(script: &[Outcome]) -> Scripted {
+        Scripted { script: Mutex::new(script.iter().rev().copied().collect()), ..Scripted::default() }
+    }
+
+    /// From each asking to the next.
+    fn pauses(&self) -> Vec<Duration> {
+        self.asked.lock().windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+}
+
+impl Session for &Scripted {
+    fn execute(&mut self, _: &Op) -> Outcome {
+        self.asked.lock().push(Instant::now());
+        self.script.lock().pop().unwrap_or(Outcome::Done)
+    }
+}
+
+impl Target for Scripted {
+    fn facts(&self) -> Result<Facts, TargetError> {
+        Ok(Facts::new())
+    }
+    fn accepts(&self, _: OpKind) -> bool {
+        true
+    }
+    fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
+        Ok(())
+    }
+    fn settle(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+    fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
+        Ok(Box::new(self))
+    }
+    fn metrics(&self) -> Vec<Metric> {
+        vec![]
+    }
+    fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+        Ok(BTreeMap::new())
+    }
+}
+
+const CONFLICT: Outcome = Outcome::Refused(Failure::Conflict);
+const ABSENT: Outcome = Outcome::Refused(Failure::Unavailable);
+
+/// One session carries out one operation by this rule; what it did, and what its history says.
+fn one_operation(scripted: &Scripted, retries: Retries) -> (Tally, tipover_core::check::History) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.bin");
+    let history = HistoryWriter::create(&path, crate::history::Pace::Groups).unwrap();
+    let (dataset, records) = (Dataset::ycsb(1), Records::new(1));
+    let workload = Always(Op::Read { record: 0, fields: Fields::All });
+    let plan = Plan::closed(scripted, &dataset, &workload, &records, 1, Clock::start());
+    let plan = Plan { limit: Some(1), retries, history: Some(&history), client: 7, ..plan };
+    let tally = run(&plan, |sessions| {
+        assert!(sessions.wait(Duration::from_secs(60)), "the plan has an end");
+        sessions.cut()
+    });
+    history.finish().unwrap();
+    (tally.unwrap(), crate::history::read(&path).unwrap().history)
+}
+
+#[test]
+fn an_operation_is_tried_again_as_the_rule_says_and_is_one_entry_of_the_history() {
+    let script = [CONFLICT, ABSENT, CONFLICT, CONFLICT];
+    for pause in [0, 2_000] {
+        let retries = Retries { most: 10, first_pause: Duration::from_micros(pause) };
+        let wanted: Vec<Duration> =
+            script.iter().zip(0..).filter_map(|(outcome, n)| retries.pause(*outcome, n)).collect();
+        assert_eq!(wanted.len(), script.len());
+        let scripted = Scripted::saying(&script);
+        let (tally, history) = one_operation(&scripted, retries);
+        assert_eq!((tally.books.done(), tally.books.retries()), (1, script.len() as u64));
+        // It asks no earlier than the rule says; how much later depends on the machine.
+        let pauses = scripted.pauses();
+        assert_eq!(pauses.len(), wanted.len());
+        assert!(pauses.iter().zip(&wanted).all(|(took, least)| took >= least), "{pauses:?}");
+        let [entry] = &history.entries[..] else { panic!("{history:?}") };
+        assert_eq!((entry.client, entry.sequence, entry.retries), (7, 1, script.len() as u32));
+        assert_eq!((entry.outcome, entry.due), (Outcome::Done, entry.began));
+    }
+}
+
+#[test]
+fn what_is_not_tried_again_has_its_outcome_in_the_history() {
+    let retries = Retries { most: 2, first_pause: Duration::ZERO };
+    let unknown = Outcome::Unknown(Failure::Timeout);
+    for (script, asked, last) in [(vec![CONFLICT; 9], 3, CONFLICT), (vec![unknown], 1, unknown)] {
+        let scripted = Scripted::saying(&script);
+        let (tally, history) = one_operation(&scripted, retries);
+        assert_eq!((tally.books.failed(), scripted.asked.lock().len()), (1, asked));
+        assert_eq!(history.entries[0].outcome, last);
+    }
+}
+
+#[test]
+fn a_session_rests_before_it_asks_an_absent_server_again() {
+    let script = vec![ABSENT; 20];
+    let scripted = Scripted::saying(&script);
+    let (dataset, records) = (Dataset::ycsb(1), Records::new(1));
+    let workload = Always(Op::Read { record: 0, fields: Fields::All });
+    let plan = Plan::closed(&scripted, &dataset, &workload, &records, 1, Clock::start());
+    let plan = Plan { limit: Some(20), ..plan };
+    run(&plan, |sessions| assert!(sessions.wait(Duration::from_secs(60)))).unwrap();
+    assert!(scripted.pauses().iter().all(|pause| *pause >= Duration::from_millis(5)));
+}
+
+#[test]
+fn a_history_knows_when_an_operation_of_an_open_loop_was_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.bin");
+    let server = Server::start();
+    let slow = Counting { slow: Duration::from_millis(4), ..Default::default() };
+    let wired = Echo { address: server.address, wires: true };
+    let dataset = Dataset::ycsb(1000);
+    for (target, few) in [(&slow as &dyn Target, 1), (&wired, 0)] {
+        let history = HistoryWriter::create(&path, crate::history::Pace::Groups).unwrap();
+        let records = Records::new(1000);
+        let plan = Plan::closed(target, &dataset, &Mixed, &records, 1, Clock::start());
+        // Far more than one session can do: whoever comes last has waited longest.
+        let arrivals = Some((Arrivals::Constant(Rate(1e6)), 1));
+        let plan = Plan { arrivals, limit: Some(100), few, history: Some(&history), ..plan };
+        let books = run(&plan, |sessions| {
+            assert!(sessions.wait(Duration::from_secs(60)), "the plan has an end");
+            sessions.cut().books
+        });
+        history.finish().unwrap();
+        let entries = crate::history::read(&path).unwrap().history.entries;
+        assert_eq!(
+            (entries.len() as u64, books.unwrap().done()),
+            (100, 100),
+            "also what consists of two parts"
+        );
+        let mut waits: Vec<u64> = entries.iter().map(|entry| entry.began.0 - entry.due.0).collect();
+        assert!(waits[99] > 0 && entries.iter().all(|entry| entry.due <= entry.began));
+        assert!(waits.is_sorted(), "{waits:?}");
+        waits.dedup();
+        assert!(waits.len() > 50, "each was due at its own time");
+    }
 }

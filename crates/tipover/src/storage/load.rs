@@ -47,13 +47,13 @@ impl Disks {
         if self.raid == Raid::Ten { 2 } else { 1 }
     }
 
-    /// Where an operation goes: a file and the operation on it, once or, for a mirror, twice. `turn` spreads
-    /// reads over the halves of a mirror.
+    /// Where an operation goes: a file and the operation on it, and for a write of a mirror another one.
+    /// `turn` spreads reads over the halves of a mirror.
     #[inline]
-    fn legs(&self, op: Op, turn: u64) -> ([(u32, Op); 2], u32) {
+    fn legs(&self, op: Op, turn: u64) -> ((u32, Op), Option<(u32, Op)>) {
         let disks = self.files.len() as u64;
         if disks == 1 {
-            return ([(0, op); 2], 1);
+            return ((0, op), None);
         }
         let groups = disks / u64::from(self.copies());
         let place = |offset: u64| {
@@ -64,18 +64,18 @@ impl Disks {
             (Op::ReadAt { offset, length }, raid) => {
                 let (group, offset) = place(offset);
                 let disk = if raid == Raid::Ten { 2 * group + turn % 2 } else { group };
-                ([(disk as u32, Op::ReadAt { offset, length }); 2], 1)
+                ((disk as u32, Op::ReadAt { offset, length }), None)
             }
             (Op::WriteAt { offset, length }, raid) => {
                 let (group, offset) = place(offset);
                 let op = Op::WriteAt { offset, length };
                 match raid {
-                    Raid::Zero => ([(group as u32, op); 2], 1),
-                    Raid::Ten => ([(2 * group as u32, op), (2 * group as u32 + 1, op)], 2),
+                    Raid::Zero => ((group as u32, op), None),
+                    Raid::Ten => ((2 * group as u32, op.clone()), Some((2 * group as u32 + 1, op))),
                 }
             }
             // A flush of an array is not measured here.
-            (other, _) => ([(0, other); 2], 1),
+            (other, _) => ((0, other), None),
         }
     }
 }
@@ -408,14 +408,15 @@ impl Worker<'_> {
             Op::ReadAt { length, .. } | Op::WriteAt { length, .. } => length,
             _ => 0,
         };
-        let (legs, count) = self.threads.disks.legs(op, self.sent);
+        let kind = op.kind();
+        let ((file, op), second) = self.threads.disks.legs(op, self.sent);
         self.sent += 1;
-        self.slots[slot as usize] =
-            Some(InFlight { kind: op.kind(), length, due, began, left: count, outcome: Outcome::Done });
-        for (leg, (file, op)) in legs.into_iter().take(count as usize).enumerate() {
+        let left = 1 + u32::from(second.is_some());
+        self.slots[slot as usize] = Some(InFlight { kind, length, due, began, left, outcome: Outcome::Done });
+        self.engine.submit(Request { slot, file, op });
+        if let Some((file, op)) = second {
             // The second copy of a write has a slot and a buffer of its own.
-            let slot = slot + leg as u32 * self.slots.len() as u32;
-            self.engine.submit(Request { slot, file, op });
+            self.engine.submit(Request { slot: slot + self.slots.len() as u32, file, op });
         }
     }
 

@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tipover_core::check::Judgement;
+use tipover_core::check::{Check, Judgement};
 use tipover_core::device::{Counters, Spec as DeviceSpec};
-use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, WorkloadKind, redact};
+use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, redact};
 use tipover_core::measure::{Books, CachePoint, Canary, KeptUp, Offered, WarmUp, WarmUpRule, Within};
 use tipover_core::metric::{Sample, name as metric, probe as probes};
 use tipover_core::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
@@ -299,7 +299,11 @@ impl Series<'_> {
             bail!("expected to hear of a verdict");
         };
         let verdict = judgement.verdict.words();
-        let what = if spec.workload.kind == WorkloadKind::Bank { "the bank" } else { "the ledger" };
+        let what = match spec.workload.kind.check() {
+            Some(Check::Bank) => "the bank",
+            Some(Check::Isolation) => "all lists",
+            _ => "the ledger",
+        };
         self.phase(log, "check", begin, format!("{what} was read twice: {verdict}"));
         Ok(*judgement)
     }

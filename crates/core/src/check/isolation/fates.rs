@@ -2,11 +2,11 @@
 //! acknowledged is there, once; what was refused or never sent is not; and of a transaction without an answer
 //! all is there, or nothing.
 
-use crate::check::history::{Answer, Entry, History, Operation, Step};
+use crate::check::history::{Answer, Entry, History};
 use crate::check::ledger::{AFTER_THE_END, seconds};
 use crate::check::reading::{last_of_replicas, of_survivors};
 use crate::check::{Finding, ListScan, Verdict};
-use crate::op::Outcome;
+use crate::op::{Outcome, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How often each value stands in each list of one reading.
@@ -35,15 +35,11 @@ impl Fates {
 }
 
 fn appends(entry: &Entry) -> Vec<(u64, u64)> {
-    let steps = match &entry.operation {
-        Operation::Transaction { steps } => steps.as_slice(),
-        _ => &[],
-    };
     let append = |step: &Step| match step {
         Step::Append { key, value } => Some((*key, *value)),
         Step::Read { .. } => None,
     };
-    steps.iter().filter_map(append).collect()
+    entry.op.steps().iter().filter_map(append).collect()
 }
 
 fn found_in(scan: &ListScan) -> Found {
@@ -59,11 +55,8 @@ fn found_in(scan: &ListScan) -> Found {
 fn read_by_clients(history: &History) -> BTreeSet<(u64, u64)> {
     let mut read = BTreeSet::new();
     for entry in &history.entries {
-        let (Operation::Transaction { steps }, Answer::Lists(lists)) = (&entry.operation, &entry.answer)
-        else {
-            continue;
-        };
-        for (step, list) in steps.iter().zip(lists).filter(|_| entry.is_done()) {
+        let Answer::Lists(lists) = &entry.answer else { continue };
+        for (step, list) in entry.op.steps().iter().zip(lists).filter(|_| entry.is_done()) {
             if let (Step::Read { key }, Some(list)) = (step, list) {
                 read.extend(list.iter().map(|value| (*key, *value)));
             }

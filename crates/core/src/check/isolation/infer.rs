@@ -1,9 +1,9 @@
 //! From what transactions read and appended to who must come before whom.
 
 use super::graph::{Edge, Graph, Kind, READ_WRITE, SESSION, THROUGH, TIME, WRITE_READ, WRITE_WRITE};
-use crate::check::history::{Answer, Entry, Operation, Step};
+use crate::check::history::{Answer, Entry};
 use crate::check::reading::LABORATORY;
-use crate::op::Outcome;
+use crate::op::{Op, Outcome, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What is wrong without any cycle.
@@ -62,19 +62,12 @@ struct Inference<'a> {
     found: Dependencies<'a>,
 }
 
-fn steps(entry: &Entry) -> &[Step] {
-    match &entry.operation {
-        Operation::Transaction { steps } => steps,
-        _ => &[],
-    }
-}
-
 fn lists(entry: &Entry) -> impl Iterator<Item = (u64, &Vec<u64>)> {
     let lists: &[Option<Vec<u64>>] = match &entry.answer {
         Answer::Lists(lists) if entry.is_done() => lists,
         _ => &[],
     };
-    steps(entry).iter().zip(lists).filter_map(|(step, list)| match (step, list) {
+    entry.op.steps().iter().zip(lists).filter_map(|(step, list)| match (step, list) {
         (Step::Read { key }, Some(list)) => Some((*key, list)),
         _ => None,
     })
@@ -83,7 +76,7 @@ fn lists(entry: &Entry) -> impl Iterator<Item = (u64, &Vec<u64>)> {
 /// Infers all dependencies. Linear in the history, but for sorting.
 pub fn infer(entries: &[Entry]) -> Dependencies<'_> {
     let transactions: Vec<&Entry> =
-        entries.iter().filter(|entry| matches!(entry.operation, Operation::Transaction { .. })).collect();
+        entries.iter().filter(|entry| matches!(entry.op, Op::Transaction { .. })).collect();
     let mut inference = Inference {
         appended: HashMap::new(),
         node: HashMap::new(),
@@ -111,12 +104,12 @@ impl<'a> Inference<'a> {
     fn note_appends(&mut self, transactions: &[&'a Entry]) {
         for entry in transactions {
             let mut last: HashMap<u64, u64> = HashMap::new();
-            for step in steps(entry) {
+            for step in entry.op.steps() {
                 if let Step::Append { key, value } = step {
                     last.insert(*key, *value);
                 }
             }
-            for step in steps(entry) {
+            for step in entry.op.steps() {
                 if let Step::Append { key, value } = step {
                     let is_last = last[key] == *value;
                     if self.appended.insert((*key, *value), Appended { entry, is_last }).is_some() {
@@ -158,7 +151,7 @@ impl<'a> Inference<'a> {
         };
         let mut own: HashMap<u64, Vec<u64>> = HashMap::new();
         let mut before: HashMap<u64, Vec<u64>> = HashMap::new();
-        for (number, step) in steps(entry).iter().enumerate() {
+        for (number, step) in entry.op.steps().iter().enumerate() {
             let key = match step {
                 Step::Append { key, value } => {
                     own.entry(*key).or_default().push(*value);
@@ -260,7 +253,7 @@ impl<'a> Inference<'a> {
         }
         let mut unseen: BTreeMap<u64, Vec<(u32, u64)>> = BTreeMap::new();
         for index in 0..self.found.nodes.len() {
-            for step in steps(self.found.nodes[index]) {
+            for step in self.found.nodes[index].op.steps() {
                 if let Step::Append { key, value } = step {
                     unseen.entry(*key).or_default().push((index as u32, *value));
                 }
@@ -315,7 +308,7 @@ impl<'a> Inference<'a> {
                 continue;
             };
             let append = Step::Append { key, value: *value };
-            let Some(at) = steps(entry).iter().position(|step| *step == append) else { continue };
+            let Some(at) = entry.op.steps().iter().position(|step| *step == append) else { continue };
             if made.insert((entry.client, entry.sequence), at).is_some_and(|before| before > at) {
                 self.accuse(Direct::OutOfOrder, entry, || {
                     format!("appended {value} to key {key} before what stands before it: {}", short(order))

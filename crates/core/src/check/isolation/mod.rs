@@ -11,10 +11,11 @@ mod fates;
 mod graph;
 mod infer;
 
-use super::history::{Answer, Entry, Operation, Step};
+use super::history::{Answer, Entry};
 use super::ledger::seconds;
 use super::reading::{LABORATORY, reads_of_lists};
 use super::{Checker, Finding, Observation, Verdict};
+use crate::op::Step;
 use graph::{Kind, READ_WRITE, SESSION, Step as Edge, THROUGH, TIME, WRITE_READ, WRITE_WRITE, Walks};
 use infer::{Dependencies, Direct, infer, short};
 use serde::{Deserialize, Serialize};
@@ -214,14 +215,13 @@ fn tell(found: &Dependencies, cycle: &[Edge]) -> String {
 }
 
 fn transaction(entry: &Entry) -> String {
-    let (Operation::Transaction { steps }, lists) = (&entry.operation, &entry.answer) else {
-        return entry.name();
-    };
-    let list = |at: usize| match lists {
+    let list = |at: usize| match &entry.answer {
         Answer::Lists(lists) => lists.get(at).and_then(|list| list.as_ref()).map(|list| short(list)),
         _ => None,
     };
-    let told: Vec<String> = steps
+    let told: Vec<String> = entry
+        .op
+        .steps()
         .iter()
         .enumerate()
         .map(|(at, step)| match step {

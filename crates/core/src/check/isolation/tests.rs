@@ -1,7 +1,7 @@
 use super::*;
 use crate::check::ledger::AFTER_THE_END;
 use crate::check::{History, ListScan, Source};
-use crate::op::{Failure, Outcome};
+use crate::op::{Failure, Op, Outcome};
 use crate::units::Tick;
 use adya::sim::{Isolation as Level, SimOpts};
 
@@ -28,14 +28,12 @@ fn entry(n: u64, text: &str) -> Entry {
         };
     }
     let answer = if outcome == Outcome::Done { Answer::Lists(lists) } else { Answer::Nothing };
+    let op = Op::Transaction { steps: steps.into() };
     Entry {
-        client: n as u32,
-        sequence: n,
-        operation: Operation::Transaction { steps },
-        began: Tick(began.parse().unwrap()),
         ended: Some(Tick(ended.parse().unwrap())),
         outcome,
         answer,
+        ..Entry::sent(n as u32, n, op, Tick(began.parse().unwrap()))
     }
 }
 
@@ -177,12 +175,9 @@ fn no_number_of_unseen_appends_leaves_it_open() {
         let mut history = entries(&["ax1", "rx1"]);
         let lone = |n: u64| {
             let mut entry = entry(n + 2, "rx1");
-            entry.operation = Operation::Transaction {
-                steps: vec![
-                    Step::Read { key: u64::from('x') },
-                    Step::Append { key: u64::from('x'), value: n + 10 },
-                ],
-            };
+            let key = u64::from('x');
+            let steps = [Step::Read { key }, Step::Append { key, value: n + 10 }].into();
+            entry.op = Op::Transaction { steps };
             entry.answer = Answer::Lists(vec![Some(vec![1]), None]);
             entry
         };
@@ -192,8 +187,7 @@ fn no_number_of_unseen_appends_leaves_it_open() {
         assert_eq!((model, finding.counted("G-single (lost update)")), (Model::ReadCommitted, 1), "{unseen}");
         // One that read, and many that append blindly: an order exists.
         for entry in &mut history[3..] {
-            let Operation::Transaction { steps } = &mut entry.operation else { unreachable!() };
-            steps.remove(0);
+            entry.op = Op::Transaction { steps: entry.op.steps()[1..].into() };
             entry.answer = Answer::Lists(vec![None]);
         }
         let (model, finding) = Isolation { claimed: Model::None }.strongest(&history);
@@ -238,15 +232,8 @@ fn simulated(json: &str) -> Vec<Entry> {
         }
         if line["type"] == "invoke" {
             open.insert(process, events.len());
-            events.push(Entry {
-                client: process as u32,
-                sequence: at as u64,
-                operation: Operation::Transaction { steps },
-                began: Tick(at as u64),
-                ended: None,
-                outcome: Outcome::Unknown(Failure::Timeout),
-                answer: Answer::Nothing,
-            });
+            let op = Op::Transaction { steps: steps.into() };
+            events.push(Entry::sent(process as u32, at as u64, op, Tick(at as u64)));
             continue;
         }
         let entry = &mut events[open.remove(&process).unwrap()];

@@ -1,6 +1,6 @@
 use super::*;
-use crate::check::{Answer, judge};
-use crate::op::Failure;
+use crate::check::judge;
+use crate::op::{Failure, Fields, Op};
 use crate::schedule::{Effect, Injection};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -23,14 +23,11 @@ fn history(clients: &[&str]) -> History {
                 "no" => Outcome::Refused(Failure::Conflict),
                 _ => Outcome::Unknown(Failure::Timeout),
             };
+            let op = Op::Update { record: key, fields: Fields::All, version: key_sequence };
             history.entries.push(Entry {
-                client: client as u32,
-                sequence: number as u64,
-                operation: Operation::Write { key, key_sequence, payload: key * 100 + key_sequence },
-                began,
                 ended: Some(began + Duration::from_micros(500)),
                 outcome,
-                answer: Answer::Nothing,
+                ..Entry::sent(client as u32, number as u64, op, began)
             });
         }
     }
@@ -42,8 +39,8 @@ fn scan(source: Source, pass: u32, text: &str) -> KeyScan {
     let row = |word: &str| {
         let (key, sequence) = word.trim_end_matches('!').split_once('.').unwrap();
         let (key, key_sequence) = (key.parse().unwrap(), sequence.parse().unwrap());
-        let payload = if word.ends_with('!') { 7 } else { key * 100 + key_sequence };
-        (key, Version { key_sequence, payload })
+        let whole = Version::of(key, key_sequence);
+        (key, if word.ends_with('!') { Version { payload: 7, ..whole } } else { whole })
     };
     let at = Tick((1000 + u64::from(pass) * 10_000) * MS);
     KeyScan { source, pass, at, rows: text.split_whitespace().map(row).collect() }

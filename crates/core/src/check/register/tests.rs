@@ -1,28 +1,28 @@
 use super::*;
 use crate::check::{History, KeyScan, Source};
-use crate::op::Failure;
+use crate::op::{Failure, Fields};
 use crate::units::Tick;
 use crate::workload::Random;
 
-fn operation(
-    client: u32,
-    operation: Operation,
-    times: (u64, u64),
-    outcome: Outcome,
-    answer: Answer,
-) -> Entry {
-    let ended = Some(Tick(times.1));
-    Entry { client, sequence: u64::from(client), operation, began: Tick(times.0), ended, outcome, answer }
+fn write_of(record: u64, client: u32, version: u64, times: (u64, u64), outcome: Outcome) -> Entry {
+    let op = Op::Update { record, fields: Fields::All, version };
+    let sent = Entry::sent(client, u64::from(client), op, Tick(times.0));
+    Entry { ended: Some(Tick(times.1)), outcome, ..sent }
 }
 
 fn write(client: u32, value: u64, times: (u64, u64), outcome: Outcome) -> Entry {
-    let wrote = Operation::Write { key: 1, key_sequence: value, payload: value };
-    operation(client, wrote, times, outcome, Answer::Nothing)
+    write_of(1, client, value, times, outcome)
+}
+
+fn read_of(record: u64, client: u32, value: u64, times: (u64, u64)) -> Entry {
+    let found = (value > 0).then(|| Version::of(record, value));
+    let sent =
+        Entry::sent(client, u64::from(client), Op::Read { record, fields: Fields::All }, Tick(times.0));
+    Entry { ended: Some(Tick(times.1)), outcome: Outcome::Done, answer: Answer::Value(found), ..sent }
 }
 
 fn read(client: u32, value: u64, times: (u64, u64)) -> Entry {
-    let found = (value > 0).then_some(Version { key_sequence: value, payload: value });
-    operation(client, Operation::Read { key: 1 }, times, Outcome::Done, Answer::Value(found))
+    read_of(1, client, value, times)
 }
 
 fn check(entries: Vec<Entry>) -> Finding {
@@ -73,7 +73,7 @@ fn the_textbook_cases() {
 #[test]
 fn final_readings_are_the_last_reads_of_all() {
     let seen = |rows: Vec<(u64, u64)>, entries: Vec<Entry>| {
-        let rows = rows.into_iter().map(|(k, n)| (k, Version { key_sequence: n, payload: n })).collect();
+        let rows = rows.into_iter().map(|(k, n)| (k, Version::of(k, n))).collect();
         let keys = vec![KeyScan { source: Source::Survivors, pass: 1, at: Tick(100), rows }];
         let history = History { entries, ..History::default() };
         Register.check(&Observation { history, keys, ..Observation::default() })
@@ -90,7 +90,7 @@ fn final_readings_are_the_last_reads_of_all() {
         Verdict::NoEvidence
     );
     let mut other = read(1, 0, (3, 4));
-    other.operation = Operation::Read { key: 2 };
+    other.op = Op::Read { record: 2, fields: Fields::All };
     assert_eq!(seen(vec![(1, 1)], vec![write(0, 1, (1, 2), DONE), other]).verdict, Verdict::NoEvidence);
     // Bytes without a number are nothing that anybody wrote.
     let bare =
@@ -113,10 +113,8 @@ pub(in crate::check) fn brute_force(entries: &[Entry]) -> bool {
                     && !matches!(entries[i].outcome, Outcome::Refused(_))
                     && (0..entries.len())
                         .all(|j| j == i || !open(j) || end_of(&entries[j]) >= entries[i].began.0);
-                may && match (&entries[i].operation, &entries[i].answer) {
-                    (Operation::Write { key_sequence, .. }, _) => {
-                        go(entries, done | 1 << i, *key_sequence, seen)
-                    }
+                may && match (entries[i].op.written(), &entries[i].answer) {
+                    (Some((_, key_sequence)), _) => go(entries, done | 1 << i, key_sequence, seen),
                     (_, Answer::Value(found)) => {
                         found.map_or(0, |version| version.key_sequence) == value
                             && go(entries, done | 1 << i, value, seen)
@@ -193,17 +191,13 @@ fn long_history(seed: u64, operations: u64, keys: u64, stale: bool) -> Vec<Entry
             if !lost || random.below(2) == 0 {
                 here.push(value);
             }
-            write(0, value, times, outcome)
+            write_of(key, 0, value, times, outcome)
         } else {
             let back = if stale && random.below(100) == 0 { 3 } else { 1 };
             let value = here.len().checked_sub(back).map_or(0, |at| here[at]);
-            read(0, value, times)
+            read_of(key, 0, value, times)
         };
         entry.sequence = n;
-        match &mut entry.operation {
-            Operation::Write { key: k, .. } | Operation::Read { key: k } => *k = key,
-            _ => {}
-        }
         entries.push(entry);
     }
     entries

@@ -8,11 +8,13 @@ use crate::check::{Check, Exposure, Model};
 use crate::device::PowerCut;
 use crate::schedule::Schedule;
 use crate::units::{ParseError, span};
-use crate::workload::bank::{Bank, BankSpec};
+use crate::workload::bank::{Bank, BankError, BankSpec};
+use crate::workload::{Dataset, Ledger, ListTransactions, Registers, Split, Transfers, Workload};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A cluster that is made for the cell, each node with the memory and the disk of the plan unless its role
@@ -250,7 +252,7 @@ impl Default for BreakSpec {
             least_acknowledged,
             isolation: None,
             documented: Duration::ZERO,
-            latency_limit: objective.service,
+            latency_limit: objective.residence,
             hold: Duration::from_secs(1),
             power: Turns::default(),
         }
@@ -264,8 +266,40 @@ impl BreakSpec {
             window: self.window,
             least_acknowledged: self.least_acknowledged,
             documented: Some(self.documented).filter(|documented| !documented.is_zero()),
-            objective: Objective { service: self.latency_limit, share: 0.99, hold: self.hold },
+            objective: Objective { residence: self.latency_limit, share: 0.99, hold: self.hold },
         }
+    }
+
+    /// The tables of the checks, and operations of all of them, shared out in turn among so many sessions.
+    ///
+    /// # Errors
+    /// Accounts of which no bank can be made.
+    pub fn load_of(&self, sessions: u32, seed: u64) -> Result<(Dataset, Split), BankError> {
+        let bank = Arc::new(Bank::new(self.bank_of(seed))?);
+        let count = self.checks.len() as u64;
+        let part = |(place, check): (usize, &Check)| -> Box<dyn Workload> {
+            match check {
+                Check::Ledger => Box::new(Ledger::new(seed)),
+                Check::Bank => Box::new(Transfers::new(bank.clone(), seed)),
+                Check::Register => {
+                    let sessions = u64::from(sessions).saturating_sub(place as u64).div_ceil(count);
+                    Box::new(Registers::new(sessions, seed))
+                }
+                Check::Isolation => Box::new(ListTransactions::new(seed)),
+            }
+        };
+        let parts = self.checks.iter().enumerate().map(part).collect();
+        // Transfers alone need no more than accounts, which more sessions can do by their wires.
+        let dataset = match self.checks[..] {
+            [Check::Bank] => Dataset::of_bank(bank),
+            _ => Dataset::checks(bank),
+        };
+        Ok((dataset, Split::in_turn(parts, sessions)))
+    }
+
+    /// The bank of the trial with this seed.
+    pub fn bank_of(&self, seed: u64) -> BankSpec {
+        BankSpec { seed, ..self.bank }
     }
 
     /// What no type can say.

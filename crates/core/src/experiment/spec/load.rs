@@ -51,7 +51,18 @@ impl Retries {
     /// No pause is longer, unless the first is.
     const LONGEST: Duration = Duration::from_secs(1);
     /// A server that is not there answers at once; asking it without a pause would take its processor.
-    pub const LEAST_FOR_ABSENT: Duration = Duration::from_millis(5);
+    const LEAST_FOR_ABSENT: Duration = Duration::from_millis(5);
+
+    /// How long a session rests at least before its next operation, after one that ended so.
+    #[inline]
+    pub fn rest(outcome: Outcome) -> Duration {
+        match outcome {
+            Outcome::Refused(Failure::Unavailable) | Outcome::Unknown(Failure::Unavailable) => {
+                Self::LEAST_FOR_ABSENT
+            }
+            _ => Duration::ZERO,
+        }
+    }
 
     /// The pause before an operation with this outcome is tried once more, after `retries` retries; `None` if
     /// it is not: only what certainly did not happen is tried again, and only for a reason that may pass.

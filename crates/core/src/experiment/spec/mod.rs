@@ -18,7 +18,9 @@ pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
 use crate::device;
 use crate::schedule::Fault;
 use crate::units::Bytes;
-use crate::workload::{Dataset, Lengths, NewKeys, RandomReads, Transfers, Workload, Ycsb};
+use crate::workload::{
+    Dataset, Ledger, Lengths, ListTransactions, RandomReads, Registers, Transfers, Workload, Ycsb,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -192,8 +194,8 @@ impl Spec {
             WorkloadKind::Documents | WorkloadKind::FileReads | WorkloadKind::FileIo
         ) {
             return wrong(
-                "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\", \"ycsb_reads\", \"bank\" or \
-                 \"ledger\""
+                "target.kind = \"wiredtiger\" needs workload.kind = \"ycsb\", \"ycsb_reads\", or one that is \
+                 checked: \"bank\", \"ledger\", \"register\", \"isolation\""
                     .into(),
             );
         }
@@ -239,8 +241,8 @@ impl Spec {
         }
         let nodes = recipe.layout().nodes;
         let has_disk = nodes.iter().any(|node| recipe.disk_of(node.role).is_some());
-        if self.load.arrivals.is_some() {
-            return wrong("checks run in a closed loop: leave load.arrivals out");
+        if self.load.arrivals.is_some() && !self.load.think.is_zero() {
+            return wrong("load.think belongs to a closed loop; load.arrivals makes it an open one");
         }
         for rule in &breaking.faults.rules {
             match rule.fault {
@@ -299,7 +301,7 @@ impl Spec {
     pub fn records(&self) -> u64 {
         match self.workload.kind {
             WorkloadKind::Bank => return self.workload.bank.unwrap_or_default().accounts,
-            WorkloadKind::Ledger => return 0,
+            kind if kind.is_checked() => return 0,
             _ => {}
         }
         match (self.workload.records, self.workload.working_set) {
@@ -320,7 +322,9 @@ impl Spec {
             }
             WorkloadKind::FileReads | WorkloadKind::FileIo => self.workload.file_size,
             // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
-            WorkloadKind::Bank | WorkloadKind::Ledger => Bytes(self.records() * 200 + JOURNAL_BYTES),
+            WorkloadKind::Bank | WorkloadKind::Ledger | WorkloadKind::Register | WorkloadKind::Isolation => {
+                Bytes(self.records() * 200 + JOURNAL_BYTES)
+            }
         }
     }
 
@@ -337,6 +341,11 @@ impl Spec {
             seed,
             shape: self.workload.shape(),
         }
+    }
+
+    /// The tables of all checks.
+    pub fn checks(&self) -> Dataset {
+        Dataset::checks(Arc::new(self.workload.bank().expect("it was checked")))
     }
 
     /// The records that exist and the operations on them. The data are the same for all seeds, so that trials
@@ -367,7 +376,11 @@ impl Spec {
                 let bank = Arc::new(w.bank().expect("it was checked"));
                 (Dataset::of_bank(bank.clone()), Box::new(Transfers::new(bank, seed)))
             }
-            WorkloadKind::Ledger => (Dataset::ledger(), Box::new(NewKeys)),
+            WorkloadKind::Ledger => (self.checks(), Box::new(Ledger::new(seed))),
+            WorkloadKind::Register => {
+                (self.checks(), Box::new(Registers::new(u64::from(self.load.sessions), seed)))
+            }
+            WorkloadKind::Isolation => (self.checks(), Box::new(ListTransactions::new(seed))),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is asked.
 
+use crate::check::Check;
 use crate::units::{Bytes, Ratio};
 use crate::workload::bank::{Bank, BankError, BankSpec};
 use crate::workload::distribution::Requests;
@@ -58,8 +59,8 @@ pub struct WorkloadSpec {
     /// For `bank`: how many accounts, and which of them are asked for. Absent: as old stroppy's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bank: Option<BankSpec>,
-    /// For `bank` and `ledger`: whether every operation is written down, and everything is checked
-    /// afterwards. Absent: yes.
+    /// For `bank`, `ledger`, `register` and `isolation`: whether every operation is written down, and
+    /// everything is checked afterwards. Absent: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<bool>,
     /// For file reads and file I/O: the file's size.
@@ -137,8 +138,12 @@ pub enum WorkloadKind {
     FileReads,
     /// Transfers between accounts, each a transaction.
     Bank,
-    /// Writes of new keys, each of which is looked for afterwards.
+    /// Writes of keys, each of which is looked for afterwards.
     Ledger,
+    /// Keys that are written again and again while others read them.
+    Register,
+    /// Transactions over lists.
+    Isolation,
     /// Reads and writes of one file past the page cache, as sysbench's fileio with `direct`.
     FileIo,
 }
@@ -156,7 +161,18 @@ impl WorkloadKind {
 
     /// Whether what it did is checked afterwards, on tables that every trial makes anew.
     pub fn is_checked(self) -> bool {
-        matches!(self, WorkloadKind::Bank | WorkloadKind::Ledger)
+        self.check().is_some()
+    }
+
+    /// The check that it is for.
+    pub fn check(self) -> Option<Check> {
+        match self {
+            WorkloadKind::Bank => Some(Check::Bank),
+            WorkloadKind::Ledger => Some(Check::Ledger),
+            WorkloadKind::Register => Some(Check::Register),
+            WorkloadKind::Isolation => Some(Check::Isolation),
+            _ => None,
+        }
     }
 }
 
@@ -290,11 +306,15 @@ impl WorkloadSpec {
         }
         if self.history.is_some() && !self.kind.is_checked() {
             return Err(
-                "workload.history needs workload.kind = \"bank\" or \"ledger\", which can be checked".into(),
+                "workload.history needs workload.kind = \"bank\", \"ledger\", \"register\" or \"isolation\", which \
+                 can be checked"
+                    .into(),
             );
         }
         if self.kind.is_checked() && self.mix.is_some() {
-            return Err("workload.mix belongs to records; a bank transfers, and a ledger writes".into());
+            return Err(
+                "workload.mix belongs to records; what checks ask for is given by workload.kind".into()
+            );
         }
         if self.io.is_some() && self.kind != WorkloadKind::FileIo {
             return Err("workload.io needs workload.kind = \"file_io\"".into());

@@ -1,9 +1,11 @@
-//! What check sessions of SQL servers find, from the texts of their rows.
+//! What the tables of checks hold, from the texts of their rows.
 
 use super::Texts;
 use tipover_core::check::{TransferRow, Version};
-use tipover_core::op::Outcome;
 use tipover_core::workload::bank::Bank;
+
+/// All accounts, for [`account`].
+pub const BALANCES: &str = "SELECT bic, ban, balance FROM tipover_account";
 
 /// The rows of all transfers.
 pub type Transfers = Vec<TransferRow>;
@@ -31,17 +33,13 @@ pub fn version(row: &Texts) -> Option<(u64, Version)> {
 }
 
 /// A list, from its values with commas between.
-pub fn list(row: &Texts) -> Vec<u64> {
-    let values = row[0].as_deref().unwrap_or_default().split(',');
-    values.filter_map(|value| value.parse::<i64>().ok()).map(|value| value as u64).collect()
+pub fn list(values: &str) -> Vec<u64> {
+    values.split(',').filter_map(|value| value.parse::<i64>().ok()).map(|value| value as u64).collect()
 }
 
-/// Why nothing was found.
-pub fn reason(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Done => "done",
-        Outcome::Refused(failure) | Outcome::Unknown(failure) => failure.name(),
-    }
+/// A list with its key, from the key and the values.
+pub fn keyed_list(row: &Texts) -> Option<(u64, Vec<u64>)> {
+    Some((number(&row[0])? as u64, list(row[1].as_deref().unwrap_or_default())))
 }
 
 fn place(bank: &Bank, bic: &Option<String>, ban: &Option<String>) -> u64 {

@@ -2,12 +2,11 @@
 //! and sessions for checkers. What differs is said by an [`Sql`].
 
 mod checks;
-mod found;
+pub mod found;
 mod table;
 #[cfg(test)]
 pub mod testing;
 
-pub use checks::Checks;
 pub use table::{Found, Syntax, Table};
 
 use super::{Dialect, Link, Place, Protocol, Refusal, Route};
@@ -93,21 +92,13 @@ pub trait Client: Sized {
     fn value(&mut self, text: &str) -> Result<String, Self::Report> {
         Ok(self.query(text)?.into_iter().flatten().flatten().next().unwrap_or_default())
     }
-
-    /// Whether a commit of the last query is done on the server and nobody knows whether on its replicas.
-    fn is_unreplicated(&self) -> bool {
-        false
-    }
-
-    /// Ends a connection that was lost, and what the server may still do for it.
-    fn abandon(self, _route: &Route) {}
 }
 
 /// One kind of SQL server.
 pub trait Sql: Sized + Send + Sync {
     /// Its connection for administration.
     type Client: Client + Send;
-    /// Its sessions on the ledger and on the accounts of a bank.
+    /// Its sessions on the tables of checks.
     type Vault: Protocol;
 
     /// How its URLs are read, and which parameters it has beside the shared ones.
@@ -118,24 +109,20 @@ pub trait Sql: Sized + Send + Sync {
     /// Connects to `place`; also says which way of `route` it was.
     fn connect(&self, place: &Place, route: &Route) -> Result<(Self::Client, usize), Refusal>;
 
-    /// A session on the ledger and on the accounts of `bank`.
+    /// A session on the ledger, the lists, and the accounts of `bank`.
     fn vault(&self, place: &Place, bank: &Arc<Bank>) -> Self::Vault;
 
     /// Looks for the table of `dataset`, in whatever case its names are; `None` if there is none.
     fn find_table(client: &mut Self::Client, dataset: &Dataset) -> FoundTable<Self>;
 
-    /// Statements that begin a transaction of lists.
-    fn begin(&self) -> Vec<String>;
     /// Statements that begin a transaction that sees one moment.
     const SNAPSHOT: &'static [&'static str];
     /// All transfers: the digits of the id, the payer's and the paid one's names, the amount.
     const TRANSFERS: &'static str;
     /// The whole ledger: keys, and values in hexadecimal digits.
     const LEDGER: &'static str;
-    /// Appends `value` to the list `key`.
-    fn append(key: i64, value: i64) -> String;
-    /// Reads the list `key`, in digits with commas between.
-    fn read_list(key: i64) -> String;
+    /// All lists: keys, and values in digits with commas between.
+    const LISTS: &'static str;
     /// Makes the tables of checks anew, with these accounts.
     fn prepare(client: &mut Self::Client, bank: &Bank, accounts: &[(u64, i64)])
     -> Result<(), ReportOf<Self>>;
@@ -199,6 +186,7 @@ impl<S: Sql> Server<S> {
         })
     }
 
+    /// A session on the ledger, the lists, and the accounts of `bank`.
     fn vault(&self, bank: &Arc<Bank>) -> Result<Link<S::Vault>, TargetError> {
         self.link(self.sql.vault(&self.place, bank))
     }
@@ -277,8 +265,7 @@ impl<S: Sql> Server<S> {
         S::Vault: 'a,
     {
         Ok(match &dataset.shape {
-            Shape::Ledger => Box::new(self.vault(&self.bank)?),
-            Shape::Bank(bank) => Box::new(self.vault(bank)?),
+            Shape::Bank(bank) | Shape::Checks(bank) => Box::new(self.vault(bank)?),
             Shape::Fields | Shape::Documents(_) => Box::new(self.link(operations(self.table(dataset)?))?),
         })
     }
