@@ -133,12 +133,15 @@ pub struct JudgedFigure {
     /// Our value; absent where `missing` says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Lower end of its interval; absent where it has none.
+    /// Lower end of its interval; absent where that is infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Upper end of its interval; absent where it has none.
+    /// Upper end of its interval; absent where that is infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
+    /// A figure of one trial is in it, so that it has no interval.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub single: bool,
     /// Why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
@@ -278,7 +281,7 @@ impl Claim {
         let more_trials = self.more_trials(study);
         let single = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Known { single: true, .. }));
         let why = match more_trials {
-            _ if single => "a single trial says nothing about the next one".into(),
+            _ if single => "a figure of one trial".into(),
             Some(_) => "the intervals are too wide".into(),
             None => "the value lies at the very edge of what is claimed".into(),
         };
@@ -351,16 +354,16 @@ impl Outcome {
             value: None,
             low: None,
             high: None,
+            single: false,
             missing: None,
             must: criterion.must,
             holds: self.holds(),
         };
         match self {
-            Outcome::Known { span, .. } => {
-                shown.value = Some(span.value);
-                if span.low.is_finite() && span.high.is_finite() {
-                    (shown.low, shown.high) = (Some(span.low), Some(span.high));
-                }
+            Outcome::Known { span, single, .. } => {
+                let end = |x: f64| x.is_finite().then_some(x);
+                (shown.value, shown.single) = (Some(span.value), *single);
+                (shown.low, shown.high) = (end(span.low), end(span.high));
             }
             Outcome::Absent(why) | Outcome::Useless(why) => shown.missing = Some(why.clone()),
         }

@@ -42,6 +42,11 @@ impl Figure {
         Figure::Missing { missing: reason.into(), trials }
     }
 
+    /// An estimate over `trials`; without one, the reason.
+    pub fn of(estimate: Result<Estimate, String>, trials: u32) -> Figure {
+        estimate.map_or_else(|why| Figure::missing(&why, trials), |estimate| Figure::known(estimate, trials))
+    }
+
     /// What `trials` gave. An estimate without finite ends has no interval.
     fn known(estimate: Estimate, trials: u32) -> Figure {
         let Estimate { value, low, high, basis } = estimate;
@@ -91,10 +96,7 @@ impl CellRecords<'_> {
     /// An estimate over this cell's trials as a figure; without one, the reason.
     pub fn figure(&self, estimate: Option<Estimate>) -> Figure {
         let trials = self.measured().len() as u32;
-        match estimate {
-            Some(estimate) => Figure::known(estimate, trials),
-            None => Figure::missing(&self.why_none(), trials),
-        }
+        Figure::of(estimate.ok_or_else(|| self.why_none()), trials)
     }
 
     /// A percentile over this cell's trials as a figure; without one, the reason.

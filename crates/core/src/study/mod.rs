@@ -1,14 +1,19 @@
 //! From records to a typed, serialisable study, and from a study to verdicts on the claims of the text that
 //! it repeats. Pure functions, so that any report can be made again from its results.
 
+pub mod bank;
 mod block_layer;
+mod broken;
 mod cells;
 mod claim;
 mod expression;
+mod faults;
 mod figure;
 pub mod working_set;
+pub mod write_concern;
 
 pub use block_layer::{DeviceRates, Flow};
+pub use broken::{BrokenCell, Calm, Range, Spans};
 pub use cells::{CellRecords, Cells};
 pub use claim::{Claim, Claims, Criterion, Judged, JudgedFigure, Kind, Tally, Verdict};
 pub use expression::{Condition, Expression};
@@ -33,6 +38,10 @@ pub struct Studied {
 pub enum Study {
     /// How working set and disk set throughput and latency.
     WorkingSet(working_set::Study),
+    /// What safety costs, and what is lost without it.
+    WriteConcern(write_concern::Study),
+    /// Transfers between accounts.
+    Bank(bank::Study),
 }
 
 /// A study: the name by which a plan asks for it, how its figures are computed, and the claims of its text.
@@ -43,11 +52,23 @@ struct Registered {
 }
 
 /// One row for each study.
-const REGISTRY: &[Registered] = &[Registered {
-    name: "working-set",
-    compute: |cells| working_set::Study::of(cells).map(Study::WorkingSet),
-    claims: include_str!("../../../../published/working-set.claims.toml"),
-}];
+const REGISTRY: &[Registered] = &[
+    Registered {
+        name: "working-set",
+        compute: |cells| working_set::Study::of(cells).map(Study::WorkingSet),
+        claims: include_str!("../../../../published/working-set.claims.toml"),
+    },
+    Registered {
+        name: "write-concern",
+        compute: |cells| Ok(Study::WriteConcern(write_concern::Study::of(cells))),
+        claims: include_str!("../../../../published/write-concern.claims.toml"),
+    },
+    Registered {
+        name: "bank",
+        compute: |cells| Ok(Study::Bank(bank::Study::of(cells))),
+        claims: include_str!("../../../../published/bank.claims.toml"),
+    },
+];
 
 impl Studied {
     /// The study called `name` with its claims judged; `None` if there is none of that name.

@@ -7,7 +7,11 @@ const WORKING_SET: &str = include_str!("../../../../experiments/working-set.toml
 const SCALES: [&str; 3] = ["tiny", "quick", "full"];
 
 /// Plans whose studies are registered.
-const PLANS: &[&str] = &[WORKING_SET];
+const PLANS: &[&str] = &[
+    WORKING_SET,
+    include_str!("../../../../experiments/write-concern.toml"),
+    include_str!("../../../../experiments/bank.toml"),
+];
 
 fn simulated() -> (Experiment, Vec<Record>) {
     let experiment = Experiment::parse(WORKING_SET, "quick", &[]).unwrap();
@@ -60,7 +64,7 @@ fn without_trials_nothing_is_confirmed_or_contradicted() {
 fn figures_are_those_of_the_records() {
     let (experiment, records) = simulated();
     let studied = studied(&experiment, &records);
-    let Study::WorkingSet(study) = &studied.study;
+    let Study::WorkingSet(study) = &studied.study else { panic!("another study") };
     assert_eq!((study.reads.len(), study.device.len()), (12, 6));
     let row = study.at("182 %", "600 IOPS + 7 ms").unwrap();
     let of_cell = |r: &&Record| {

@@ -7,7 +7,6 @@
 use super::run::{Prepared, command_line, list, prepare};
 use super::{BadInput, Ending, pair, report};
 use crate::runner::{self, Order};
-use crate::study::BrokenCell;
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
@@ -20,7 +19,7 @@ use tipover_core::check::{Model, Verdict};
 use tipover_core::experiment::recipe::{Recipe, System};
 use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, Turns, unknown};
 use tipover_core::schedule::{Fault, Schedule, Undo, When};
-use tipover_core::study::{CellRecords, Cells};
+use tipover_core::study::{BrokenCell, CellRecords, Cells};
 use tipover_core::units::{Bytes, span};
 
 /// Break a database on purpose, and say whether it lost what it had acknowledged

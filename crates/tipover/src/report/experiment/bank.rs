@@ -3,10 +3,11 @@
 use super::broken::sign;
 use super::sections::shown;
 use crate::report::{Block, Cell, Column, Emphasis, Number, Row, Section, Table, Verdict as Sign};
-use crate::study::{BrokenCell, PublishedBank};
+use crate::study::PublishedBank;
 use anyhow::Result;
 use tipover_core::check::Verdict;
 use tipover_core::op::{Failure, OpKind};
+use tipover_core::study::BrokenCell;
 use tipover_core::units::{Bytes, significant};
 
 fn setting(cell: &BrokenCell<'_>) -> Vec<Cell> {

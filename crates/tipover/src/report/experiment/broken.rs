@@ -5,7 +5,6 @@ use crate::report::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Emphasis, Number, Point, Row, Section, Series,
     SeriesKind, Table, Verdict as Sign,
 };
-use crate::study::{BrokenCell, Spans};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tipover_core::device::CutReport;
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::schedule::Effect;
 use tipover_core::study::Cells;
+use tipover_core::study::{BrokenCell, Spans};
 use tipover_core::units::{significant, span};
 
 /// Cells under faults, in the plan's order.

@@ -2,7 +2,6 @@
 
 use crate::report::{Block, Cell, Columns, Number, Section, Verdict as Sign};
 use tipover_core::study::{Condition, Judged, JudgedFigure, Studied, Tally, Verdict};
-use tipover_core::units::significant;
 
 /// A claim, or the second and later figures of one.
 struct Line<'a> {
@@ -25,7 +24,8 @@ pub fn headline(studied: &Studied) -> String {
 pub fn section(studied: &Studied) -> Section {
     let lines: Vec<Line<'_>> = studied.claims.iter().flat_map(lines).collect();
     let table = Columns::new()
-        .words("claim", |line: &Line<'_>| line.claim.claim.clone())
+        .words("no.", |line: &Line<'_>| line.claim.id.rsplit('-').next().unwrap_or_default().to_string())
+        .words("claim", |line| if line.first { line.claim.claim.clone() } else { String::new() })
         .words("verdict", |line| match line.first {
             true => verdict(&line.claim.verdict),
             false => "".into(),
@@ -66,7 +66,7 @@ fn verdict(verdict: &Verdict) -> Cell {
         Verdict::CannotTell { why, more_trials } => {
             let more = match more_trials {
                 None => String::new(),
-                Some(1) => "; 1 more trial at least".into(),
+                Some(1) => "; 1 more trial".into(),
                 Some(more) => format!("; {more} more trials"),
             };
             Cell::verdict(Sign::CannotTell, &format!("{why}{more}"))
@@ -75,18 +75,21 @@ fn verdict(verdict: &Verdict) -> Cell {
 }
 
 fn value(figure: &JudgedFigure) -> Cell {
-    match (figure.value, figure.low, figure.high, &figure.missing) {
-        (Some(value), Some(low), Some(high), _) => Number::new(value, &figure.unit).between(low, high).into(),
-        (Some(value), ..) => Number::new(value, &figure.unit).of_one_trial().into(),
-        (None, .., Some(why)) => Cell::missing(why),
-        (None, .., None) => Cell::missing("nothing was counted"),
+    match (figure.value, &figure.missing) {
+        (Some(value), _) if figure.single => Number::new(value, &figure.unit).of_one_trial().into(),
+        (Some(value), _) => {
+            // Through a denominator that may be zero one end of an interval becomes infinite.
+            Number { low: figure.low, high: figure.high, ..Number::new(value, &figure.unit) }.into()
+        }
+        (None, Some(why)) => Cell::missing(why),
+        (None, None) => Cell::missing("nothing was counted"),
     }
 }
 
 /// The condition with its unit, and whether it holds.
 fn must(figure: &JudgedFigure) -> Cell {
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
-    let number = |x: f64| significant(x, 4);
+    let number = |x: f64| Number::exact(x, "").bare();
     let words = match figure.must {
         Condition::Below(x) => format!("below {}{unit}", number(x)),
         Condition::AtMost(x) => format!("at most {}{unit}", number(x)),

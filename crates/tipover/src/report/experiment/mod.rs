@@ -65,13 +65,13 @@ pub fn of_experiment(
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
-        (None, Some("write-concern")) => {
+        (Some(Study::WriteConcern(_)), _) => {
             let broken = broken::cells(&cells);
             headline.extend(prices::headline(&broken));
             sections.push(prices::section(&broken)?);
             sections.extend(broken::sections(&broken));
         }
-        (None, Some("bank")) => {
+        (Some(Study::Bank(_)), _) => {
             let broken = broken::cells(&cells);
             headline.extend(bank::headline(&broken));
             sections.push(bank::section(&broken)?);

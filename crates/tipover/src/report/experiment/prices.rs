@@ -5,10 +5,11 @@ use super::broken::{sign, spread};
 use crate::report::{
     Axis, Block, Cell, Chart, Column, Number, Point, Row, Section, Series, SeriesKind, Table,
 };
-use crate::study::{BrokenCell, Calm, PublishedPrices, Range};
+use crate::study::PublishedPrices;
 use anyhow::Result;
 use tipover_core::check::Verdict;
 use tipover_core::check::broken::Things;
+use tipover_core::study::{BrokenCell, Calm, Range};
 use tipover_core::units::{significant, span};
 
 /// One level of safety on one disk, whatever is broken later.

@@ -1,15 +1,15 @@
 //! The figures of cells under faults: what was lost, how long it was away, what safety cost.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-use tipover_core::check::broken::{Things, all_losses};
-use tipover_core::check::loss::{FaultFigures, Losses};
-use tipover_core::check::{AtRisk, Broken, Carried, Finding, Verdict};
-use tipover_core::measure::{
+use super::CellRecords;
+use crate::check::broken::{Things, all_losses};
+use crate::check::loss::{FaultFigures, Losses};
+use crate::check::{AtRisk, Broken, Carried, Finding, Verdict};
+use crate::measure::{
     Books, BooksText, Estimate, Histogram, TooFew, mean_of_trials, median, percentile, percentile_of_trials,
 };
-use tipover_core::op::{Failure, OpKind};
-use tipover_core::study::CellRecords;
+use crate::op::{Failure, OpKind};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A cell under faults, with what its trials found.
 pub struct BrokenCell<'a> {
@@ -241,7 +241,7 @@ impl<'a> BrokenCell<'a> {
     /// over the runs that have one of their own.
     pub fn calm_p99_ms(&self) -> Result<Range, TooFew> {
         let trials = self.histograms(|run| &run.calm, OpKind::Update);
-        let mut merged = tipover_core::measure::histogram();
+        let mut merged = crate::measure::histogram();
         for trial in &trials {
             merged.add(trial).expect("all histograms have the same bounds");
         }
@@ -268,7 +268,7 @@ impl<'a> BrokenCell<'a> {
 
     /// Mean, p99 and longest of everything that was done, faults included, in milliseconds.
     pub fn whole_ms(&self, kind: OpKind) -> Option<(f64, f64, f64)> {
-        let mut merged = tipover_core::measure::histogram();
+        let mut merged = crate::measure::histogram();
         for trial in self.histograms(|run| &run.books, kind) {
             merged.add(trial).ok()?;
         }
