@@ -54,7 +54,7 @@ impl Transfers {
             sweep: plan.sweep.clone(),
             setting: labels.last().copied().unwrap_or_default().into(),
             settings: labels.join(", "),
-            recipe: plan.spec.lab.as_ref().map_or_else(String::new, |lab| lab.recipe.clone()),
+            recipe: plan.spec.lab.as_ref().map_or_else(String::new, |lab| lab.recipe.name.clone()),
             accounts: plan.spec.breaking.as_ref().map_or(0, |breaking| breaking.bank.accounts),
             broken_laws: cell.of.broken_laws(),
             throughput_ops_per_s: cell.figure(cell.whole_rate(OpKind::Transfer)),
