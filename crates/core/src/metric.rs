@@ -1,6 +1,7 @@
 //! What a probe reads: raw counters and gauges, each with the window in which it was acquired. Rates come
 //! later.
 
+use crate::device::Counters;
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,6 +49,37 @@ impl Sample {
     }
 }
 
+/// What the shaped disk counts itself.
+const DISK: [(&str, &str); 5] = [
+    (name::DISK_READ_BYTES, "Bytes that the shaped disk read, counted by its own daemon for each request."),
+    (name::DISK_READ_REQUESTS, "Reads that the shaped disk completed, counted by its own daemon."),
+    (name::DISK_WRITE_BYTES, "Bytes that the shaped disk wrote, counted by its own daemon for each request."),
+    (name::DISK_WRITE_REQUESTS, "Writes that the shaped disk completed, counted by its own daemon."),
+    (name::DISK_FLUSH_REQUESTS, "Flushes that the shaped disk completed, counted by its own daemon."),
+];
+
+/// The metrics in the sample of a shaped disk.
+pub fn of_disk() -> Vec<Metric> {
+    let metric =
+        |(name, help): (&str, &str)| Metric { name: name.into(), kind: Kind::Counter, help: help.into() };
+    DISK.into_iter().map(metric).collect()
+}
+
+/// A shaped disk's counters as a sample, beside those of probes.
+impl From<&Counters> for Sample {
+    fn from(disk: &Counters) -> Sample {
+        let counts = [
+            disk.read.bytes.0,
+            disk.read.requests,
+            disk.write.bytes.0,
+            disk.write.requests,
+            disk.flush.requests,
+        ];
+        let values = DISK.iter().zip(counts).map(|((name, _), count)| (name.to_string(), count as f64));
+        Sample { begin: disk.at, end: disk.at, values: values.collect() }
+    }
+}
+
 /// The probes of a trial: under these names their samples stand in records.
 pub mod probe {
     /// The target's own statistics.
@@ -56,8 +88,12 @@ pub mod probe {
     pub const PROCESS: &str = "process";
     /// The kernel's account of the block device, where there is one.
     pub const DEVICE: &str = "device";
-    /// The memory group of the target.
+    /// The shaped disk's own account.
+    pub const DISK: &str = "disk";
+    /// The control group of the target.
     pub const GROUP: &str = "group";
+    /// What came over the network of a node.
+    pub const NETWORK: &str = "network";
     /// Stalled time for want of memory, processor and input/output.
     pub const PRESSURE: &str = "pressure";
     /// The whole machine.
@@ -85,16 +121,66 @@ pub mod name {
     pub const ENGINE_JOURNAL_BYTES: &str = "engine_journal_bytes";
     /// Flushes of the journal to the device.
     pub const ENGINE_JOURNAL_SYNCS: &str = "engine_journal_syncs";
+    /// Writes of the journal's files.
+    pub const ENGINE_JOURNAL_WRITES: &str = "engine_journal_writes";
+    /// The block in which the journal is written: a write that begins inside a block writes that block again.
+    pub const ENGINE_JOURNAL_BLOCK_BYTES: &str = "engine_journal_block_bytes";
+    /// Bytes written to the journal's files, blocks that were written again and zeros in new files included.
+    pub const ENGINE_JOURNAL_FILE_WRITE_BYTES: &str = "engine_journal_file_write_bytes";
+    /// Size of all files of the journal.
+    pub const ENGINE_JOURNAL_FILES_BYTES: &str = "engine_journal_files_bytes";
+    /// Bytes of whole pages in the journal, which protect against torn writes.
+    pub const ENGINE_PAGE_IMAGE_BYTES: &str = "engine_page_image_bytes";
+    /// Bytes that the engine wrote to its data files, all reasons together, the journal apart.
+    pub const ENGINE_FILE_WRITE_BYTES: &str = "engine_file_write_bytes";
+    /// Of these, for checkpoints.
+    pub const ENGINE_CHECKPOINT_WRITE_BYTES: &str = "engine_checkpoint_write_bytes";
+    /// Of these, to make room in the cache.
+    pub const ENGINE_EVICTION_WRITE_BYTES: &str = "engine_eviction_write_bytes";
+    /// Of these, the first of two writes of the same page, which protects against torn writes.
+    pub const ENGINE_DOUBLE_WRITE_BYTES: &str = "engine_double_write_bytes";
+    /// Of these, temporary files.
+    pub const ENGINE_TEMPORARY_WRITE_BYTES: &str = "engine_temporary_write_bytes";
+    /// 1 where data files are read and written past the page cache, else 0.
+    pub const ENGINE_DIRECT_IO: &str = "engine_direct_io";
+    /// How old the server's statistics may be when they are read.
+    pub const ENGINE_STATISTICS_AGE_MS: &str = "engine_statistics_age_ms";
     /// Checkpoints that began.
     pub const ENGINE_CHECKPOINTS: &str = "engine_checkpoints";
     /// Bytes that the process asked for in read calls (`rchar`).
     pub const PROCESS_ASKED_READ_BYTES: &str = "process_asked_read_bytes";
     /// Bytes that the kernel fetched from storage for it (`read_bytes`).
     pub const PROCESS_DEVICE_READ_BYTES: &str = "process_device_read_bytes";
+    /// Bytes that the process gave to write calls (`wchar`).
+    pub const PROCESS_ASKED_WRITE_BYTES: &str = "process_asked_write_bytes";
+    /// Bytes of pages that the process made dirty, or sent to storage past the page cache (`write_bytes`).
+    pub const PROCESS_DEVICE_WRITE_BYTES: &str = "process_device_write_bytes";
+    /// Bytes of dirty pages that were dropped before they were written (`cancelled_write_bytes`).
+    pub const PROCESS_CANCELLED_WRITE_BYTES: &str = "process_cancelled_write_bytes";
     /// Bytes read from the block device (`diskstats`).
     pub const DEVICE_READ_BYTES: &str = "device_read_bytes";
     /// Reads completed by the block device (`diskstats`).
     pub const DEVICE_READ_REQUESTS: &str = "device_read_requests";
+    /// Bytes written to the block device (`diskstats`).
+    pub const DEVICE_WRITE_BYTES: &str = "device_write_bytes";
+    /// How often the file system on the device committed its own journal (ext4).
+    pub const FILESYSTEM_COMMITS: &str = "filesystem_commits";
+    /// Bytes that the shaped disk read.
+    pub const DISK_READ_BYTES: &str = "disk_read_bytes";
+    /// Reads that it completed.
+    pub const DISK_READ_REQUESTS: &str = "disk_read_requests";
+    /// Bytes that it wrote.
+    pub const DISK_WRITE_BYTES: &str = "disk_write_bytes";
+    /// Writes that it completed.
+    pub const DISK_WRITE_REQUESTS: &str = "disk_write_requests";
+    /// Flushes that it completed.
+    pub const DISK_FLUSH_REQUESTS: &str = "disk_flush_requests";
     /// Page cache charged to the target's group.
     pub const GROUP_PAGE_CACHE_BYTES: &str = "cgroup_page_cache_bytes";
+    /// Pages of the group that are not yet on their way to the disk.
+    pub const GROUP_DIRTY_BYTES: &str = "cgroup_dirty_bytes";
+    /// Pages of the group that are on their way to the disk.
+    pub const GROUP_WRITEBACK_BYTES: &str = "cgroup_writeback_bytes";
+    /// Bytes that processes of the group read from the node's block device.
+    pub const GROUP_DEVICE_READ_BYTES: &str = "cgroup_device_read_bytes";
 }

@@ -3,8 +3,10 @@
 use crate::check::{Broken, Judgement};
 use crate::device;
 use crate::experiment::Spec;
-use crate::measure::{Books, BooksText, Canary, Generator, Headroom, Histogram, Offered, Within, Witnesses};
-use crate::metric::{Sample, name as metric, probe};
+use crate::measure::{
+    Account, Books, BooksText, Budget, Canary, Generator, Headroom, Histogram, Offered, Way, Within,
+};
+use crate::metric::{Metric, Sample, probe};
 use crate::op::Failure;
 use crate::target::Facts;
 use crate::units::Tick;
@@ -82,6 +84,9 @@ pub struct Record {
     pub target: Facts,
     /// What was read back from the disk: mode, configured and calibrated device.
     pub disk: Facts,
+    /// What probes read, by probe: unit and kind of each value, what it counts and who counted it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, Vec<Metric>>,
     /// The phases in their order, each with the evidence for its end.
     pub phases: Vec<Phase>,
     /// What was measured; absent when the trial failed before.
@@ -160,11 +165,38 @@ pub struct Measured {
     /// The shaped disk's own counters at both ends, on the trial clock; absent when the target does not live
     /// on one.
     pub disk: Option<(device::Counters, device::Counters)>,
+    /// Probe values of each node of a cluster, by its name; empty where the target runs in one place, whose
+    /// values are `first`, `last` and `disk`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, Ends>,
     /// Where the processor time went.
     pub cpu: Cpu,
     /// What its intervals say about its figures; absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
+}
+
+/// Probe values of one node at both ends of a phase, by probe.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Ends {
+    /// At the beginning.
+    pub first: BTreeMap<String, Sample>,
+    /// At the end.
+    pub last: BTreeMap<String, Sample>,
+}
+
+impl Ends {
+    /// What grew meanwhile. The moments of budgets' witnesses are kept, those of other probes do not matter.
+    pub fn account(&self) -> Account {
+        let (witnesses, others): (Vec<&String>, Vec<&String>) = self.last.keys().partition(|probe| {
+            [probe::TARGET, probe::PROCESS, probe::DEVICE, probe::DISK].contains(&probe.as_str())
+        });
+        let of = |samples: &'_ BTreeMap<String, Sample>, probes: &[&String]| -> Vec<Sample> {
+            probes.iter().filter_map(|probe| samples.get(*probe).cloned()).collect()
+        };
+        Account::of(&of(&self.first, &witnesses), &of(&self.last, &witnesses))
+            .beside(&of(&self.first, &others), &of(&self.last, &others))
+    }
 }
 
 /// Processor time of the measured phase, in nanoseconds.
@@ -278,6 +310,24 @@ impl Record {
         Some(measured.growth(probe::SYSTEM, "system_cpu_steal_ns")? / (cores * measured.seconds() * 1e9))
     }
 
+    /// Where the bytes that `way` went came from and went to, for each node; under "" where the target runs
+    /// in one place. Empty for a trial that was not measured.
+    pub fn budgets(&self, way: Way) -> BTreeMap<String, Budget> {
+        let Some(measured) = &self.measured else { return BTreeMap::new() };
+        let user = self.user_bytes();
+        let budget = |account: &Account| match way {
+            Way::Reads => Budget::reads(account),
+            Way::Writes => Budget::writes(account, user),
+        };
+        measured.accounts().iter().map(|(node, account)| (node.clone(), budget(account))).collect()
+    }
+
+    /// Bytes of keys and values that operations wrote in the measured phase; `None` where the workload does
+    /// not say how large its writes are.
+    pub fn user_bytes(&self) -> Option<f64> {
+        self.spec.workload.written_bytes(&self.measured.as_ref()?.books().ok()?)
+    }
+
     /// Whether its figures may be used.
     pub fn is_valid(&self) -> bool {
         self.verdict == Verdict::Valid && self.measured.is_some()
@@ -344,36 +394,19 @@ impl Measured {
         last.rates_since(first)
     }
 
-    /// Who saw how many bytes being read, for the budget; `None` for a target that counts none.
-    pub fn witnesses(&self) -> Option<Witnesses> {
-        let grown = |probe: &str, metric: &str| self.growth(probe, metric);
-        let (first, last) = self.disk.as_ref()?;
-        Some(Witnesses {
-            engine_read_bytes: grown(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?,
-            process_asked_bytes: grown(probe::PROCESS, metric::PROCESS_ASKED_READ_BYTES),
-            // Above FUSE the kernel books nothing as fetched from storage; a zero there is no witness.
-            process_device_bytes: grown(probe::DEVICE, metric::DEVICE_READ_BYTES)
-                .and_then(|_| grown(probe::PROCESS, metric::PROCESS_DEVICE_READ_BYTES)),
-            block_device_bytes: grown(probe::DEVICE, metric::DEVICE_READ_BYTES),
-            disk_bytes: (last.read.bytes.0 - first.read.bytes.0) as f64,
-            skew_bytes: self.skew_s() / self.seconds()
-                * grown(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?,
-        })
-    }
-
-    /// Seconds between the first and the last of the budget's witnesses being read, at both ends added.
-    fn skew_s(&self) -> f64 {
-        let spread = |samples: &BTreeMap<String, Sample>, disk: Option<Tick>| {
-            let of_budget = |(name, _): &(&String, &Sample)| {
-                [probe::TARGET, probe::PROCESS, probe::DEVICE].contains(&name.as_str())
+    /// What was counted of each place where the target runs: under "" of the one that holds it, or of each
+    /// node of a cluster under its name.
+    pub fn accounts(&self) -> BTreeMap<String, Account> {
+        if self.nodes.is_empty() {
+            let ends = |samples: &BTreeMap<String, Sample>, disk: Option<&device::Counters>| {
+                let disk = disk.map(|disk| (probe::DISK.to_string(), Sample::from(disk)));
+                samples.clone().into_iter().chain(disk).collect()
             };
-            let read: Vec<&Sample> = samples.iter().filter(of_budget).map(|(_, sample)| sample).collect();
-            let first = read.iter().map(|s| s.begin).chain(disk).min().unwrap_or_default();
-            let last = read.iter().map(|s| s.end).chain(disk).max().unwrap_or_default();
-            last.since(first).as_secs_f64()
-        };
-        let (first, last) = self.disk.as_ref().map_or((None, None), |(a, b)| (Some(a.at), Some(b.at)));
-        spread(&self.first, first) + spread(&self.last, last)
+            let (first, last) = self.disk.as_ref().map_or((None, None), |(a, b)| (Some(a), Some(b)));
+            let ends = Ends { first: ends(&self.first, first), last: ends(&self.last, last) };
+            return BTreeMap::from([(String::new(), ends.account())]);
+        }
+        self.nodes.iter().map(|(node, ends)| (node.clone(), ends.account())).collect()
     }
 
     /// Level of a gauge of a probe at the end of the phase.

@@ -395,6 +395,7 @@ impl<'a> World<'a> {
             first,
             last: self.samples(),
             disk: Some((first_disk, self.model.counters(self.now))),
+            nodes: BTreeMap::new(),
             cpu: Cpu {
                 process_ns: cpu_ns,
                 sessions_ns: cpu_ns,
@@ -447,6 +448,7 @@ pub fn trial(
         missed: vec![],
         target: BTreeMap::from([("system".into(), "simulated".into())]),
         disk: BTreeMap::from([("mode".into(), "simulated".into())]),
+        metrics: BTreeMap::new(),
         phases: vec![
             phase("settle", Tick(0), settled, "rounds of device waits in virtual time, as the plan says"),
             phase("measure", settled, measured.end, "as the plan says, in virtual time"),
@@ -463,7 +465,7 @@ pub fn trial(
 mod tests {
     use super::*;
     use crate::experiment::Experiment;
-    use crate::measure::{Budget, little_residual};
+    use crate::measure::{Way, little_residual};
 
     const PLAN: &str = include_str!("../../../experiments/working-set.toml");
 
@@ -506,11 +508,11 @@ mod tests {
     #[test]
     fn laws_hold_and_budgets_close() {
         for (record, series) in matrix() {
+            let budget = record.budgets(Way::Reads).remove("").unwrap();
             let m = record.measured.unwrap();
             let mean = m.residence().unwrap().mean() / 1e9;
             let residual = little_residual(16.0, m.throughput(), mean);
             assert!(residual.abs() < 0.06, "{}: Little's law is off by {residual}", record.cell);
-            let budget = Budget::of(&m.witnesses().unwrap());
             assert_eq!(budget.closes, Some(true), "{}: {}", record.cell, budget.evidence);
             assert_eq!(series.iter().map(|i| i.books.done()).sum::<u64>(), m.operations());
             let rates = m.disk_rates().unwrap();

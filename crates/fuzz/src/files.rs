@@ -127,7 +127,7 @@ pub fn record(bytes: &[u8]) {
     stays::<Record>(&record);
     let _ = (record.headroom(), record.kept_up(), record.is_valid());
     if let Some(measured) = &record.measured {
-        let _ = (measured.books(), measured.throughput(), measured.failed(), measured.witnesses());
+        let _ = (measured.books(), measured.throughput(), measured.failed(), measured.accounts());
         let _ = (measured.residence(), measured.disk_rates(), measured.offered_load());
     }
     let _ = audit::audit(&audit::of_record(&record));

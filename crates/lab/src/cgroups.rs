@@ -134,7 +134,7 @@ impl Cgroups {
         let required = limits.controllers();
         let mut places = Places::new();
         let mut missing = Vec::new();
-        for controller in ["memory", "cpu", "cpuacct", "cpuset", "freezer"] {
+        for controller in ["memory", "cpu", "cpuacct", "cpuset", "freezer", "blkio"] {
             // A group in an unused cpuset would only add ways to fail.
             if controller == "cpuset" && !required.contains(&controller) {
                 continue;
@@ -250,7 +250,7 @@ impl Cgroups {
             }
             switch(first)?;
         }
-        for name in ["memory", "cpu", "cpuset", "pids"].into_iter().filter(|name| *name != first) {
+        for name in ["memory", "cpu", "cpuset", "io", "pids"].into_iter().filter(|name| *name != first) {
             match switch(name) {
                 Err(error) if required.contains(&name) => return Err(error),
                 _ => {}

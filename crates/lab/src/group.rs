@@ -1,8 +1,8 @@
 //! One limited place: a control group in every hierarchy that serves, under one name.
 
 use crate::cgroups::Files;
-use crate::usage::{cpu_v2, limit_v1, memory_v1, memory_v2, number, pairs};
-use crate::{Cgroups, CpuTime, LimitError, Limits, MemoryUse, Name, Version};
+use crate::usage::{cpu_v2, device_v1, device_v2, limit_v1, memory_v1, memory_v2, number, pairs};
+use crate::{Cgroups, CpuTime, DeviceUse, LimitError, Limits, MemoryUse, Name, Version};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// CPU quotas hold over this period, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
+/// A limit on a device that nobody reaches, in bytes per second: since Linux 6.10 v1 counts what a group
+/// reads and writes only on devices that some group is limited on.
+const BOUNDLESS: u64 = 1 << 40;
 
 /// The states of a v1 freezer.
 const FROZEN: &str = "FROZEN";
@@ -254,6 +257,26 @@ impl Group {
             .and_then(|text| pairs(&text).get("throttled_time").copied())
             .map(Duration::from_nanos);
         Ok(CpuTime { throttled: throttled.or(time.throttled), ..time })
+    }
+
+    /// What the group's processes read from and wrote to the block device `major:minor`, counted from the
+    /// first time that this is asked of the device.
+    ///
+    /// # Errors
+    /// Neither v1's blkio controller nor v2's io is there.
+    pub fn device_use(&self, major: u32, minor: u32) -> Result<DeviceUse, LimitError> {
+        let device = format!("{major}:{minor}");
+        if let Some(place) = self.place("io") {
+            return Ok(device_v2(&self.files.read(&place.path.join("io.stat"))?, &device));
+        }
+        let place = self.need("blkio", "count what it reads from a device")?;
+        let text = self.files.read(&place.path.join("blkio.throttle.io_service_bytes"))?;
+        let counted = text.lines().any(|line| line.starts_with(&format!("{device} ")));
+        if !counted {
+            let limit = format!("{device} {BOUNDLESS}");
+            self.files.write(&place.path.join("blkio.throttle.read_bps_device"), &limit)?;
+        }
+        Ok(device_v1(&text, &device))
     }
 
     /// How many processes the kernel killed here because the memory limit left it no choice.

@@ -41,6 +41,8 @@ pub struct Order {
 pub enum Request {
     /// How the laboratory is.
     Status,
+    /// What is counted of every node.
+    Counters,
     /// To end it.
     Down,
 }
@@ -106,6 +108,8 @@ pub struct LinkStatus {
 pub enum Answer {
     /// The laboratory is up, and how it is.
     Up(Box<Status>),
+    /// What is counted of every node, as whoever started the keeper reads it.
+    Counters(serde_json::Value),
     /// It was ended.
     Gone,
     /// It could not be made, or the question makes no sense.
@@ -139,6 +143,9 @@ pub enum KeeperError {
     #[error(transparent)]
     Cluster(Box<ClusterError>),
 }
+
+/// Reads what is counted of every node, or says in words why it cannot.
+pub type Counters<'a> = &'a mut dyn FnMut(&Cluster) -> Result<serde_json::Value, String>;
 
 /// How the laboratory's daemons are started.
 #[derive(Debug, Clone)]
@@ -225,6 +232,7 @@ pub fn keep(
     order: &Order,
     daemons: &Daemons,
     ended: &AtomicBool,
+    counters: Counters<'_>,
     say: &mut dyn FnMut(&Answer) -> io::Result<()>,
 ) -> io::Result<()> {
     let path = socket_of(&order.name);
@@ -239,7 +247,7 @@ pub fn keep(
     };
     let first = describe(order, &mut cluster);
     say(&Answer::Up(Box::new(first)))?;
-    let served = serve(&listener, order, cluster, ended);
+    let served = serve(&listener, order, cluster, ended, counters);
     let _ = std::fs::remove_file(&path);
     served
 }
@@ -272,7 +280,13 @@ fn start(order: &Order, daemons: &Daemons) -> Result<Cluster, ClusterError> {
     Ok(cluster)
 }
 
-fn serve(listener: &UnixListener, order: &Order, mut cluster: Cluster, ended: &AtomicBool) -> io::Result<()> {
+fn serve(
+    listener: &UnixListener,
+    order: &Order,
+    mut cluster: Cluster,
+    ended: &AtomicBool,
+    counters: Counters<'_>,
+) -> io::Result<()> {
     while !ended.load(Ordering::Relaxed) {
         let Ok((mut stream, _)) = listener.accept() else {
             std::thread::sleep(Duration::from_millis(50));
@@ -287,6 +301,7 @@ fn serve(listener: &UnixListener, order: &Order, mut cluster: Cluster, ended: &A
         }
         let answer = match serde_json::from_str(&asked) {
             Ok(Request::Status) => Answer::Up(Box::new(describe(order, &mut cluster))),
+            Ok(Request::Counters) => counters(&cluster).map_or_else(Answer::Failed, Answer::Counters),
             Ok(Request::Down) => {
                 drop(cluster);
                 // A client that is gone already is no reason to stay.

@@ -50,4 +50,4 @@ pub use node::{Node, NodeError, NodeOptions};
 pub use rustix::process::Signal;
 pub use scratch::{Scratch, clean_folders, leftover_folders};
 pub use shaped::mount_options;
-pub use usage::{CpuTime, MemoryUse};
+pub use usage::{CpuTime, DeviceUse, MemoryUse};

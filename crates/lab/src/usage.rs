@@ -69,6 +69,34 @@ pub struct CpuTime {
     pub throttled: Option<Duration>,
 }
 
+/// What processes of a group read from and wrote to one block device themselves, in bytes. What they only
+/// made dirty is written by the kernel later, and with v1 in nobody's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DeviceUse {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written: past the page cache, or while the process waited for a flush; with v2 all of them.
+    pub written: u64,
+}
+
+/// From a v1 `blkio.throttle.io_service_bytes`: "major:minor Read bytes" lines.
+pub(crate) fn device_v1(text: &str, device: &str) -> DeviceUse {
+    let of = |kind: &str| {
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(device)?.strip_prefix(' ')?.strip_prefix(kind));
+        line.and_then(number).unwrap_or(0)
+    };
+    DeviceUse { read: of("Read "), written: of("Write ") }
+}
+
+/// From a v2 `io.stat`: "major:minor rbytes=1 wbytes=2 ..." lines.
+pub(crate) fn device_v2(text: &str, device: &str) -> DeviceUse {
+    let line = text.lines().find_map(|line| line.strip_prefix(device)?.strip_prefix(' ')).unwrap_or("");
+    let of =
+        |key: &str| line.split_whitespace().find_map(|word| number(word.strip_prefix(key)?)).unwrap_or(0);
+    DeviceUse { read: of("rbytes="), written: of("wbytes=") }
+}
+
 /// "key value" lines, as in memory.stat, memory.events and cpu.stat.
 pub(crate) fn pairs(text: &str) -> HashMap<&str, u64> {
     text.lines()
@@ -177,6 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_group_did_to_one_device_is_read() {
+        let v1 = "7:1 Read 11\n7:10 Read 5\n7:10 Write 6\n7:1 Write 12\n7:1 Sync 9\nTotal 34\n";
+        let v2 = "7:10 rbytes=5 wbytes=6 rios=1\n7:1 rbytes=11 wbytes=12 rios=1 wios=1 dbytes=0 dios=0\n";
+        let expected = DeviceUse { read: 11, written: 12 };
+        assert_eq!((device_v1(v1, "7:1"), device_v2(v2, "7:1")), (expected, expected));
+        let nothing = DeviceUse::default();
+        assert_eq!((device_v1(v1, "7:2"), device_v2(v2, "8:0")), (nothing, nothing));
+    }
+
+    #[test]
     fn cpu_time_is_read() {
         let time = cpu_v2(
             "usage_usec 1500000\nuser_usec 1000000\nsystem_usec 500000\nnr_throttled 2\nthrottled_usec 7\n",
@@ -191,6 +229,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "[a-z_ 0-9\n]*") {
             let _ = (memory_v1(&text), memory_v2(&text), cpu_v2(&text), limit_v1(&text));
+            let _ = (device_v1(&text, "7:1"), device_v2(&text, "7:1"));
         }
     }
 }

@@ -13,7 +13,7 @@ use program::{Ended, Place, alone, can_mount, skipped};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tipover_core::measure::Budget;
+use tipover_core::measure::Way;
 use tipover_core::record::Verdict;
 
 const AGENT: &str = "agent-child";
@@ -134,10 +134,10 @@ fn assert_physics(trials: &[Kept]) {
         assert!((0.7..1.05).contains(&(achieved / iops)), "{disk} gave {achieved} requests/s");
     }
 
-    let budgets = trials.iter().filter(|t| t.record.sweep == "reads").map(|t| {
-        let measured = t.record.measured.as_ref().expect("measured");
-        Budget::of(&measured.witnesses().expect("the engine counts")).closes
-    });
+    let budgets = trials
+        .iter()
+        .filter(|t| t.record.sweep == "reads")
+        .map(|t| t.record.budgets(Way::Reads).remove("").expect("the engine counts").closes);
     let budgets: Vec<_> = budgets.collect();
     let closed = budgets.iter().filter(|closes| **closes == Some(true)).count();
     assert!(closed > budgets.len() / 4, "of the read budgets only {closed} close: {budgets:?}");

@@ -1,4 +1,4 @@
-//! From raw numbers to figures that carry their error: latencies, estimates, steady state, laws.
+//! From raw numbers to figures that carry their error: latencies, estimates, steady state, laws, budgets.
 
 mod book;
 mod budget;
@@ -18,7 +18,7 @@ mod threshold;
 mod within;
 
 pub use book::{Book, BookText, Books, BooksText, Single};
-pub use budget::{Budget, Witnesses};
+pub use budget::{Account, Budget, Check, Part, Station, Step, Way};
 pub use canary::{Canary, judge_session, unrest};
 pub use change::{ChangePoint, ChangeRule, ChangeTest, change_points, values_needed};
 pub use compare::{

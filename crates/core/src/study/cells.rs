@@ -4,7 +4,9 @@ use super::block_layer::{self, DeviceRates};
 use crate::audit;
 use crate::device::Rates;
 use crate::experiment::{Cell, Experiment};
-use crate::measure::{Budget, Estimate, Histogram, TooFew, Within, mean_of_trials, percentile_of_trials};
+use crate::measure::{
+    Account, Budget, Estimate, Histogram, TooFew, Way, Within, mean_of_trials, percentile_of_trials,
+};
 use crate::metric::{name as metric, probe};
 use crate::op::{Failure, OpKind};
 use crate::record::{Measured, Record};
@@ -165,20 +167,35 @@ impl<'a> CellRecords<'a> {
         self.per_operation(probe::TARGET, metric::ENGINE_PAGE_READS)
     }
 
-    /// The read budget of all trials together.
-    pub fn budget(&self) -> Option<Budget> {
-        let witnesses: Option<Vec<_>> = self.measured().iter().map(|m| m.witnesses()).collect();
-        let sum = witnesses?.into_iter().reduce(|mut a, b| {
-            let add = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
-            a.engine_read_bytes += b.engine_read_bytes;
-            a.process_asked_bytes = add(a.process_asked_bytes, b.process_asked_bytes);
-            a.process_device_bytes = add(a.process_device_bytes, b.process_device_bytes);
-            a.block_device_bytes = add(a.block_device_bytes, b.block_device_bytes);
-            a.disk_bytes += b.disk_bytes;
-            a.skew_bytes += b.skew_bytes;
-            a
-        })?;
-        Some(Budget::of(&sum))
+    /// What went `way` in all believable trials together, or in all that were measured if none can be
+    /// believed: that is where one looks for the reason. For each node; under "" where the target runs in one
+    /// place.
+    pub fn budgets(&self, way: Way) -> BTreeMap<String, Budget> {
+        let measured = self.records.iter().copied().filter(|r| r.measured.is_some());
+        let (valid, invalid): (Vec<&Record>, Vec<&Record>) = measured.partition(|r| r.is_valid());
+        let trials = if valid.is_empty() { invalid } else { valid };
+        let user: Option<f64> = trials.iter().map(|record| record.user_bytes()).sum();
+        let mut accounts: BTreeMap<String, Account> = BTreeMap::new();
+        for (node, account) in trials.iter().filter_map(|r| r.measured.as_ref()).flat_map(Measured::accounts)
+        {
+            let sum = match accounts.remove(&node) {
+                Some(before) => before.plus(&account),
+                None => account,
+            };
+            accounts.insert(node, sum);
+        }
+        let budget = |account: &Account| match way {
+            Way::Reads => Budget::reads(account),
+            Way::Writes => Budget::writes(account, user),
+        };
+        accounts.iter().map(|(node, account)| (node.clone(), budget(account))).collect()
+    }
+
+    /// The read budget of the one place where the target runs; `None` for a cluster, where nothing was
+    /// measured, and where nobody counted what the target read.
+    pub fn read_budget(&self) -> Option<Budget> {
+        let believed = !self.measured().is_empty();
+        self.budgets(Way::Reads).remove("").filter(|budget| believed && budget.is_accounted())
     }
 
     /// Operations of all trials together.

@@ -4,7 +4,7 @@
 mod published;
 
 use super::{CellRecords, Cells, Figure};
-use crate::measure::{Budget, Estimate};
+use crate::measure::{Budget, Estimate, Station};
 use crate::metric::{name as metric, probe};
 use crate::record::Cpu;
 use published::Published;
@@ -257,9 +257,9 @@ impl Reads {
             page_cache_hit_percent: match in_cache {
                 true => Figure::missing("the engine misses next to nothing", trials),
                 false => figure(cell.mean(|m| {
-                    let b = Budget::of(&m.witnesses()?);
-                    (b.engine_missed_bytes > 0.0)
-                        .then(|| (1.0 - b.device_bytes / b.engine_missed_bytes) * 100.0)
+                    let budget = Budget::reads(&m.accounts().remove("")?);
+                    let missed = budget.bytes(Station::Engine).filter(|missed| *missed > 0.0)?;
+                    Some((1.0 - budget.bytes(Station::Device)? / missed) * 100.0)
                 })),
             },
             engine_cache_read_mb_per_s: figure(cell.mean(|m| {
@@ -277,7 +277,7 @@ impl Reads {
                     Some(m.level(probe::TARGET, metric::ENGINE_CACHE_BYTES)? / engine_bytes * 100.0)
                 }),
             ),
-            budget: cell.budget().map(|budget| ReadBudget::of(&budget, cell.operations())),
+            budget: cell.read_budget().map(|budget| ReadBudget::of(&budget, cell.operations())),
             engine_us_per_operation: us(Cpu::engine_ns),
             request_path_us_per_operation: us(|cpu| cpu.request_path_ns),
             generator_us_per_operation: us(|cpu| cpu.generator_ns),
@@ -305,11 +305,11 @@ fn arithmetic_ms_p99(cell: &CellRecords<'_>, gate_ops_per_s: f64) -> Option<f64>
 
 impl ReadBudget {
     fn of(budget: &Budget, operations: u64) -> ReadBudget {
-        let pages = |bytes: f64| bytes / operations.max(1) as f64 / PAGE_BYTES;
+        let pages = |station| budget.bytes(station).unwrap_or(0.0) / operations.max(1) as f64 / PAGE_BYTES;
         ReadBudget {
-            page_cache_pages_per_operation: pages(budget.page_cache_bytes),
-            device_pages_per_operation: pages(budget.device_bytes),
-            residual_ratio: budget.residual,
+            page_cache_pages_per_operation: pages(Station::PageCache),
+            device_pages_per_operation: pages(Station::Device),
+            residual_ratio: budget.checks.first().map_or(0.0, |check| check.residual),
             closes: budget.closes,
             evidence: budget.evidence.clone(),
         }

@@ -678,8 +678,8 @@ pub(crate) fn random_password() -> io::Result<String> {
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// All processes below one, its own not.
-pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+/// All processes below one, itself not.
+pub fn descendants(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children.split_whitespace().filter_map(|word| word.parse().ok());
     children.flat_map(|child| std::iter::once(child).chain(descendants(child))).collect()

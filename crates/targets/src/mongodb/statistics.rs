@@ -13,7 +13,7 @@ const G: Kind = Kind::Gauge;
 
 /// Our name, kind, path in `serverStatus`, and what it counts. The first part is WiredTiger's own counters,
 /// under the names that the embedded engine's have.
-const ROWS: [Row; 41] = [
+const ROWS: [Row; 43] = [
     ("engine_searches", C, &["wiredTiger", "cursor", "cursor search calls"], "look-ups in a tree"),
     (
         "engine_page_requests",
@@ -51,6 +51,18 @@ const ROWS: [Row; 41] = [
         C,
         &["wiredTiger", "block-manager", "bytes written"],
         "bytes written to files",
+    ),
+    (
+        "engine_checkpoint_write_bytes",
+        C,
+        &["wiredTiger", "block-manager", "bytes written for checkpoint"],
+        "of these, for checkpoints",
+    ),
+    (
+        "engine_checkpoints",
+        C,
+        &["wiredTiger", "transaction", "transaction checkpoints"],
+        "checkpoints of all data files",
     ),
     (
         "engine_clean_evictions",

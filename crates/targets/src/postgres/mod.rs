@@ -90,7 +90,9 @@ impl Postgres {
         if spec.target.durability != Durability::Configured {
             check_durability(&server, spec.target.durability)?;
         }
-        let statistics = Statistics::of(version.parse().unwrap_or(0), timed);
+        let lists = "SELECT has_function_privilege('pg_ls_waldir()', 'execute')";
+        let lists = server.ask(|client| client.value(lists)).map_err(failed)? == "t";
+        let statistics = Statistics::of(version.parse().unwrap_or(0), timed, lists);
         Ok(Postgres { server, statistics, creation: Mutex::new(()) })
     }
 

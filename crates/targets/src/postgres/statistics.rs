@@ -18,6 +18,10 @@ const fn counter(name: &'static str, source: &'static str, help: &'static str) -
     Statistic { name, kind: Kind::Counter, source, help }
 }
 
+const fn gauge(name: &'static str, source: &'static str, help: &'static str) -> Statistic {
+    Statistic { name, kind: Kind::Gauge, source, help }
+}
+
 /// What a server can be asked.
 pub struct Statistics {
     list: Vec<Statistic>,
@@ -25,9 +29,11 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The counters of a server with this `server_version_num`. `timed` is its
-    /// track_io_timing. What is counted per database is that of the connected one.
-    pub fn of(version: u32, timed: bool) -> Statistics {
+    /// The counters of a server with this `server_version_num`. `timed` is its track_io_timing, `lists`
+    /// whether its user may look at the log's files. Pages asked for and missed, commits and rows are those
+    /// of the connected database; what went to and came from files is the whole server's, as its processes'
+    /// is.
+    pub fn of(version: u32, timed: bool, lists: bool) -> Statistics {
         let mut list = vec![
             counter(
                 name::ENGINE_PAGE_REQUESTS,
@@ -41,13 +47,18 @@ impl Statistics {
             ),
             counter(
                 name::ENGINE_FILE_READS,
-                "d.blks_read",
-                "pages read from files, from the page cache or the device; pg_stat_database blks_read",
+                "(SELECT sum(blks_read) FROM pg_stat_database)",
+                "pages of all databases read from files, from the page cache or the device; pg_stat_database blks_read",
             ),
-            counter(
-                name::ENGINE_FILE_READ_BYTES,
-                "d.blks_read * current_setting('block_size')::int8",
-                "bytes of those pages; pg_stat_database blks_read × block_size",
+            gauge(
+                name::ENGINE_STATISTICS_AGE_MS,
+                "1000",
+                "how old these statistics may be: a session reports once a second, when it is not in a statement",
+            ),
+            gauge(
+                name::ENGINE_DIRECT_IO,
+                "CASE WHEN current_setting('debug_io_direct', true) LIKE '%data%' THEN 1 ELSE 0 END",
+                "1 where data files are read and written past the page cache; debug_io_direct",
             ),
             counter(
                 name::ENGINE_CACHE_READ_BYTES,
@@ -66,7 +77,15 @@ impl Statistics {
                 "time that sessions waited for those reads; pg_stat_database blk_read_time, track_io_timing",
             ));
         }
+        files(&mut list, version);
         log(&mut list, version, timed);
+        if lists {
+            list.push(gauge(
+                name::ENGINE_JOURNAL_FILES_BYTES,
+                "(SELECT sum(size) FROM pg_ls_waldir())",
+                "size of the log's files, which are filled with zeros when they are new; pg_ls_waldir",
+            ));
+        }
         checkpoints(&mut list, version);
         if version >= 160_000 {
             list.push(counter(
@@ -98,6 +117,78 @@ impl Statistics {
     }
 }
 
+/// What the whole server reads from and writes to its data files. Sequences of commits and the like (SLRU)
+/// have pages of their own since 13; who writes how much is told apart since 16.
+fn files(list: &mut Vec<Statistic>, version: u32) {
+    list.push(match version {
+        ..130_000 => counter(
+            name::ENGINE_FILE_READ_BYTES,
+            "(SELECT sum(blks_read) FROM pg_stat_database) * current_setting('block_size')::int8",
+            "bytes of those pages; pg_stat_database blks_read × block_size",
+        ),
+        _ => counter(
+            name::ENGINE_FILE_READ_BYTES,
+            "((SELECT sum(blks_read) FROM pg_stat_database) + (SELECT sum(blks_read) FROM pg_stat_slru)) \
+             * current_setting('block_size')::int8",
+            "bytes of those pages and of SLRU's; pg_stat_database and pg_stat_slru, blks_read × block_size",
+        ),
+    });
+    let temporary = "(SELECT sum(temp_bytes) FROM pg_stat_database)";
+    let [all, checkpoints, evictions] = match version {
+        ..130_000 => [
+            "(SELECT (buffers_checkpoint + buffers_clean + buffers_backend) * current_setting('block_size')::int8 \
+             FROM pg_stat_bgwriter) + (SELECT sum(temp_bytes) FROM pg_stat_database)",
+            "(SELECT buffers_checkpoint * current_setting('block_size')::int8 FROM pg_stat_bgwriter)",
+            "(SELECT (buffers_clean + buffers_backend) * current_setting('block_size')::int8 FROM pg_stat_bgwriter)",
+        ],
+        130_000..160_000 => [
+            "(SELECT (buffers_checkpoint + buffers_clean + buffers_backend + (SELECT sum(blks_written) FROM \
+             pg_stat_slru)) * current_setting('block_size')::int8 FROM pg_stat_bgwriter) \
+             + (SELECT sum(temp_bytes) FROM pg_stat_database)",
+            "(SELECT buffers_checkpoint * current_setting('block_size')::int8 FROM pg_stat_bgwriter)",
+            "(SELECT (buffers_clean + buffers_backend) * current_setting('block_size')::int8 FROM pg_stat_bgwriter)",
+        ],
+        160_000..180_000 => [
+            "(SELECT sum((coalesce(writes, 0) + coalesce(extends, 0)) * op_bytes) FROM pg_stat_io) \
+             + (SELECT sum(blks_written) FROM pg_stat_slru) * current_setting('block_size')::int8 \
+             + (SELECT sum(temp_bytes) FROM pg_stat_database)",
+            "(SELECT sum(writes * op_bytes) FROM pg_stat_io WHERE backend_type = 'checkpointer')",
+            "(SELECT sum((coalesce(writes, 0) + coalesce(extends, 0)) * op_bytes) FROM pg_stat_io \
+             WHERE backend_type <> 'checkpointer')",
+        ],
+        _ => [
+            "(SELECT sum(coalesce(write_bytes, 0) + coalesce(extend_bytes, 0)) FROM pg_stat_io WHERE object <> 'wal') \
+             + (SELECT sum(blks_written) FROM pg_stat_slru) * current_setting('block_size')::int8 \
+             + (SELECT sum(temp_bytes) FROM pg_stat_database)",
+            "(SELECT sum(write_bytes) FROM pg_stat_io WHERE object <> 'wal' AND backend_type = 'checkpointer')",
+            "(SELECT sum(coalesce(write_bytes, 0) + coalesce(extend_bytes, 0)) FROM pg_stat_io \
+             WHERE object <> 'wal' AND backend_type <> 'checkpointer')",
+        ],
+    };
+    list.push(counter(
+        name::ENGINE_FILE_WRITE_BYTES,
+        all,
+        "bytes written to data and temporary files; pg_stat_bgwriter buffers_checkpoint, _clean, _backend × \
+         block_size, from 16 on pg_stat_io; pg_stat_slru; pg_stat_database temp_bytes",
+    ));
+    list.push(counter(
+        name::ENGINE_CHECKPOINT_WRITE_BYTES,
+        checkpoints,
+        "of these, by checkpoints; pg_stat_bgwriter buffers_checkpoint × block_size, from 16 on pg_stat_io",
+    ));
+    list.push(counter(
+        name::ENGINE_EVICTION_WRITE_BYTES,
+        evictions,
+        "of these, by sessions and the background writer, to make room or to make files longer; pg_stat_bgwriter \
+         buffers_clean and buffers_backend × block_size, from 16 on pg_stat_io",
+    ));
+    list.push(counter(
+        name::ENGINE_TEMPORARY_WRITE_BYTES,
+        temporary,
+        "of these, to temporary files of sorts and hashes; pg_stat_database temp_bytes",
+    ));
+}
+
 /// The write-ahead log. In 18, writes and flushes moved to pg_stat_io.
 fn log(list: &mut Vec<Statistic>, version: u32, timed: bool) {
     if version < 140_000 {
@@ -113,6 +204,23 @@ fn log(list: &mut Vec<Statistic>, version: u32, timed: bool) {
         "(SELECT wal_bytes FROM pg_stat_wal)",
         "bytes of log; pg_stat_wal wal_bytes",
     ));
+    list.push(counter(
+        name::ENGINE_PAGE_IMAGE_BYTES,
+        "(SELECT wal_fpi FROM pg_stat_wal) * current_setting('block_size')::int8",
+        "bytes of whole pages in the log, before the holes in them are left out; pg_stat_wal wal_fpi × block_size",
+    ));
+    list.push(gauge(
+        name::ENGINE_JOURNAL_BLOCK_BYTES,
+        "current_setting('wal_block_size')",
+        "the page of the log: a commit that ends inside one writes the whole, and the next commit writes it again",
+    ));
+    if version >= 180_000 {
+        list.push(counter(
+            name::ENGINE_JOURNAL_FILE_WRITE_BYTES,
+            "(SELECT sum(write_bytes) FROM pg_stat_io WHERE object = 'wal')",
+            "bytes written to the log's files, pages written again and zeros in new files included; pg_stat_io",
+        ));
+    }
     list.push(counter(
         "engine_journal_page_images",
         "(SELECT wal_fpi FROM pg_stat_wal)",
@@ -132,7 +240,7 @@ fn log(list: &mut Vec<Statistic>, version: u32, timed: bool) {
          wal_sync_method is open_sync or open_datasync)",
     ));
     list.push(counter(
-        "engine_journal_writes",
+        name::ENGINE_JOURNAL_WRITES,
         writes,
         "writes of the log; pg_stat_wal wal_write, from 18 on pg_stat_io",
     ));
@@ -182,4 +290,25 @@ fn checkpoints(list: &mut Vec<Statistic>, version: u32) {
         sync,
         "time of checkpoints spent flushing; pg_stat_bgwriter, from 17 on pg_stat_checkpointer",
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_version_has_every_name_once() {
+        for version in [120_000, 130_000, 150_000, 160_000, 170_000, 180_000] {
+            let statistics = Statistics::of(version, true, true);
+            let names: BTreeSet<String> =
+                statistics.metrics().into_iter().map(|metric| metric.name).collect();
+            assert_eq!(names.len(), statistics.list.len(), "{version}");
+            for needed in
+                [name::ENGINE_FILE_READ_BYTES, name::ENGINE_FILE_WRITE_BYTES, name::ENGINE_JOURNAL_BYTES]
+            {
+                assert!(names.contains(needed), "{version} lacks {needed}");
+            }
+        }
+    }
 }

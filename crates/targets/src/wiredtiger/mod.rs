@@ -35,7 +35,7 @@ const INDEX: &str = "table:index";
 const BATCH: u64 = 64;
 
 /// Our name, WiredTiger's description (which is also its path in MongoDB's serverStatus), and what it counts.
-const STATISTICS: [(&str, Kind, &str, &str); 18] = [
+const STATISTICS: [(&str, Kind, &str, &str); 19] = [
     ("engine_searches", Kind::Counter, "cursor: cursor search calls", "look-ups in a tree"),
     (
         "engine_page_requests",
@@ -80,6 +80,12 @@ const STATISTICS: [(&str, Kind, &str, &str); 18] = [
         "time that sessions waited for room in the cache",
     ),
     ("engine_file_write_bytes", Kind::Counter, "block-manager: bytes written", "bytes written to files"),
+    (
+        "engine_checkpoint_write_bytes",
+        Kind::Counter,
+        "block-manager: bytes written for checkpoint",
+        "of these, for checkpoints",
+    ),
     ("engine_journal_bytes", Kind::Counter, "log: log bytes written", "bytes written to the journal"),
     ("engine_transactions", Kind::Counter, "transaction: transactions committed", "committed transactions"),
     (

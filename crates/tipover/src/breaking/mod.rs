@@ -81,6 +81,7 @@ pub fn carry_out(
         missed: context.missed.to_vec(),
         target: Default::default(),
         disk: Default::default(),
+        metrics: Default::default(),
         phases: vec![],
         measured: None,
         canaries: vec![],

@@ -4,9 +4,14 @@
 //! talk to it. Everything of the laboratory dies with its keeper.
 
 use super::{BadInput, Ending, pair};
+use crate::clock::Clock;
+use crate::in_words;
 use crate::interrupt::Interrupt;
+use crate::probe::NodeProbe;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -17,10 +22,11 @@ use std::time::Duration;
 use tipover_core::device;
 use tipover_core::experiment::recipe::{RECIPES, Recipe};
 use tipover_core::experiment::{DiskMode, DiskSpec};
+use tipover_core::metric::{Metric, Sample};
 use tipover_core::units::Bytes;
 use tipover_disk::DaemonCommand;
-use tipover_lab::Binaries;
 use tipover_lab::keeper::{self, Answer, Daemons, KeeperError, Order, Request, Status};
+use tipover_lab::{Binaries, Cluster, Node};
 
 /// Start, look at, use and end clusters of databases on this machine
 ///
@@ -39,6 +45,15 @@ enum LabVerb {
     Recipes(Recipes),
     /// Show the nodes that are up
     Status {
+        /// Which laboratory
+        #[arg(long, default_value = "lab")]
+        name: String,
+    },
+    /// Show what every node has used and moved: processor, memory, page cache, disk, network
+    ///
+    /// Counters only grow, also over restarts and power cuts: read twice, and the difference is what
+    /// happened between. With --json the kind of each value and who counts it are told too.
+    Counters {
         /// Which laboratory
         #[arg(long, default_value = "lab")]
         name: String,
@@ -154,12 +169,22 @@ impl Lab {
                 show(&status(name)?, json)?;
                 Ok(Ending::Held)
             }
+            LabVerb::Counters { name } => {
+                match ask(name, &Request::Counters)? {
+                    Answer::Counters(nodes) => {
+                        show_counters(&serde_json::from_value::<Vec<_>>(nodes)?, json)?
+                    }
+                    Answer::Failed(reason) => bail!("{reason}"),
+                    _ => bail!("the keeper of {name} answered another question"),
+                }
+                Ok(Ending::Held)
+            }
             LabVerb::Exec(exec) => exec.execute(),
             LabVerb::Down { name } => {
                 match ask(name, &Request::Down)? {
                     Answer::Gone => {}
                     Answer::Failed(reason) => bail!("{reason}"),
-                    Answer::Up(_) => bail!("the keeper of {name} answered another question"),
+                    _ => bail!("the keeper of {name} answered another question"),
                 }
                 if !json {
                     println!("{name} is down");
@@ -226,7 +251,7 @@ impl Up {
         match serde_json::from_str(&line)? {
             Answer::Up(status) => show(&status, json)?,
             Answer::Failed(reason) => bail!("{reason}"),
-            Answer::Gone => bail!("the keeper is gone"),
+            _ => bail!("the keeper answered another question"),
         }
         Ok(Ending::Held)
     }
@@ -342,6 +367,7 @@ fn status(name: &str) -> Result<Status> {
         Answer::Up(status) => Ok(*status),
         Answer::Failed(reason) => bail!("{reason}"),
         Answer::Gone => bail!("{name} is going down"),
+        Answer::Counters(_) => bail!("the keeper of {name} answered another question"),
     }
 }
 
@@ -368,6 +394,53 @@ fn show(status: &Status, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// What is counted of one node.
+#[derive(Debug, Serialize, Deserialize)]
+struct NodeCounters {
+    node: String,
+    /// By probe.
+    samples: BTreeMap<String, Sample>,
+    /// By probe.
+    metrics: BTreeMap<String, Vec<Metric>>,
+    missing: Vec<String>,
+}
+
+fn show_counters(nodes: &[NodeCounters], json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(nodes)?);
+        return Ok(());
+    }
+    for NodeCounters { node, samples, missing, .. } in nodes {
+        println!("{node}");
+        for (probe, sample) in samples {
+            println!("  {probe}");
+            for (name, value) in &sample.values {
+                println!("    {name:<32} {value:>20}");
+            }
+        }
+        for missing in missing {
+            println!("  {missing}");
+        }
+    }
+    Ok(())
+}
+
+fn count(cluster: &Cluster, probes: &mut Vec<NodeProbe>, clock: &Clock) -> Result<serde_json::Value> {
+    if probes.is_empty() {
+        probes.extend(cluster.nodes().iter().map(NodeProbe::of));
+    }
+    let counted = |(node, probe): (&Node, &mut NodeProbe)| -> Result<NodeCounters> {
+        Ok(NodeCounters {
+            node: node.name().to_string(),
+            samples: probe.sample(node, &|| clock.now())?,
+            metrics: probe.metrics(),
+            missing: probe.missing().iter().map(ToString::to_string).collect(),
+        })
+    };
+    let nodes: Vec<NodeCounters> = cluster.nodes().iter().zip(probes).map(counted).collect::<Result<_>>()?;
+    Ok(serde_json::to_value(nodes)?)
+}
+
 /// Runs a keeper; for the hidden verb. It reads its order from standard input, says on standard output how it
 /// went, and ends on `down` or on a signal.
 pub fn keep() -> Result<()> {
@@ -382,7 +455,10 @@ pub fn keep() -> Result<()> {
         network: DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB]),
         disk: DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB]),
     };
-    let kept = keeper::keep(&order, &daemons, &interrupt.asked, &mut |answer| {
+    let (mut probes, clock) = (Vec::new(), Clock::start());
+    let mut counters =
+        |cluster: &Cluster| count(cluster, &mut probes, &clock).map_err(|error| in_words(&error));
+    let kept = keeper::keep(&order, &daemons, &interrupt.asked, &mut counters, &mut |answer| {
         is_up.store(true, Ordering::Relaxed);
         let mut output = std::io::stdout();
         writeln!(output, "{}", serde_json::to_string(answer)?)?;

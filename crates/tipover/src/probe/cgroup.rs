@@ -7,7 +7,7 @@ use tipover_core::metric::{Kind, Metric, Sample};
 use tipover_core::units::Tick;
 use tipover_lab::Group;
 
-const METRICS: [Entry; 18] = [
+const METRICS: [Entry; 20] = [
     (
         "cgroup_usage_bytes",
         Kind::Gauge,
@@ -89,32 +89,46 @@ const METRICS: [Entry; 18] = [
         Kind::Counter,
         "Time that the CPU quota held the group back, summed over cores (cpu.stat).",
     ),
+    (
+        "cgroup_device_read_bytes",
+        Kind::Counter,
+        "Bytes that the group's processes read from its disk (blkio.throttle.io_service_bytes or io.stat).",
+    ),
+    (
+        "cgroup_device_write_bytes",
+        Kind::Counter,
+        "Bytes that the group's processes wrote to its disk themselves, past the page cache or in a flush; with v2 \
+         what the kernel wrote for them too (blkio.throttle.io_service_bytes or io.stat).",
+    ),
     ("cgroup_processes", Kind::Gauge, "Processes in the group and in groups below it (cgroup.procs)."),
 ];
 
-/// Reads one group's use of memory and CPU.
+/// Reads one group's use of memory, CPU and its disk.
 pub struct GroupUse {
     group: Arc<Group>,
+    device: Option<(u32, u32)>,
     has: Vec<Entry>,
     missing: Vec<NotAvailable>,
 }
 
 impl GroupUse {
-    /// Looks once at what this kernel tells about `group`.
+    /// Looks once at what this kernel tells about `group`, whose disk is the block device of this number.
     ///
     /// # Errors
     /// The group counts neither memory nor CPU.
-    pub fn of(group: &Arc<Group>) -> Result<GroupUse, NotAvailable> {
-        let values = read(group);
-        let (has, lacks): (Vec<Entry>, Vec<Entry>) =
+    pub fn of(group: &Arc<Group>, device: Option<(u32, u32)>) -> Result<GroupUse, NotAvailable> {
+        let values = read(group, device);
+        let (has, mut lacks): (Vec<Entry>, Vec<Entry>) =
             METRICS.iter().partition(|(name, ..)| values.contains_key(*name));
+        // Without a device of its own nothing is missing.
+        lacks.retain(|(name, ..)| device.is_some() || !name.starts_with("cgroup_device_"));
         let reason = match (group.memory(), group.cpu_time()) {
             (Err(memory), Err(_)) => return Err(NotAvailable::new("memory and CPU of the group", memory)),
             (Err(error), _) | (_, Err(error)) => error.to_string(),
             _ => "this kernel does not count it for a group".to_string(),
         };
         let missing = lacks.iter().map(|(name, ..)| NotAvailable::new(*name, &reason)).collect();
-        Ok(GroupUse { group: group.clone(), has, missing })
+        Ok(GroupUse { group: group.clone(), device, has, missing })
     }
 }
 
@@ -125,7 +139,7 @@ impl Probe for GroupUse {
 
     fn sample(&mut self, now: &dyn Fn() -> Tick) -> anyhow::Result<Sample> {
         acquire(now, || {
-            let mut values = read(&self.group);
+            let mut values = read(&self.group, self.device);
             values.retain(|name, _| self.has.iter().any(|(has, ..)| has == name));
             // What could be read at first and cannot be now is a failure, not a hole.
             anyhow::ensure!(
@@ -142,7 +156,7 @@ impl Probe for GroupUse {
     }
 }
 
-fn read(group: &Group) -> Values {
+fn read(group: &Group, device: Option<(u32, u32)>) -> Values {
     let mut values = Values::new();
     let mut put = |name: &str, value: Option<f64>| {
         if let Some(value) = value {
@@ -172,6 +186,9 @@ fn read(group: &Group) -> Values {
         put("cpu_system_ns", span(cpu.system));
         put("cpu_throttled_ns", span(cpu.throttled));
     }
+    let used = device.and_then(|(major, minor)| group.device_use(major, minor).ok());
+    put("device_read_bytes", number(used.map(|used| used.read)));
+    put("device_write_bytes", number(used.map(|used| used.written)));
     put("processes", Some(group.processes().len() as f64));
     values
 }
@@ -188,7 +205,7 @@ mod tests {
             Ok(group) => Arc::new(group),
             Err(reason) => return println!("SKIPPED: {reason}"),
         };
-        let mut probe = GroupUse::of(&group).unwrap();
+        let mut probe = GroupUse::of(&group, None).unwrap();
         let work = || {
             let mut command = std::process::Command::new("sh");
             command.args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]);

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tipover_core::device::{Counters, Totals};
-use tipover_core::metric::{Kind, Metric, Sample};
+use tipover_core::metric::{Kind, Metric, Sample, name};
 use tipover_core::units::{Bytes, Tick};
 
 /// The fields of the file in their order, and what turns each into its unit. Discards and flushes came later
@@ -87,11 +87,19 @@ const FIELDS: [(Entry, f64); 17] = [
     (("device_flush_time_ms", Kind::Counter, "Time of all completed flushes, summed."), 1.0),
 ];
 
+const COMMITS: Entry = (
+    name::FILESYSTEM_COMMITS,
+    Kind::Counter,
+    "How often the ext4 on the device committed its own journal (/proc/fs/jbd2/DEVICE-8/info: transactions).",
+);
+
 /// Reads one block device.
 pub struct Device {
     name: String,
     stat: PathBuf,
     fields: usize,
+    /// The file system's account of its own journal, where it is one of ext4 made as usual.
+    commits: Option<PathBuf>,
 }
 
 impl Device {
@@ -109,7 +117,10 @@ impl Device {
                 format!("{text:?} has fewer than 11 numbers"),
             ));
         }
-        Ok(Device { name: name.to_string(), stat, fields })
+        // 8 is the inode of a journal inside the file system.
+        let commits = PathBuf::from(format!("/proc/fs/jbd2/{name}-8/info"));
+        let commits = transactions(&commits).map(|_| commits);
+        Ok(Device { name: name.to_string(), stat, fields, commits })
     }
 
     /// The device on which `path` lies, or which it is; none for tmpfs, FUSE in file mode and btrfs.
@@ -129,6 +140,13 @@ impl Device {
     /// Its name, such as `vda1`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its number, major and minor.
+    pub fn number(&self) -> Option<(u32, u32)> {
+        let text = std::fs::read_to_string(self.stat.with_file_name("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
     }
 
     /// What it has done so far, in the words of the shaped disk.
@@ -169,14 +187,18 @@ impl Device {
 
 impl Probe for Device {
     fn metrics(&self) -> Vec<Metric> {
-        FIELDS.iter().take(self.fields).map(|(entry, _)| metric(entry)).collect()
+        let commits = self.commits.as_ref().map(|_| &COMMITS);
+        FIELDS.iter().take(self.fields).map(|(entry, _)| entry).chain(commits).map(metric).collect()
     }
 
     fn sample(&mut self, now: &dyn Fn() -> Tick) -> anyhow::Result<Sample> {
         acquire(now, || {
             let text = std::fs::read_to_string(&self.stat)
                 .with_context(|| format!("device {} is gone: {}", self.name, self.stat.display()))?;
-            Ok(parse(&text))
+            let mut values = parse(&text);
+            let commits = self.commits.as_deref().and_then(transactions);
+            values.extend(commits.map(|commits| (name::FILESYSTEM_COMMITS.to_string(), commits)));
+            Ok(values)
         })
     }
 
@@ -184,6 +206,11 @@ impl Probe for Device {
         let lacks = FIELDS.iter().skip(self.fields);
         lacks.map(|((name, ..), _)| NotAvailable::new(*name, "this kernel does not count it")).collect()
     }
+}
+
+/// The first number of a journal's account: "155 transactions (152 requested), ...".
+fn transactions(info: &Path) -> Option<f64> {
+    std::fs::read_to_string(info).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// The numbers of a `stat` file under their names; it ends at the first word that is no number.

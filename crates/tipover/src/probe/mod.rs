@@ -5,6 +5,8 @@
 mod canary;
 mod cgroup;
 mod device;
+mod network;
+mod node;
 mod pressure;
 mod process;
 mod system;
@@ -12,6 +14,8 @@ mod system;
 pub use canary::canary;
 pub use cgroup::GroupUse;
 pub use device::Device;
+pub use network::Network;
+pub use node::NodeProbe;
 pub use pressure::Pressure;
 pub use process::Processes;
 pub use system::{System, steal_share};

@@ -182,6 +182,10 @@ impl Writer {
         let notes = Footnotes::of(table);
         let caption = self.styled(&table.caption, "1");
         self.line(&caption);
+        if is_reference(table) {
+            return self
+                .paragraph(&format!("{} rows, which the page and its JSON have.", table.rows.len()), 2);
+        }
         if column_widths(table, &notes, 0).iter().sum::<usize>() > self.terminal.width {
             self.cards(table, &notes);
         } else {
@@ -343,4 +347,9 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Words to be looked up, and more of them than a terminal's reader wants to pass on the way to the end.
+fn is_reference(table: &Table) -> bool {
+    table.rows.len() > 40 && table.columns.iter().all(|column| column.align == Align::Left)
 }

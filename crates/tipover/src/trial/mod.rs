@@ -28,7 +28,7 @@ use tipover_core::check::{Check, Judgement};
 use tipover_core::device::{Counters, Spec as DeviceSpec};
 use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, redact};
 use tipover_core::measure::{Books, CachePoint, Canary, KeptUp, Offered, WarmUp, WarmUpRule, Within};
-use tipover_core::metric::{Sample, name as metric, probe as probes};
+use tipover_core::metric::{Metric, Sample, name as metric, of_disk, probe as probes};
 use tipover_core::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
 use tipover_core::target::Facts;
 use tipover_core::units::{Tick, span};
@@ -169,6 +169,7 @@ struct Common {
     missed: Vec<String>,
     target: Facts,
     disk: Facts,
+    metrics: BTreeMap<String, Vec<Metric>>,
     phases: Vec<Phase>,
     series: Vec<Interval>,
 }
@@ -341,7 +342,7 @@ impl Series<'_> {
         self.context.report.doing("starting the target");
         let mut agent = AgentProcess::start(group.as_ref(), spec.machine.huge_pages)?;
         let answer = agent.begin(spec, folder, seed, self.clock)?;
-        let Answer::Started { facts, generator_cost_ns, .. } = answer else {
+        let Answer::Started { facts, metrics, generator_cost_ns } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
         self.judge_server(spec, &facts);
@@ -352,6 +353,9 @@ impl Series<'_> {
         self.common.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
         self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
         let watch = Watch { probes: self.probes(spec, &agent, group.as_ref()), agent };
+        let read = watch.probes.iter().map(|(name, probe)| (name.to_string(), probe.metrics()));
+        let disk = self.site.mounted().map(|_| (probes::DISK.to_string(), of_disk()));
+        self.common.metrics = read.chain([(probes::TARGET.to_string(), metrics)]).chain(disk).collect();
         Ok((watch, generator_cost_ns, group.is_some()))
     }
 
@@ -421,6 +425,7 @@ impl Series<'_> {
             missed,
             target: self.common.target.clone(),
             disk: self.common.disk.clone(),
+            metrics: self.common.metrics.clone(),
             phases: self.common.phases.clone(),
             measured: None,
             canaries: vec![],
@@ -487,14 +492,8 @@ impl Series<'_> {
         if let Some(address) = spec.target.address.as_ref().filter(|_| spec.target.kind.is_server()) {
             let lacking = |what: &str, reason: String| probe::NotAvailable { what: what.into(), reason };
             let process = neighbour::process(address, spec.target.kind);
-            let processes = match (&process, spec.target.kind) {
-                (Ok(_), TargetKind::Postgres) => Err(lacking(
-                    "the server's process",
-                    "each of its sessions is a process of its own".into(),
-                )),
-                (Ok(process), _) => probe::Processes::given(&[*process]),
-                (Err(reason), _) => Err(lacking("the server's process", reason.clone())),
-            };
+            let processes = process.clone().map_err(|reason| lacking("the server's process", reason));
+            let processes = processes.and_then(probe::Processes::of_tree);
             add(probes::PROCESS, processes.map(boxed));
             let device =
                 process.and_then(neighbour::device).map_err(|why| lacking("the server's device", why));
@@ -506,12 +505,15 @@ impl Series<'_> {
             };
             add(probes::PROCESS, processes.map(boxed));
         }
-        if let Some(device) = self.site.mounted().and_then(|disk| disk.block_device()) {
-            let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            add(probes::DEVICE, probe::Device::named(&name).map(boxed));
+        let mut device = None;
+        if let Some(path) = self.site.mounted().and_then(|disk| disk.block_device()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let found = probe::Device::named(&name);
+            device = found.as_ref().ok().and_then(|device| device.number());
+            add(probes::DEVICE, found.map(boxed));
         }
         if let Some(group) = group {
-            add(probes::GROUP, probe::GroupUse::of(group).map(boxed));
+            add(probes::GROUP, probe::GroupUse::of(group, device).map(boxed));
         }
         // The group's own stalls say more than the machine's, where the kernel keeps them.
         let pressure = match group.and_then(|group| group.unified()) {
@@ -791,6 +793,7 @@ impl Series<'_> {
             first: first.samples,
             last: last.samples,
             disk: first.disk.zip(last.disk),
+            nodes: BTreeMap::new(),
             within: Some(within),
         })
     }

@@ -27,10 +27,11 @@ pub fn judge(
         Ok(books) => reasons.extend(of_books(spec, measured, &books)),
         Err(error) => reasons.push(format!("the latencies cannot be read: {error}")),
     }
-    if let Some(witnesses) = measured.witnesses() {
-        let budget = Budget::of(&witnesses);
+    for (node, account) in measured.accounts() {
+        let budget = Budget::reads(&account);
         if budget.closes == Some(false) {
-            reasons.push(format!("the read budget does not close: {}", budget.evidence));
+            let of = if node.is_empty() { String::new() } else { format!(" of {node}") };
+            reasons.push(format!("the read budget{of} does not close: {}", budget.evidence));
         }
     }
     let misses = measured.growth(probe::TARGET, metric::ENGINE_PAGE_READS).unwrap_or(0.0);

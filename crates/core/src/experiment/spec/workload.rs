@@ -1,6 +1,8 @@
 //! What is asked.
 
 use crate::check::Check;
+use crate::measure::Books;
+use crate::op::OpKind;
 use crate::units::{Bytes, Ratio};
 use crate::workload::bank::{Bank, BankError, BankSpec};
 use crate::workload::distribution::Requests;
@@ -237,6 +239,28 @@ impl Default for WorkloadSpec {
 }
 
 impl WorkloadSpec {
+    /// Bytes of keys and values that the operations in `books` wrote, on average lengths; `None` where some
+    /// of them write what has no length of its own, such as a transfer.
+    pub fn written_bytes(&self, books: &Books) -> Option<f64> {
+        if !matches!(self.kind, WorkloadKind::YcsbReads | WorkloadKind::Ycsb) {
+            return None;
+        }
+        // YCSB's keys have a prefix and 19 digits as a rule.
+        let key = self.keys.prefix.len() as f64 + 19.0;
+        let field = self.field_length.mean();
+        let record = key + f64::from(self.fields) * field;
+        let update = match self.write_fields {
+            FieldChoice::One => key + field,
+            FieldChoice::All | FieldChoice::EachByName => record,
+        };
+        let done = |kind| books.of(kind).map_or(0.0, |book| book.done() as f64);
+        Some(
+            done(OpKind::Update) * update
+                + done(OpKind::Insert) * record
+                + done(OpKind::InsertMany) * f64::from(self.insert_batch) * record,
+        )
+    }
+
     fn standard(&self) -> Option<Standard> {
         match &self.mix {
             Some(MixSpec::Letter(letter)) => Standard::of(letter),

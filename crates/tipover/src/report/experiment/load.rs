@@ -21,7 +21,8 @@ pub fn loop_in_words(load: &LoadSpec) -> String {
     }
 }
 
-fn name(c: &CellRecords<'_>) -> String {
+/// A cell by its sweep and labels.
+pub(super) fn name(c: &CellRecords<'_>) -> String {
     name_of(c.cell)
 }
 

@@ -2,6 +2,7 @@
 
 mod bank;
 mod broken;
+mod budgets;
 mod claims;
 mod large_values;
 mod load;
@@ -101,11 +102,13 @@ pub fn of_experiment(
         headline.insert(headline.len().min(1), sentence);
     }
     headline.extend(sections::shortcomings(&cells));
+    sections.push(budgets::section(&cells));
     sections.push(accesses::section(besides.pictures));
     sections.push(sections::trials(&cells));
     sections.push(sections::noise(records));
     sections.push(sections::reading(experiment));
     sections.push(sections::environment(&cells));
+    sections.push(budgets::metrics(&cells));
     Ok(Page {
         title: experiment.title.clone(),
         question: one_line(&experiment.question),

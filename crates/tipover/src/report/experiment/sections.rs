@@ -74,20 +74,10 @@ pub fn in_short(cells: &Cells<'_>) -> Vec<String> {
 
 /// Whether the read budget closes.
 pub fn budget_verdict(c: &CellRecords<'_>) -> Cell {
-    match c.budget() {
+    match c.read_budget() {
         None if c.measured().is_empty() => Cell::missing(&c.why_none()),
         None => Cell::missing("this target counts no reads"),
-        Some(budget) => {
-            let verdict = match budget.closes {
-                Some(true) => Verdict::Held,
-                Some(false) => Verdict::NotHeld,
-                None => Verdict::Unknown,
-            };
-            let residual = format!("residual {:+.1} %", budget.residual * 100.0);
-            let text =
-                if verdict == Verdict::Held { residual } else { format!("{residual}: {}", budget.evidence) };
-            Cell::verdict(verdict, &text)
-        }
+        Some(budget) => super::budgets::verdict(&budget),
     }
 }
 

@@ -1,0 +1,108 @@
+//! What was counted of one node in a window, by everybody who counted.
+
+use crate::metric::{Sample, name as metric};
+use std::collections::BTreeMap;
+
+/// Raw counters of one node over a window: its server's, its processes', its group's, its disk's. Whoever did
+/// not count is absent, and never zero.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Account {
+    grown: BTreeMap<String, f64>,
+    levels: BTreeMap<String, f64>,
+    seconds: f64,
+    apart_s: f64,
+}
+
+impl Account {
+    /// What grew between the samples of the `first` and those of the `last` readings.
+    pub fn of<'a>(
+        first: impl IntoIterator<Item = &'a Sample>,
+        last: impl IntoIterator<Item = &'a Sample>,
+    ) -> Account {
+        let (first, last): (Vec<&Sample>, Vec<&Sample>) =
+            (first.into_iter().collect(), last.into_iter().collect());
+        let end = |samples: &[&Sample]| samples.iter().map(|sample| sample.end).max().unwrap_or_default();
+        let spread = |samples: &[&Sample]| {
+            let begin = samples.iter().map(|sample| sample.begin).min().unwrap_or_default();
+            end(samples).since(begin).as_secs_f64()
+        };
+        let mut account = Account {
+            seconds: end(&last).since(end(&first)).as_secs_f64(),
+            apart_s: spread(&first) + spread(&last),
+            ..Account::default()
+        };
+        account.put(&first, &last);
+        account
+    }
+
+    /// With other samples of the same window, whose moments do not matter.
+    pub fn beside<'a>(
+        mut self,
+        first: impl IntoIterator<Item = &'a Sample>,
+        last: impl IntoIterator<Item = &'a Sample>,
+    ) -> Account {
+        let (first, last): (Vec<&Sample>, Vec<&Sample>) =
+            (first.into_iter().collect(), last.into_iter().collect());
+        self.put(&first, &last);
+        self
+    }
+
+    fn put(&mut self, first: &[&Sample], last: &[&Sample]) {
+        for (name, value) in last.iter().flat_map(|sample| &sample.values) {
+            if let Some(before) = first.iter().find_map(|sample| sample.get(name)) {
+                self.grown.insert(name.clone(), value - before);
+            }
+            self.levels.insert(name.clone(), *value);
+        }
+    }
+
+    /// Both together, such as two trials of a cell or two nodes of a cluster. What only one of them counted
+    /// is in neither sum.
+    pub fn plus(self, other: &Account) -> Account {
+        let sum = |(name, value): (String, f64)| {
+            let both = value + other.grown.get(&name)?;
+            Some((name, both))
+        };
+        let most = |(name, value): (String, f64)| {
+            let both = value.max(*other.levels.get(&name)?);
+            Some((name, both))
+        };
+        Account {
+            grown: self.grown.into_iter().filter_map(sum).collect(),
+            levels: self.levels.into_iter().filter_map(most).collect(),
+            seconds: self.seconds + other.seconds,
+            apart_s: self.apart_s + other.apart_s,
+        }
+    }
+
+    /// How much `name` grew, or by how much it changed; `None` if nobody counted it.
+    pub fn grown(&self, name: &str) -> Option<f64> {
+        self.grown.get(name).copied()
+    }
+
+    /// The level of `name` at the end of the window.
+    pub fn level(&self, name: &str) -> Option<f64> {
+        self.levels.get(name).copied()
+    }
+
+    /// Length of the window in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Whether data files are read and written past the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.level(metric::ENGINE_DIRECT_IO) == Some(1.0)
+    }
+
+    /// The share of a steady flow that may lie between the readings of kernel and disk.
+    pub(super) fn apart(&self) -> f64 {
+        if self.seconds > 0.0 { self.apart_s / self.seconds } else { 0.0 }
+    }
+
+    /// The same where one of them is the engine, whose statistics may be old at either end.
+    pub(super) fn apart_from_engine(&self) -> f64 {
+        let old_s = self.level(metric::ENGINE_STATISTICS_AGE_MS).unwrap_or(0.0) / 1e3;
+        if self.seconds > 0.0 { (self.apart_s + old_s) / self.seconds } else { 0.0 }
+    }
+}

@@ -1,0 +1,102 @@
+//! Reads: what the engine missed = what the page cache had + what the device served.
+
+use super::{Account, Budget, Check, Station, Step, Way, rounded};
+use crate::metric::name as metric;
+
+pub(super) fn budget(account: &Account) -> Budget {
+    let missed = account.grown(metric::ENGINE_FILE_READ_BYTES);
+    let asked = account.grown(metric::PROCESS_ASKED_READ_BYTES);
+    let block = account.grown(metric::DEVICE_READ_BYTES);
+    // Above FUSE the kernel books nothing as fetched from storage; a zero there is no witness.
+    let fetched = block.and(account.grown(metric::PROCESS_DEVICE_READ_BYTES));
+    let own = account.grown(metric::DISK_READ_BYTES);
+    let device = own.or(block);
+    let hits = match (asked, fetched) {
+        (Some(asked), Some(fetched)) => Some((asked - fetched).max(0.0)),
+        _ => missed.zip(device).map(|(missed, device)| (missed - device).max(0.0)),
+    };
+    let ahead = asked.zip(fetched).map(|(asked, fetched)| (fetched - asked).max(0.0));
+
+    let mut checks = Vec::new();
+    if let (Some(missed), Some(hits), Some(device)) = (missed, hits, device) {
+        let what = "the engine's, the kernel's and the disk's counters";
+        let given = hits + device;
+        checks.push(if asked.is_none() || fetched.is_none() {
+            let reason = "page-cache hits are the difference of the engine's and the disk's counters: the \
+                          kernel's own are not available, so nothing checks them";
+            Check::proves_nothing(what, missed, given, reason)
+        } else if own.is_none() {
+            let reason = "the device belongs to the whole machine, so others' reads may be in its counters";
+            Check::proves_nothing(what, missed, given, reason)
+        } else {
+            Check::of(what, missed, given, account.apart_from_engine(), |residual| {
+                format!(
+                    "the engine missed {}, but page cache ({}) and device ({}) gave {}: {}",
+                    rounded(missed),
+                    rounded(hits),
+                    rounded(device),
+                    rounded(given),
+                    why(account, residual, ahead.unwrap_or(0.0))
+                )
+            })
+        });
+    }
+    if let (Some(block), Some(own)) = (block, own) {
+        checks.push(Check::of("block layer and disk", block, own, account.apart(), |_| {
+            format!("the block layer saw {}, the disk served {}", rounded(block), rounded(own))
+        }));
+    }
+    if let (Some(fetched), Some(group)) = (fetched, account.grown(metric::GROUP_DEVICE_READ_BYTES)) {
+        checks.push(Check::of("processes and control group", group, fetched, account.apart(), |_| {
+            format!(
+                "the node's processes fetched {}, its control group {}: a process is in one account only",
+                rounded(fetched),
+                rounded(group)
+            )
+        }));
+    }
+    // Without the engine's word there is nothing to be accounted for.
+    if missed.is_none() {
+        checks.clear();
+    }
+    let cache = if account.is_direct() { "page cache, which direct I/O passes by" } else { "page cache" };
+    let steps = vec![
+        Step::new(Station::Engine, "missed by the engine", missed),
+        Step::new(Station::PageCache, cache, hits),
+        Step {
+            requests: account
+                .grown(metric::DISK_READ_REQUESTS)
+                .or(account.grown(metric::DEVICE_READ_REQUESTS)),
+            ..Step::new(Station::Device, "device", device).part("read ahead and not asked for", ahead)
+        },
+    ];
+    Budget::of(
+        Way::Reads,
+        steps,
+        checks,
+        "the engine's, the kernel's and the disk's counters agree",
+        "the target counts no reads of its files",
+    )
+}
+
+/// What a residual may be.
+fn why(account: &Account, residual: f64, ahead: f64) -> String {
+    if residual < 0.0 {
+        let temporary = account.grown(metric::ENGINE_TEMPORARY_WRITE_BYTES).unwrap_or(0.0);
+        if ahead > Budget::SLACK_BYTES {
+            return format!("{} were read ahead and not asked for", rounded(ahead));
+        }
+        if temporary > Budget::SLACK_BYTES {
+            return format!(
+                "{} of temporary files were written, and are read without being missed",
+                rounded(temporary)
+            );
+        }
+        return "something is read that the engine does not count as missed: its journal, temporary files, \
+                or files of other programs"
+            .into();
+    }
+    "pages were counted as read that were only made, as those of growing tables, or a process is in \
+     nobody's account"
+        .into()
+}
