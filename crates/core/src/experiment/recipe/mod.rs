@@ -261,7 +261,7 @@ pub struct Recipe {
     /// Whether clients have to encrypt what they send.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tls: bool,
-    /// Whether clients have to say a password, where the system has any.
+    /// Whether clients have to say a password; false where the laboratory's system asks for none.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub password: bool,
     /// Memory of each node. Absent: unlimited.
@@ -484,6 +484,10 @@ impl Recipe {
         if self.tls && !self.server.has_tls_and_passwords() {
             let words = format!("a laboratory's {:?} is started without TLS", self.server);
             return Err(BadRecipe::at("tls", words));
+        }
+        if self.password && !self.server.has_tls_and_passwords() {
+            let words = format!("a laboratory's {:?} asks for none: say password = false", self.server);
+            return Err(BadRecipe::at("password", words));
         }
         if self.cpus.is_some_and(|cpus| !is_positive(cpus)) {
             return Err(BadRecipe::at("cpus", "must be more than 0"));

@@ -173,6 +173,8 @@ fn what_is_wrong_is_named_with_line_key_and_the_right_word() {
         let error = Recipe::parse(&format!("{more}\n{arbiter}")).unwrap_err().to_string();
         assert!(error.contains(words), "{more}: {error}");
     }
+    let asks = Recipe::parse(&arbiter.replace("password = false", "password = true")).unwrap_err();
+    assert!(asks.to_string().contains("Ferretdb asks for none"), "{asks}");
 }
 
 #[test]
