@@ -18,7 +18,7 @@ mod threshold;
 mod within;
 
 pub use book::{Book, BookText, Books, BooksText, Single};
-pub use budget::{Account, Budget, Check, Part, Station, Step, Way};
+pub use budget::{Account, Agreement, Budget, Part, Station, Step, Way};
 pub use canary::{Canary, judge_session, unrest};
 pub use change::{ChangePoint, ChangeRule, ChangeTest, change_points, values_needed};
 pub use compare::{

@@ -199,16 +199,16 @@ impl Claims {
     /// Judges all claims on the JSON of a study.
     pub fn judge(&self, study: &Value) -> Vec<Judged> {
         let judged = |claim: &Claim| {
-            let outcomes: Vec<Outcome> =
-                claim.figures.iter().map(|criterion| Outcome::of(criterion, study, 0)).collect();
+            let evaluated: Vec<Evaluated> =
+                claim.figures.iter().map(|criterion| Evaluated::of(criterion, study, 0)).collect();
             Judged {
                 id: claim.id.clone(),
                 claim: claim.claim.clone(),
                 source: self.source.clone(),
                 theirs: claim.theirs.clone(),
                 kind: claim.kind,
-                figures: claim.figures.iter().zip(&outcomes).map(|(c, outcome)| outcome.shown(c)).collect(),
-                verdict: claim.verdict(&outcomes, study),
+                figures: claim.figures.iter().zip(&evaluated).map(|(c, outcome)| outcome.shown(c)).collect(),
+                verdict: claim.verdict(&evaluated, study),
             }
         };
         self.all.iter().map(judged).collect()
@@ -247,31 +247,31 @@ fn paths_of<'a>(expression: &'a Expression, many: bool, found: &mut Vec<(&'a Pat
 }
 
 impl Claim {
-    fn verdict(&self, outcomes: &[Outcome], study: &Value) -> Verdict {
+    fn verdict(&self, evaluated: &[Evaluated], study: &Value) -> Verdict {
         if let Some(why) = &self.not_tested {
             return Verdict::NotTested { why: why.clone() };
         }
-        if outcomes.iter().any(|outcome| outcome.holds() == Some(false)) {
+        if evaluated.iter().any(|outcome| outcome.holds() == Some(false)) {
             return Verdict::Contradicted;
         }
-        if outcomes.iter().all(|outcome| outcome.holds() == Some(true)) {
+        if evaluated.iter().all(|outcome| outcome.holds() == Some(true)) {
             return Verdict::Confirmed;
         }
-        let reasons = |wanted: fn(&Outcome) -> Option<&String>| {
-            let mut reasons: Vec<&str> = outcomes.iter().filter_map(wanted).map(String::as_str).collect();
+        let reasons = |wanted: fn(&Evaluated) -> Option<&String>| {
+            let mut reasons: Vec<&str> = evaluated.iter().filter_map(wanted).map(String::as_str).collect();
             reasons.dedup();
             (!reasons.is_empty()).then(|| reasons.join("; "))
         };
         let absent = reasons(|outcome| match outcome {
-            Outcome::Absent(why) => Some(why),
+            Evaluated::Absent(why) => Some(why),
             _ => None,
         });
         let useless = reasons(|outcome| match outcome {
-            Outcome::Useless(why) => Some(why),
+            Evaluated::Useless(why) => Some(why),
             _ => None,
         });
         if let Some(why) = &absent
-            && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Absent(_)))
+            && evaluated.iter().all(|outcome| matches!(outcome, Evaluated::Absent(_)))
         {
             return Verdict::NotTested { why: why.clone() };
         }
@@ -279,7 +279,7 @@ impl Claim {
             return Verdict::CannotTell { why, more_trials: None };
         }
         let more_trials = self.more_trials(study);
-        let single = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Known { single: true, .. }));
+        let single = evaluated.iter().any(|outcome| matches!(outcome, Evaluated::Known { single: true, .. }));
         let why = match more_trials {
             _ if single => "a figure of one trial".into(),
             Some(_) => "the intervals are too wide".into(),
@@ -294,7 +294,7 @@ impl Claim {
         const MOST: u32 = 4096;
         let decides = |more: u32| {
             let holds: Vec<Option<bool>> =
-                self.figures.iter().map(|c| Outcome::of(c, study, more).holds()).collect();
+                self.figures.iter().map(|c| Evaluated::of(c, study, more).holds()).collect();
             holds.contains(&Some(false)) || holds.iter().all(|holds| *holds == Some(true))
         };
         let enough =
@@ -311,7 +311,7 @@ impl Claim {
 
 /// What one criterion came to.
 #[derive(Debug, Clone, PartialEq)]
-enum Outcome {
+enum Evaluated {
     Known {
         span: Span,
         holds: Option<bool>,
@@ -324,25 +324,25 @@ enum Outcome {
     Useless(String),
 }
 
-impl Outcome {
+impl Evaluated {
     /// With intervals as they would be after `more` trials.
-    fn of(criterion: &Criterion, study: &Value, more: u32) -> Outcome {
+    fn of(criterion: &Criterion, study: &Value, more: u32) -> Evaluated {
         let mut sum = Sum { study, more, single: false };
         match sum.evaluate(&criterion.is) {
-            Ok(span) if span.value.is_finite() => Outcome::Known {
+            Ok(span) if span.value.is_finite() => Evaluated::Known {
                 span,
                 holds: criterion.must.holds_in(span.low, span.high),
                 single: sum.single,
             },
-            Ok(_) => Outcome::Useless("nothing to divide by".into()),
+            Ok(_) => Evaluated::Useless("nothing to divide by".into()),
             Err(outcome) => outcome,
         }
     }
 
     fn holds(&self) -> Option<bool> {
         match self {
-            Outcome::Known { holds, .. } => *holds,
-            Outcome::Absent(_) | Outcome::Useless(_) => None,
+            Evaluated::Known { holds, .. } => *holds,
+            Evaluated::Absent(_) | Evaluated::Useless(_) => None,
         }
     }
 
@@ -360,12 +360,12 @@ impl Outcome {
             holds: self.holds(),
         };
         match self {
-            Outcome::Known { span, single, .. } => {
+            Evaluated::Known { span, single, .. } => {
                 let end = |x: f64| x.is_finite().then_some(x);
                 (shown.value, shown.single) = (Some(span.value), *single);
                 (shown.low, shown.high) = (end(span.low), end(span.high));
             }
-            Outcome::Absent(why) | Outcome::Useless(why) => shown.missing = Some(why.clone()),
+            Evaluated::Absent(why) | Evaluated::Useless(why) => shown.missing = Some(why.clone()),
         }
         shown
     }
@@ -446,7 +446,7 @@ struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    fn evaluate(&mut self, expression: &Expression) -> Result<Span, Outcome> {
+    fn evaluate(&mut self, expression: &Expression) -> Result<Span, Evaluated> {
         match expression {
             Expression::Number(x) => Ok(Span::exact(*x)),
             Expression::Binary(a, operator, b) => {
@@ -454,7 +454,7 @@ impl Sum<'_> {
             }
             Expression::Path(path) => match self.spans(path)?.as_slice() {
                 [one] => Ok(*one),
-                many => Err(Outcome::Useless(format!("{path} means {} rows", many.len()))),
+                many => Err(Evaluated::Useless(format!("{path} means {} rows", many.len()))),
             },
             Expression::Extreme(extreme, of) => {
                 let mut spans = Vec::new();
@@ -465,21 +465,21 @@ impl Sum<'_> {
                     }
                 }
                 let found = spans.into_iter().reduce(|a, b| a.extreme(*extreme, b));
-                found.ok_or_else(|| Outcome::Absent("there is no such cell".into()))
+                found.ok_or_else(|| Evaluated::Absent("there is no such cell".into()))
             }
         }
     }
 
-    fn spans(&mut self, path: &Path) -> Result<Vec<Span>, Outcome> {
-        let rows = figures_at(path, self.study).map_err(Outcome::Absent)?;
+    fn spans(&mut self, path: &Path) -> Result<Vec<Span>, Evaluated> {
+        let rows = figures_at(path, self.study).map_err(Evaluated::Absent)?;
         let mut spans = Vec::new();
         for Row { figure, broken_laws } in rows {
             match figure {
-                Figure::Missing { missing, trials: 0 } => return Err(Outcome::Absent(missing)),
-                Figure::Missing { missing, .. } => return Err(Outcome::Useless(missing)),
+                Figure::Missing { missing, trials: 0 } => return Err(Evaluated::Absent(missing)),
+                Figure::Missing { missing, .. } => return Err(Evaluated::Useless(missing)),
                 Figure::Known(_) if !broken_laws.is_empty() => {
                     let laws = broken_laws.join(", ");
-                    return Err(Outcome::Useless(format!("a figure breaks a law of the audit: {laws}")));
+                    return Err(Evaluated::Useless(format!("a figure breaks a law of the audit: {laws}")));
                 }
                 Figure::Known(known) => {
                     self.single |= known.trials == 1;

@@ -87,7 +87,7 @@ fn headline(found: &ComparedSides) -> Vec<String> {
 
 /// That a side was measured on a disturbed machine, so that a difference may be its neighbours'.
 fn disturbance(side: &Side) -> Option<String> {
-    let how = disturbed(&side.surroundings)?;
+    let how = disturbed(&side.disturbances)?;
     Some(format!("Disturbed: while {} was measured {how}", side.name))
 }
 

@@ -1,7 +1,7 @@
 //! Two results side by side: the same figures of the same cells, trial by trial, and what may be said of
 //! their difference. Results of other programs count as trials with the figures that they printed.
 
-use super::Surroundings;
+use super::Disturbances;
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::audit::{Quantity, Study};
 use tipover_core::measure::{
@@ -76,8 +76,8 @@ pub struct Side {
     pub runs: BTreeSet<String>,
     /// Commits of Tipover that made it.
     pub commits: BTreeSet<String>,
-    /// What our own records say about the machine at that time.
-    pub surroundings: Vec<Surroundings>,
+    /// What our own records say of whatever may have disturbed their trials.
+    pub disturbances: Vec<Disturbances>,
 }
 
 /// A percentile is taken from a trial only with ten samples beyond it.
@@ -97,7 +97,7 @@ impl Side {
         };
         self.runs.insert(run.into());
         self.commits.insert(record.provenance.commit.clone());
-        self.surroundings.extend(Surroundings::of(record));
+        self.disturbances.extend(Disturbances::of(record));
         let labels: Vec<String> =
             record.labels.iter().map(|(axis, label)| format!("{axis} {label}")).collect();
         let cell = format!("{}: {}", record.sweep, labels.join(", "));

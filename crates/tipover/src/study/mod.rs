@@ -3,9 +3,9 @@
 
 pub mod accesses;
 pub mod comparison;
+mod disturbance;
 pub mod large_values;
 mod published;
-mod surroundings;
 
+pub use disturbance::{Disturbances, disturbed};
 pub use published::{LargeValues, PublishedBank, PublishedPrices, PublishedRow, PublishedTest, TippingPoint};
-pub use surroundings::{Surroundings, disturbed};

@@ -96,7 +96,7 @@ pub struct Part {
 
 /// Two witnesses' words on the same bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Check {
+pub struct Agreement {
     /// Who was compared.
     pub what: String,
     /// What the one has and the other lacks.
@@ -118,7 +118,7 @@ pub struct Budget {
     /// the device.
     pub steps: Vec<Step>,
     /// What was compared.
-    pub checks: Vec<Check>,
+    pub checks: Vec<Agreement>,
     /// Whether all bytes are accounted for; `None` where no independent witness could tell.
     pub closes: Option<bool>,
     /// In words: who agrees, what does not fit, or what is missing.
@@ -172,7 +172,7 @@ impl Budget {
         !self.checks.is_empty()
     }
 
-    fn of(way: Way, steps: Vec<Step>, checks: Vec<Check>, agree: &str, missing: &str) -> Budget {
+    fn of(way: Way, steps: Vec<Step>, checks: Vec<Agreement>, agree: &str, missing: &str) -> Budget {
         let fails = checks.iter().any(|check| check.closes == Some(false));
         let unproved = checks.is_empty() || checks.iter().any(|check| check.closes.is_none());
         let closes = if fails { Some(false) } else { (!unproved).then_some(true) };
@@ -187,10 +187,10 @@ impl Budget {
     }
 }
 
-impl Check {
+impl Agreement {
     /// Compares `one` with `other`, of which `apart` is the share that may lie between their readings.
     /// `why` says of a residual too large what it may be.
-    fn of(what: &str, one: f64, other: f64, apart: f64, why: impl FnOnce(f64) -> String) -> Check {
+    fn of(what: &str, one: f64, other: f64, apart: f64, why: impl FnOnce(f64) -> String) -> Agreement {
         let whole = one.abs().max(other.abs());
         let residual_bytes = one - other;
         let tolerance = (whole * Budget::TOLERANCE).max(Budget::SLACK_BYTES) + whole * apart;
@@ -205,13 +205,13 @@ impl Check {
             (false, false) => why(residual_bytes),
         };
         let residual = if whole > 0.0 { residual_bytes / whole } else { 0.0 };
-        Check { what: what.into(), residual_bytes, residual, closes: (!blurred).then_some(fits), reason }
+        Agreement { what: what.into(), residual_bytes, residual, closes: (!blurred).then_some(fits), reason }
     }
 
     /// A comparison of which the two sides are not independent.
-    fn proves_nothing(what: &str, one: f64, other: f64, reason: &str) -> Check {
-        let nothing = Check::of(what, one, other, 0.0, |_| String::new());
-        Check { closes: None, reason: reason.into(), ..nothing }
+    fn proves_nothing(what: &str, one: f64, other: f64, reason: &str) -> Agreement {
+        let nothing = Agreement::of(what, one, other, 0.0, |_| String::new());
+        Agreement { closes: None, reason: reason.into(), ..nothing }
     }
 }
 

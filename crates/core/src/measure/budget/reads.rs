@@ -1,6 +1,6 @@
 //! Reads: what the engine missed = what the page cache had + what the device served.
 
-use super::{Account, Budget, Check, Station, Step, Way, rounded};
+use super::{Account, Agreement, Budget, Station, Step, Way, rounded};
 use crate::metric::name as metric;
 
 pub(super) fn budget(account: &Account) -> Budget {
@@ -24,12 +24,12 @@ pub(super) fn budget(account: &Account) -> Budget {
         checks.push(if asked.is_none() || fetched.is_none() {
             let reason = "page-cache hits are the difference of the engine's and the disk's counters: the \
                           kernel's own are not available, so nothing checks them";
-            Check::proves_nothing(what, missed, given, reason)
+            Agreement::proves_nothing(what, missed, given, reason)
         } else if own.is_none() {
             let reason = "the device belongs to the whole machine, so others' reads may be in its counters";
-            Check::proves_nothing(what, missed, given, reason)
+            Agreement::proves_nothing(what, missed, given, reason)
         } else {
-            Check::of(what, missed, given, account.apart_from_engine(), |residual| {
+            Agreement::of(what, missed, given, account.apart_from_engine(), |residual| {
                 format!(
                     "the engine missed {}, but page cache ({}) and device ({}) gave {}: {}",
                     rounded(missed),
@@ -42,12 +42,12 @@ pub(super) fn budget(account: &Account) -> Budget {
         });
     }
     if let (Some(block), Some(own)) = (block, own) {
-        checks.push(Check::of("block layer and disk", block, own, account.apart(), |_| {
+        checks.push(Agreement::of("block layer and disk", block, own, account.apart(), |_| {
             format!("the block layer saw {}, the disk served {}", rounded(block), rounded(own))
         }));
     }
     if let (Some(fetched), Some(group)) = (fetched, account.grown(metric::GROUP_DEVICE_READ_BYTES)) {
-        checks.push(Check::of("processes and control group", group, fetched, account.apart(), |_| {
+        checks.push(Agreement::of("processes and control group", group, fetched, account.apart(), |_| {
             format!(
                 "the node's processes fetched {}, its control group {}: a process is in one account only",
                 rounded(fetched),

@@ -1,6 +1,6 @@
 //! Writes: the user's bytes → journal → written by the engine → given to the kernel → written by the device.
 
-use super::{Account, Budget, Check, Station, Step, Way, rounded};
+use super::{Account, Agreement, Budget, Station, Step, Way, rounded};
 use crate::metric::name as metric;
 
 /// What the journal's files were given: bytes of journal, and the blocks that were written again because a
@@ -50,7 +50,7 @@ pub(super) fn budget(account: &Account, user_bytes: Option<f64>) -> Budget {
     match (engine, kernel) {
         (Some(engine), Some(kernel)) => {
             let what = "the engine's and the kernel's counters";
-            checks.push(Check::of(what, kernel, engine, account.apart_from_engine(), |residual| {
+            checks.push(Agreement::of(what, kernel, engine, account.apart_from_engine(), |residual| {
                 let (engine, kernel) = (rounded(engine), rounded(kernel));
                 let why = why_engine(account, residual);
                 format!("the engine wrote {engine}, the kernel was given {kernel}: {why}")
@@ -59,7 +59,12 @@ pub(super) fn budget(account: &Account, user_bytes: Option<f64>) -> Budget {
         (Some(engine), None) => {
             let reason =
                 "the kernel's account of the processes is not available, so nothing checks the engine's";
-            checks.push(Check::proves_nothing("engine and disk", device.unwrap_or(engine), engine, reason));
+            checks.push(Agreement::proves_nothing(
+                "engine and disk",
+                device.unwrap_or(engine),
+                engine,
+                reason,
+            ));
         }
         (None, _) => {}
     }
@@ -67,9 +72,9 @@ pub(super) fn budget(account: &Account, user_bytes: Option<f64>) -> Budget {
         let what = "the kernel's and the disk's counters";
         checks.push(if own.is_none() {
             let reason = "the device belongs to the whole machine, so others' writes may be in its counters";
-            Check::proves_nothing(what, device, expected, reason)
+            Agreement::proves_nothing(what, device, expected, reason)
         } else {
-            Check::of(what, device, expected, account.apart(), |residual| {
+            Agreement::of(what, device, expected, account.apart(), |residual| {
                 let why = why_device(account, residual);
                 let (expected, device) = (rounded(expected), rounded(device));
                 format!("{expected} were on their way to the device, which wrote {device}: {why}")
@@ -77,7 +82,7 @@ pub(super) fn budget(account: &Account, user_bytes: Option<f64>) -> Budget {
         });
     }
     if let (Some(block), Some(own)) = (block, own) {
-        checks.push(Check::of("block layer and disk", block, own, account.apart(), |_| {
+        checks.push(Agreement::of("block layer and disk", block, own, account.apart(), |_| {
             format!("the block layer saw {}, the disk wrote {}", rounded(block), rounded(own))
         }));
     }

@@ -17,7 +17,7 @@ pub use load::{Course, backlogs};
 
 use super::accesses::{self, AccessPicture};
 use super::{Page, Provenance, Section};
-use crate::study::{Surroundings, disturbed};
+use crate::study::{Disturbances, disturbed};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use tipover_core::experiment::Experiment;
@@ -93,7 +93,7 @@ pub fn of_experiment(
         }
     }
     // Second, so that nobody reads the answer without it.
-    let trials: Vec<Surroundings> = cells.records().filter_map(Surroundings::of).collect();
+    let trials: Vec<Disturbances> = cells.records().filter_map(Disturbances::of).collect();
     if let Some(how) = disturbed(&trials) {
         let sentence = format!(
             "Disturbed: {how}. The figures below are of the target and of its neighbours; measure again when nothing \

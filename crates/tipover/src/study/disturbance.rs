@@ -12,9 +12,9 @@ const NEIGHBOURS: f64 = 0.15;
 const STEAL: f64 = 0.01;
 const UNREST: f64 = 0.10;
 
-/// What one trial's record says about its surroundings.
+/// What one trial's record says of whatever may have disturbed it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Surroundings {
+pub struct Disturbances {
     /// Share of the machine's processors that other programs took; `None` where that is not known.
     neighbours: Option<f64>,
     /// Share that the host took for others; `None` where that is not known.
@@ -23,22 +23,22 @@ pub struct Surroundings {
     canaries: Vec<Canary>,
 }
 
-impl Surroundings {
+impl Disturbances {
     /// Those of `record`; `None` if it measured nothing.
-    pub fn of(record: &Record) -> Option<Surroundings> {
+    pub fn of(record: &Record) -> Option<Disturbances> {
         record.measured.as_ref()?;
         let (neighbours, steal) = (record.neighbours(), record.steal());
-        Some(Surroundings { neighbours, steal, canaries: record.canaries.clone() })
+        Some(Disturbances { neighbours, steal, canaries: record.canaries.clone() })
     }
 }
 
 /// By what the machine was disturbed while these trials ran: "the machine was not quiet in 2 of 9 trials
 /// (other programs took up to 25 % of the machine's processors)"; `None` when nothing was seen.
-pub fn disturbed(trials: &[Surroundings]) -> Option<String> {
+pub fn disturbed(trials: &[Disturbances]) -> Option<String> {
     let session: Vec<&[Canary]> = trials.iter().map(|trial| trial.canaries.as_slice()).collect();
     let canaries = judge_session(&session);
     let percent = |share: f64| format!("{} %", significant(100.0 * share, 2));
-    let beyond = |of: fn(&Surroundings) -> Option<f64>, limit: f64| -> Vec<Option<f64>> {
+    let beyond = |of: fn(&Disturbances) -> Option<f64>, limit: f64| -> Vec<Option<f64>> {
         trials.iter().map(|trial| of(trial).filter(|share| *share > limit)).collect()
     };
     let neighbours = beyond(|trial| trial.neighbours, NEIGHBOURS);
