@@ -14,6 +14,30 @@ use tipover_core::workload::{Ycsb, distribution::Requests};
 /// Which operations, by their number, and how long.
 type Stall = (fn(u64) -> bool, Duration);
 
+/// What a target is besides its sessions, of one that keeps nothing and counts nothing.
+macro_rules! keeps_nothing {
+    () => {
+        fn facts(&self) -> Result<Facts, TargetError> {
+            Ok(Facts::new())
+        }
+        fn accepts(&self, _: OpKind) -> bool {
+            true
+        }
+        fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn settle(&self) -> Result<(), TargetError> {
+            Ok(())
+        }
+        fn metrics(&self) -> Vec<Metric> {
+            vec![]
+        }
+        fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
+            Ok(BTreeMap::new())
+        }
+    };
+}
+
 /// Counts the operations that reach it, refuses some of them, and takes its time.
 #[derive(Default)]
 struct Counting {
@@ -22,37 +46,20 @@ struct Counting {
     /// Which operations take longer than the others, and how long if they are not let go before.
     stalls: Option<Stall>,
     lets_go: AtomicBool,
-    /// Every so manieth operation is refused because of a conflict; 0 for none.
+    /// Every n-th operation is refused because of a conflict; 0 for none.
     refuses: u64,
     refuses_to_open: bool,
     brings: Mutex<Vec<u8>>,
 }
 
 impl Target for Counting {
-    fn facts(&self) -> Result<Facts, TargetError> {
-        Ok(Facts::new())
-    }
-    fn accepts(&self, _: OpKind) -> bool {
-        true
-    }
-    fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
-        Ok(())
-    }
-    fn settle(&self) -> Result<(), TargetError> {
-        Ok(())
-    }
     fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         if self.refuses_to_open {
             return Err(TargetError::new("opening a session", "there are too many"));
         }
         Ok(Box::new(CountingSession { target: self, brings: self.brings.lock().clone() }))
     }
-    fn metrics(&self) -> Vec<Metric> {
-        vec![]
-    }
-    fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
-        Ok(BTreeMap::new())
-    }
+    keeps_nothing!();
 }
 
 struct CountingSession<'a> {
@@ -543,27 +550,10 @@ impl Session for &Scripted {
 }
 
 impl Target for Scripted {
-    fn facts(&self) -> Result<Facts, TargetError> {
-        Ok(Facts::new())
-    }
-    fn accepts(&self, _: OpKind) -> bool {
-        true
-    }
-    fn load(&self, _: &Dataset, _: Range<u64>) -> Result<(), TargetError> {
-        Ok(())
-    }
-    fn settle(&self) -> Result<(), TargetError> {
-        Ok(())
-    }
     fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         Ok(Box::new(self))
     }
-    fn metrics(&self) -> Vec<Metric> {
-        vec![]
-    }
-    fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
-        Ok(BTreeMap::new())
-    }
+    keeps_nothing!();
 }
 
 const CONFLICT: Outcome = Outcome::Refused(Failure::Conflict);
