@@ -128,8 +128,8 @@ impl Room {
 /// plan, but data sets stay on the disk until it is unmounted.
 pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     let mut disks: Vec<(DiskSpec, BTreeMap<String, u64>)> = Vec::new();
-    let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
-    for cell in cells.filter(|cell| cell.spec.disk.mode != DiskMode::None && cell.spec.lab.is_none()) {
+    let shaped = |cell: &&Cell| cell.spec.disk.mode != DiskMode::None && cell.spec.lab.is_none();
+    for cell in cells(experiment).filter(shaped) {
         let disk = cell.spec.disk.as_mounted();
         let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
         match disks.iter_mut().find(|(known, _)| *known == disk) {

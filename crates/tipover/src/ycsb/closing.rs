@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Instant, SystemTime};
+use tipover_core::check::Answer;
 use tipover_core::measure::{Histogram, histogram};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
@@ -86,6 +87,9 @@ impl Session for Timed<'_> {
     }
     fn fetched_records(&self) -> u32 {
         self.inner().fetched_records()
+    }
+    fn answer(&self) -> Answer {
+        self.inner().answer()
     }
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         self.session.as_mut().expect("a session until it is dropped").wire()
