@@ -55,7 +55,7 @@ pub use daemon::serve;
 pub use extents::{Extent, FileMap};
 pub use kept::{FindError, Mounted, mounted};
 pub use leftovers::{Leftover, clean, leftovers};
-pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, MountOptions};
+pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, MountOptions, open_fuse};
 pub use privilege::{Privileges, run_on_time, run_ordinarily};
 pub use process::{FIRST_NAMESPACE, own_namespace};
 pub use protocol::BackingChoice;

@@ -94,13 +94,28 @@ pub struct MountOptions {
     pub daemon: DaemonCommand,
 }
 
+/// What makes `/dev/fuse` usable that could not be opened, because of this error.
+pub fn open_fuse(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "load the module with `modprobe fuse`, or start the container with `--device /dev/fuse`"
+        }
+        // A device that is there and that the container may not use is refused with EPERM.
+        io::ErrorKind::PermissionDenied if error.raw_os_error() == Some(libc::EPERM) => {
+            "start the container with `--device /dev/fuse --cap-add SYS_ADMIN`"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "let this user read and write it: `sudo chmod a+rw /dev/fuse`, or join the group that owns it; or run as root"
+        }
+        _ => "it should be the device with the numbers 10 and 229: `ls -l /dev/fuse` says what it is",
+    }
+}
+
 /// Why a disk could not be mounted, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel's door to FUSE is missing or closed.
-    #[error(
-        "/dev/fuse cannot be opened ({0}); load the module with `modprobe fuse`, or start the container with `--device /dev/fuse`"
-    )]
+    #[error("/dev/fuse cannot be opened ({0}); {next}", next = open_fuse(.0))]
     NoFuse(io::Error),
     /// Block mode without root.
     #[error("block mode needs root for its loop device; run as root, or use file mode")]

@@ -263,6 +263,11 @@ impl Estimate {
         self.missing
     }
 
+    /// "estimate: 2 min to 5 min".
+    pub fn time(&self) -> String {
+        format!("estimate: {} to {}", span::rounded(self.shortest), span::rounded(self.longest))
+    }
+
     fn add(&mut self, shortest: Duration, longest: Duration) {
         self.shortest += shortest;
         self.longest += longest;

@@ -180,6 +180,8 @@ impl Facts {
 const NO_CAPABILITY: &str =
     "root, but without the capability to mount (CAP_SYS_ADMIN), as in most containers";
 
+const NO_FUSERMOUNT: &str = "not root, and fusermount3 is not installed";
+
 /// Whether this process holds CAP_SYS_ADMIN, without which even root may not mount.
 fn may_mount() -> bool {
     holds_sys_admin(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
@@ -198,7 +200,7 @@ fn fuse(root: bool) -> Ability {
         // fusermount3 is setuid and mounts for a user; a root without the capability gains nothing by it.
         Ok(_) if may_mount() || (!root && find_program("fusermount3").is_some()) => Ability::Yes,
         Ok(_) if root => Ability::No { why: NO_CAPABILITY.into() },
-        Ok(_) => Ability::No { why: "not root, and fusermount3 is not installed".into() },
+        Ok(_) => Ability::No { why: NO_FUSERMOUNT.into() },
     }
 }
 
@@ -387,7 +389,12 @@ pub struct Requirement {
 impl Requirement {
     /// One sentence after the other, for where it is missed.
     pub fn sentences(&self) -> String {
-        format!("{}: should be {}, is {}. {} {}", self.id, self.wanted, self.found, self.why, self.next)
+        let Requirement { id, wanted, found, why, next, .. } = self;
+        match wanted.starts_with("not ") {
+            // It is what everybody has who did not look.
+            true => format!("{id}: is still the default, {found}. {why} {next}"),
+            false => format!("{id}: should be {wanted}, is {found}. {why} {next}"),
+        }
     }
 }
 
@@ -460,7 +467,8 @@ impl Requirement {
 fn abilities(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
     let mut all = Vec::new();
     if let Some(severity) = needs.shaped_disk {
-        all.push(requirement("fuse", severity, facts.fuse.yes(), facts.fuse.found()));
+        let fuse = requirement("fuse", severity, facts.fuse.yes(), facts.fuse.found());
+        all.push(Requirement { next: fuse_remedy(&facts.fuse).unwrap_or(fuse.next), ..fuse });
         let ring = facts.kernel_settings.fuse_ring;
         let found = ring.map_or(UNKNOWN, |on| if on { "on" } else { "off" });
         all.push(requirement("fuse-ring", Severity::Note, ring != Some(false), found));
@@ -480,6 +488,21 @@ fn abilities(facts: &Facts, needs: &Needs) -> Vec<Requirement> {
         all.push(requirement("memory-limit", severity, can, found));
     }
     all
+}
+
+/// What makes FUSE usable, where what was found says which of the ways it is.
+fn fuse_remedy(fuse: &Ability) -> Option<String> {
+    let Ability::No { why } = fuse else { return None };
+    let kinds = [libc::ENOENT, libc::EACCES, libc::EPERM].map(std::io::Error::from_raw_os_error);
+    let words = |error: &std::io::Error| format!("/dev/fuse: {error}");
+    let opened = kinds.iter().find(|error| words(error) == *why).map(tipover_disk::open_fuse);
+    let remedy = opened.or(match why.as_str() {
+        NO_CAPABILITY => Some("start the container with `--device /dev/fuse --cap-add SYS_ADMIN`"),
+        NO_FUSERMOUNT => Some("install the package fuse3, or run as root"),
+        _ => None,
+    })?;
+    let (first, rest) = remedy.split_at(1);
+    Some(format!("{}{rest}.", first.to_uppercase()))
 }
 
 /// Whether the plan fits.

@@ -1,20 +1,19 @@
 //! Runs the trials of an experiment that are missing: running again is resuming.
 
+mod progress;
+
 use crate::breaking::{self, Laboratory};
-use crate::foresight::{AT_A_TIME, needs};
+use crate::foresight::{AT_A_TIME, Estimate, needs};
 use crate::machine::{self, Requirement};
 use crate::store::Store;
 use crate::trial::{self, Interrupt, Report, Site, Surroundings};
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
-use std::cell::RefCell;
+use progress::Progress;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use tipover_core::experiment::{Cell, Experiment, SearchSpec, Trial, interventions};
 use tipover_core::record::{Record, Verdict};
 use tipover_core::search::limit::Limit;
 use tipover_core::search::{SearchRecord, Searched};
-use tipover_core::units::span;
 
 /// What became of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,6 +104,11 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
         .collect();
     let missed: Vec<String> = unmet.iter().map(Requirement::sentences).collect();
     let progress = Progress::new(planned, tally.present);
+    progress.say(&format!(
+        "{} of {planned} trials are missing, {}",
+        missing.len(),
+        Estimate::of_trials(experiment, missing.clone()).time()
+    ));
     for requirement in &unmet {
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
@@ -168,6 +172,11 @@ pub fn find(order: Order<'_>, search: &SearchSpec) -> Result<()> {
     let missed = missed_requirements(experiment, work);
     let cells: Vec<&Cell> = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).collect();
     let progress = Progress::new(cells.len(), 0);
+    progress.say(&format!(
+        "{} searches, {}",
+        cells.len(),
+        Estimate::of_searches(experiment, &cells, search).time()
+    ));
     missed.iter().for_each(|requirement| progress.say(requirement));
     let context = order.surroundings(&missed, &progress);
     let goals = search.goals(experiment.seed)?;
@@ -255,88 +264,4 @@ fn missed_requirements(experiment: &Experiment, work: &Path) -> Vec<String> {
         .filter(|r| !r.met)
         .map(Requirement::sentences)
         .collect()
-}
-
-fn describe(trial: &Trial<'_>) -> String {
-    let labels: Vec<&str> = trial.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
-    let again = if trial.twin { " again" } else { "" };
-    format!("{} {} #{}{again}", trial.cell.sweep, labels.join(", "), trial.repeat + 1)
-}
-
-/// The progress of a run on stderr: a bar for people, lines for logs.
-struct Progress {
-    bar: ProgressBar,
-    state: RefCell<State>,
-}
-
-struct State {
-    trial: String,
-    phase: String,
-    begun: Instant,
-    remaining: u64,
-    spent: Vec<Duration>,
-}
-
-impl Progress {
-    fn new(planned: usize, present: usize) -> Self {
-        let bar = ProgressBar::new(planned as u64).with_position(present as u64);
-        let style =
-            ProgressStyle::with_template("{bar:24} {pos}/{len} {wide_msg}").expect("a constant template");
-        bar.set_style(style);
-        bar.enable_steady_tick(Duration::from_millis(250));
-        let state = State {
-            trial: String::new(),
-            phase: String::new(),
-            begun: Instant::now(),
-            remaining: (planned - present) as u64,
-            spent: vec![],
-        };
-        Progress { bar, state: RefCell::new(state) }
-    }
-
-    /// A line that stays.
-    fn say(&self, line: &str) {
-        if self.bar.is_hidden() { eprintln!("{line}") } else { self.bar.println(line) }
-    }
-
-    fn begin(&self, together: &[Trial<'_>]) {
-        let mut state = self.state.borrow_mut();
-        state.trial = describe(&together[0]);
-        state.begun = Instant::now();
-    }
-
-    fn end(&self, trial: &Trial<'_>, outcome: &str) {
-        let mut state = self.state.borrow_mut();
-        let spent = state.begun.elapsed();
-        state.begun = Instant::now();
-        state.spent.push(spent);
-        state.remaining -= 1;
-        self.bar.inc(1);
-        self.say(&format!("{}: {outcome} ({:.1} s)", describe(trial), spent.as_secs_f64()));
-    }
-
-    fn show(&self, detail: &str) {
-        let state = self.state.borrow();
-        let left = match state.spent.len() {
-            0 => String::new(),
-            n => {
-                let mean = state.spent.iter().sum::<Duration>() / n as u32;
-                format!(", about {} left", span::rounded(mean * state.remaining as u32))
-            }
-        };
-        self.bar.set_message(format!("{}: {}{detail}{left}", state.trial, state.phase));
-    }
-}
-
-impl Report for Progress {
-    fn doing(&self, what: &str) {
-        self.state.borrow_mut().phase = what.to_string();
-        self.show("");
-    }
-    fn share(&self, done: f64) {
-        self.show(&format!(" {:.0} %", (done * 100.0).clamp(0.0, 100.0)));
-    }
-    fn note(&self, text: &str) {
-        self.show(&format!(" ({text})"));
-    }
 }

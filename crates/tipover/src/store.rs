@@ -161,6 +161,12 @@ fn aside(path: &Path) -> PathBuf {
 
 const RECORD: &str = "record.json";
 
+const SEARCH: &str = "search.json";
+
+fn look_for_search(path: &Path) -> Result<Found<SearchRecord>> {
+    look(path, |text| serde_json::from_str(text).map_err(|error| Unreadable::Damaged(error.to_string())))
+}
+
 /// Removes a staged folder unless it was renamed into place.
 struct Staged(Option<PathBuf>);
 
@@ -475,13 +481,11 @@ impl Store {
 /// Searches: `results/<experiment>/<cell>/search.json`.
 impl Store {
     fn search_path(&self, cell: &Cell) -> PathBuf {
-        self.folder.join(cell.id()).join("search.json")
+        self.folder.join(cell.id()).join(SEARCH)
     }
 
     fn look_for_search(&self, cell: &Cell) -> Result<Found<SearchRecord>> {
-        look(&self.search_path(cell), |text| {
-            serde_json::from_str(text).map_err(|error| Unreadable::Damaged(error.to_string()))
-        })
+        look_for_search(&self.search_path(cell))
     }
 
     /// The search of a cell, if one was begun and is whole; `note` hears of a damaged one.
@@ -507,6 +511,42 @@ impl Store {
             found.extend(self.search(cell, &mut note)?);
         }
         Ok(found)
+    }
+
+    /// Every search in this folder: those of `experiment` first, then those that were made with other
+    /// settings.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn every_search(
+        &self,
+        experiment: &Experiment,
+        mut note: impl FnMut(&str),
+    ) -> Result<Vec<SearchRecord>> {
+        let mut found = self.searches(experiment, &mut note)?;
+        let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+        let known: Vec<PathBuf> = cells.map(|cell| self.search_path(cell)).collect();
+        let entries =
+            fs::read_dir(&self.folder).with_context(|| format!("reading {}", self.folder.display()))?;
+        let mut others: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join(SEARCH)).collect();
+        others.retain(|path| !known.contains(path) && path.exists());
+        others.sort();
+        for path in others {
+            match look_for_search(&path)? {
+                Found::Damaged(sentence) => note(&sentence),
+                other => found.extend(other.whole()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many trials and searches are kept here, whatever became of them.
+    pub fn counts(&self) -> (usize, usize) {
+        let within =
+            |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let cells: Vec<PathBuf> = within(&self.folder).collect();
+        let trials = cells.iter().flat_map(|cell| within(cell)).filter(|trial| trial.join(RECORD).exists());
+        (trials.count(), cells.iter().filter(|cell| cell.join(SEARCH).exists()).count())
     }
 
     /// Keeps a search as far as it has come, in place of what was kept before.

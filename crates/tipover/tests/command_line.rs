@@ -235,13 +235,23 @@ fn plans_that_cannot_be_read_are_refused_with_their_line() {
     assert_refused(
         &place,
         &["run", "empty.toml", "--scale", "tiny"],
-        &["empty.toml", "missing field `name`"],
+        &["empty.toml", "the plan lacks `name`"],
     );
+    place.write("nothing.toml", "");
+    assert_refused(&place, &["run", "nothing.toml"], &["nothing.toml: the plan is empty", "tipover list"]);
+    place.write("first.toml", &plan.replacen("name = ", "nmae = ", 1));
+    let line = plan.lines().position(|line| line.starts_with("name = ")).expect("a plan has a name") + 1;
+    let answered = format!("first.toml: line {line}: unknown setting `nmae`: did you mean `name`?");
+    assert_refused(&place, &["run", "first.toml"], &[&answered]);
+    let line = plan.lines().position(|line| line == "sessions = 16").expect("a plan has sessions") + 1;
+    place.write("kind.toml", &plan.replacen("sessions = 16", "sessions = \"many\"", 1));
+    let answered = format!("line {line}: load.sessions is the text \"many\", and must be a whole number");
+    assert_refused(&place, &["run", "kind.toml"], &[&answered]);
     place.write("typo.toml", &plan.replacen("readahead", "readahed", 1));
     let answered = ["typo.toml", "`readahed`", "`readahead`"];
     assert_refused(&place, &["run", "typo.toml", "--scale", "tiny"], &answered);
     place.write("scaleless.toml", plan.split("[scale.tiny]").next().unwrap());
-    assert_refused(&place, &["run", "scaleless.toml", "--scale", "tiny"], &["scale `tiny`", "there is none"]);
+    assert_refused(&place, &["run", "scaleless.toml", "--scale", "tiny"], &["no scale", "[scale.tiny]"]);
     fs::write(place.here().join("binary.toml"), [0xff, 0xfe, 0x00, 0x80]).unwrap();
     assert_refused(&place, &["run", "binary.toml"], &["binary.toml"]);
     if rustix::process::geteuid().is_root() {
@@ -588,6 +598,16 @@ fn compare_tells_a_slower_side_from_the_same_side_again() {
     assert!(single.stdout.contains("too few trials"), "{}", single.stdout);
     let one = place.run(&["compare", "a"]).with_code(&[2]);
     assert!(one.stderr.contains("give two"), "{}", one.stderr);
+    // Results go by their names, too, as in other verbs.
+    for (side, name) in [("a", "one"), ("again", "two")] {
+        fs::create_dir_all(place.here().join("results")).unwrap();
+        fs::rename(place.here().join(side), place.here().join("results").join(name)).unwrap();
+    }
+    place.run(&["compare", "one", "two"]).with_code(&[0]);
+    place.run(&["audit", "one"]).with_code(&[0, 1]);
+    for (side, name) in [("a", "one"), ("again", "two")] {
+        fs::rename(place.here().join("results").join(name), place.here().join(side)).unwrap();
+    }
     let nothing = place.run(&["compare", "a", "nowhere"]).with_code(&[2]);
     assert!(nothing.stderr.contains("no such file or folder"), "{}", nothing.stderr);
     let history = place.run(&["compare", "--history", "a", "again", "b"]).with_code(&[1]);

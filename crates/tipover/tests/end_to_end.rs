@@ -211,8 +211,11 @@ fn assert_shown(place: &Place, trials: &[Kept]) {
     }
     let scale = ["working-set", "--scale", "tiny"];
     let with = |verb, more: &[&'static str]| place.run(&[&[verb], scale.as_slice(), more].concat());
-    let text = with("show", &[]).with_code(&[0]).stdout;
-    for word in ["Working set and disk", "230 %", "150 IOPS + 7 ms", "budget closes", "How to read"] {
+    let short = with("show", &[]).with_code(&[0]).stdout;
+    let text = with("show", &["--full"]).with_code(&[0]).stdout;
+    assert!(short.lines().count() < 80 && short.contains("With --full"), "a summary: {short}");
+    assert!(short.lines().count() * 4 < text.lines().count(), "{short}");
+    for word in ["Working set and disk", "230 %", "150 IOPS + 7 ms", "closes", "How to read"] {
         assert!(text.contains(word), "show does not say {word:?}: {text}");
     }
     let json: serde_json::Value =

@@ -117,6 +117,22 @@ fn a_search_goes_on_where_it_was_stopped() {
     // What is finished is only shown.
     place.run(&["find", "known.toml"]).with_code(&[0, 1]);
     assert_eq!(kept(&place), Some(all));
+    // `list` and `show` know it by its name.
+    let listed = place.run(&["list"]).with_code(&[0]).stdout;
+    assert!(listed.contains("(1 search)"), "{listed}");
+    let name = listed.lines().last().and_then(|line| line.split_whitespace().next()).expect("a name");
+    let shown = place.run(&["show", name]).with_code(&[0]).stdout;
+    assert!(shown.contains("tipping points") && shown.contains("With --full"), "{shown}");
+    // A search with other settings does not take this one off the page.
+    let cell = place.content().into_iter().find(|path| path.ends_with("search.json")).expect("a search");
+    let other = place.here().join(cell.parent().expect("a cell").with_file_name("other-12345678"));
+    std::fs::create_dir(&other).unwrap();
+    std::fs::copy(place.here().join(&cell), other.join("search.json")).unwrap();
+    place.run(&["find", "known.toml", "--show"]).with_code(&[0, 1]);
+    let page =
+        place.content().into_iter().find(|path| path.ends_with("tipping-points.html")).expect("a page");
+    let page = std::fs::read_to_string(place.here().join(page)).unwrap();
+    assert!(page.contains("id=\"search-0\"") && page.contains("id=\"search-1\""), "both searches");
 }
 
 #[test]

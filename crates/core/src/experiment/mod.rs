@@ -5,6 +5,7 @@
 //! a setting got its value, a cell is identified by its complete [`Spec`], so a changed setting never reuses
 //! an old result.
 
+mod mistake;
 pub mod recipe;
 mod search;
 mod server;
@@ -15,6 +16,7 @@ pub use search::{Promise, SearchSpec, interventions};
 pub use spec::*;
 
 use crate::workload::Random;
+use mistake::Origin;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -165,6 +167,23 @@ struct Header {
     sweep: Vec<SweepText>,
 }
 
+impl Header {
+    /// All of them, for the mistakes in a plan's first lines.
+    const FIELDS: [&str; 11] = [
+        "name",
+        "title",
+        "question",
+        "why",
+        "how_to_read",
+        "published",
+        "repeats",
+        "again",
+        "seed",
+        "search",
+        "sweep",
+    ];
+}
+
 /// More cannot be meant: at a second each it would be more than a day for every cell.
 pub const MOST_REPEATS: u32 = 100_000;
 
@@ -213,6 +232,14 @@ impl Experiment {
         server: Option<&Address>,
     ) -> Result<Experiment, PlanError> {
         let mut table: Table = text.parse().map_err(|e: toml::de::Error| PlanError(e.to_string()))?;
+        let origin = Origin { text, scale, overrides };
+        if table.is_empty() {
+            return wrong("the plan is empty: `tipover list` names plans, and those are good to begin from");
+        }
+        let known: Vec<&str> = Header::FIELDS.into_iter().chain(Spec::PARTS).chain(["scale"]).collect();
+        if let Some(strange) = table.keys().find(|key| !known.contains(&key.as_str())) {
+            return Err(origin.unknown_setting(strange, &known));
+        }
         let scales = match table.remove("scale") {
             Some(Value::Table(scales)) => scales,
             Some(_) => return wrong("`scale` must be tables: [scale.quick] and so on"),
@@ -221,6 +248,11 @@ impl Experiment {
         match scales.get(scale) {
             Some(Value::Table(patch)) => merge(&mut table, patch),
             Some(_) => return wrong(format!("[scale.{scale}] must be a table")),
+            None if scales.is_empty() => {
+                return wrong(format!(
+                    "the plan has no scale: it needs a table [scale.{scale}], which may be empty"
+                ));
+            }
             None => {
                 let names: Vec<&str> = scales.keys().map(String::as_str).collect();
                 return wrong(unknown("scale", scale, &names));
@@ -244,7 +276,7 @@ impl Experiment {
                 settings.insert(part.into(), value);
             }
         }
-        let header: Header = table.try_into().map_err(|e: toml::de::Error| explain(e.message()))?;
+        let header: Header = table.try_into().map_err(|error| origin.told(&error))?;
         if header.sweep.is_empty() {
             return wrong("a plan needs at least one sweep");
         }
@@ -270,7 +302,7 @@ impl Experiment {
         }
         let mut sweeps = Vec::new();
         for sweep in header.sweep {
-            sweeps.push(Sweep::new(sweep, &settings)?);
+            sweeps.push(Sweep::new(sweep, &settings, &origin)?);
         }
         Ok(Experiment {
             name: header.name,
@@ -339,7 +371,7 @@ impl Experiment {
 }
 
 impl Sweep {
-    fn new(text: SweepText, base: &Table) -> Result<Sweep, PlanError> {
+    fn new(text: SweepText, base: &Table, origin: &Origin<'_>) -> Result<Sweep, PlanError> {
         let mut settings = base.clone();
         merge(&mut settings, &text.settings);
         let mut axes = Vec::new();
@@ -374,7 +406,7 @@ impl Sweep {
         }
         let mut out = Vec::new();
         for (labels, settings) in cells {
-            let spec: Spec = settings.try_into().map_err(|e: toml::de::Error| explain(e.message()))?;
+            let spec: Spec = settings.try_into().map_err(|error| origin.told(&error))?;
             spec.check().map_err(|e| PlanError(format!("sweep {}: {e}", text.name)))?;
             out.push(Cell { sweep: text.name.clone(), labels, spec });
         }
@@ -415,20 +447,6 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), PlanError> {
             }
         }
     }
-}
-
-/// Adds the nearest right word to serde's "unknown field" and "unknown variant".
-fn explain(message: &str) -> PlanError {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    for (prefix, what) in [("unknown field", "setting"), ("unknown variant", "value")] {
-        if message.starts_with(prefix)
-            && let Some(given) = quoted.next()
-        {
-            let known: Vec<&str> = quoted.collect();
-            return PlanError(unknown(what, given, &known));
-        }
-    }
-    PlanError(message.to_string())
 }
 
 #[cfg(test)]
@@ -527,7 +545,18 @@ mod tests {
             ("repeats = 2", "repeats = 0", "repeats = 0 is not from 1 to 100000"),
             ("repeats = 2", "repeats = 4000000000", "is not from 1 to 100000"),
             ("\"iops=5000\",", "\"iopz=5000\",", "iops"),
+            ("size = \"1 GiB\"", "size = \"1 Gib\"", "line 15: disk.size: "),
             ("size = \"1 GiB\"", "size = \"1 Gib\"", "is not a size"),
+            (
+                "sessions = 16",
+                "sessions = \"sixteen\"",
+                "line 20: load.sessions is the text \"sixteen\", and must be a whole number",
+            ),
+            ("repeats = 2", "repeats = true", "line 7: repeats is true, and must be a whole number"),
+            ("repeats = 2", "repaets = 2", "line 7: unknown setting `repaets`: did you mean `repeats`?"),
+            ("name = \"t\"", "nam = \"t\"", "line 2: unknown setting `nam`: did you mean `name`?"),
+            ("name = \"t\"", "", "the plan lacks `name`"),
+            ("cache = \"64", "cahce = \"64", "line 11: unknown setting"),
             (
                 "sets = \"disk.shape\"",
                 "sets = \"disk.shap\"",
@@ -540,6 +569,21 @@ mod tests {
         }
         let error = Experiment::parse(PLAN, "quikc", &[]).unwrap_err().to_string();
         assert_eq!(error, "unknown scale `quikc`: did you mean `quick`?");
+        let said = |text: &str, overrides: &[(String, String)]| {
+            Experiment::parse(text, "tiny", overrides).unwrap_err().to_string()
+        };
+        let scaled = PLAN.replacen("cache = \"16 MiB\"", "cache = true", 1);
+        assert!(said(&scaled, &[]).starts_with("line 36: target.wiredtiger.cache"), "{}", said(&scaled, &[]));
+        let set = |value: &str| [("load.sessions".to_string(), value.to_string())];
+        assert_eq!(
+            said(PLAN, &set("many")),
+            "--set: load.sessions is the text \"many\", and must be a whole number"
+        );
+        for nothing in ["", "# a remark\n"] {
+            assert!(said(nothing, &[]).starts_with("the plan is empty"), "{}", said(nothing, &[]));
+        }
+        let (unscaled, _) = PLAN.split_once("[scale.quick]").unwrap();
+        assert!(said(unscaled, &[]).contains("it needs a table [scale.tiny]"), "{}", said(unscaled, &[]));
     }
 
     #[test]

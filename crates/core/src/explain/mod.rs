@@ -5,7 +5,7 @@ mod shares;
 
 pub use shares::{Shares, TooManyKeys, shares};
 
-use crate::nearest::nearest;
+use crate::nearest::near;
 use serde::{Deserialize, Serialize};
 
 /// One term.
@@ -69,9 +69,14 @@ pub fn explain(term: &str) -> Result<Entry, UnknownTerm> {
         return Ok(entry.clone());
     }
     let words: Vec<String> = entries.iter().flat_map(names).map(|name| plain(name)).collect();
-    Err(UnknownTerm(match nearest(&wanted, words.iter().map(String::as_str)) {
-        Some(word) => format!("`{term}` is not explained: did you mean `{word}`?"),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let near: Vec<String> = near(&wanted, &words, 3).iter().map(|word| format!("`{word}`")).collect();
+    Err(UnknownTerm(match near.split_last() {
         None => format!("`{term}` is not explained; without a term, `tipover explain` lists all"),
+        Some((word, [])) => format!("`{term}` is not explained: did you mean {word}?"),
+        Some((last, others)) => {
+            format!("`{term}` is not explained: did you mean {} or {last}?", others.join(", "))
+        }
     }))
 }
 

@@ -281,7 +281,7 @@ impl Claim {
         let more_trials = self.more_trials(study);
         let single = evaluated.iter().any(|outcome| matches!(outcome, Evaluated::Known { single: true, .. }));
         let why = match more_trials {
-            _ if single => "a figure of one trial".into(),
+            _ if single => "one trial has no interval".into(),
             Some(_) => "the intervals are too wide".into(),
             None => "the value lies at the very edge of what is claimed".into(),
         };

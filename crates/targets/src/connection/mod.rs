@@ -158,20 +158,47 @@ fn greet(
 /// Words that are answered by what waits for words, as web servers do, and are of no use to a database.
 pub const NUDGE: &[u8] = b"\r\nGET / HTTP/1.0\r\n\r\n";
 
+/// What else it is that begins to speak with `bytes`, where that is easily known.
+pub fn stranger(bytes: &[u8]) -> Option<&'static str> {
+    let begins =
+        |words: &str| bytes.get(..words.len()).is_some_and(|b| b.eq_ignore_ascii_case(words.as_bytes()));
+    if begins("HTTP/") || begins("<!DOCTYPE") || begins("<html") {
+        return Some("an HTTP server");
+    }
+    begins("SSH-").then_some("an SSH server")
+}
+
+/// A refusal with the stranger's name in it, if there is one in what it said.
+fn named(refusal: Refusal, said: &[u8]) -> Refusal {
+    let Some(name) = stranger(said) else { return refusal };
+    let reason = match refusal.reason.strip_prefix("what answers there ") {
+        Some(rest) => format!("what answers there is {name}: it {rest}"),
+        None => format!("what answers there is {name}; is the port right?"),
+    };
+    Refusal { reason, ..refusal }
+}
+
 /// Why a server that took the connection says nothing. It may be another one, that waits for words of its own
 /// protocol: then its answer to [`NUDGE`] is none of this one's. The connection is given up in any case.
-fn silent(channel: &mut Channel, greeting: &mut dyn Greeting) -> Refusal {
+fn silent(channel: &mut Channel, greeting: &mut dyn Greeting, another: io::Result<Channel>) -> Refusal {
     const PATIENCE: Duration = Duration::from_secs(1);
-    let mut provoked = || {
+    let provoked = |channel: &mut Channel, words: &[u8]| {
         channel.set_timeout(PATIENCE)?;
-        channel.output.extend_from_slice(NUDGE);
+        channel.output.extend_from_slice(words);
         channel.flush(Wait::Yes, &mut false)?;
         channel.fill(Wait::Yes)
     };
-    if provoked().is_ok()
+    if provoked(channel, NUDGE).is_ok()
         && let Step::Refused(refusal) = greeting.greet(&mut channel.input, &mut Vec::new(), false)
     {
-        return refusal;
+        return named(refusal, channel.input.from(0));
+    }
+    // There are web servers that hang up on whoever does not begin with a request.
+    if let Ok(mut another) = another
+        && provoked(&mut another, NUDGE.trim_ascii_start()).is_ok()
+        && let Some(name) = stranger(another.input.rest())
+    {
+        return Refusal::unavailable(format!("what answers there is {name}; is the port right?"));
     }
     Refusal::unavailable(
         "the connection is taken, and then no answer in time; is the port right, and does the server not hang?",
@@ -193,9 +220,11 @@ pub fn connect(
             let deadline = Some(Instant::now() + timeout);
             let greeted = match greet(&mut channel, route, greeting, Wait::Yes, deadline) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && channel.is_plain() => {
-                    return Err(silent(&mut channel, greeting));
+                    return Err(silent(&mut channel, greeting, Channel::begin(route, way, timeout)));
                 }
-                greeted => greeted.map_err(failed)?,
+                Err(error) => return Err(named(failed(error), channel.input.from(0))),
+                Ok(Greeted::Refused(refusal)) => Greeted::Refused(named(refusal, channel.input.from(0))),
+                Ok(greeted) => greeted,
             };
             Ok((channel, greeted))
         };

@@ -4,6 +4,7 @@
 //! Layout: `length i32, request id i32, response to i32, opcode i32, flags u32`, then sections: kind 0 with
 //! the command's document, kind 1 with a named sequence of documents.
 
+use crate::connection::stranger;
 use bson::RawDocument;
 use bson::spec::ElementType;
 
@@ -196,7 +197,8 @@ fn strange(bytes: &[u8]) -> String {
         .take(24)
         .map(|byte| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' })
         .collect();
-    format!("this is not MongoDB's wire protocol (it begins \"{shown}\")")
+    let who = stranger(bytes).map_or(String::new(), |name| format!(": {name} answers there"));
+    format!("this is not MongoDB's wire protocol (it begins \"{shown}\"){who}; is the port right?")
 }
 
 /// An answer, read in place.

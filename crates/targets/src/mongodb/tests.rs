@@ -203,6 +203,7 @@ fn what_is_no_mongodb_is_said_in_words() {
     assert!(error.contains("does it want TLS"), "{error}");
     let error = refused(&format!("mongodb://127.0.0.1:{}/?connectTimeoutMS=500", testing::stranger(true)));
     assert!(error.contains("not MongoDB's wire protocol (it begins \"HTTP/1.1"), "{error}");
+    assert!(error.contains("an HTTP server answers there; is the port right?"), "{error}");
     let error = refused(&format!("mongodb://127.0.0.1:{}/?connectTimeoutMS=500", testing::stranger(false)));
     assert!(error.contains("did not answer in time"), "{error}");
     let plain = single();

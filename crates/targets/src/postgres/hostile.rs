@@ -117,7 +117,7 @@ fn nobody_is_believed_before_he_has_proved_that_he_knows_the_password() {
 #[test]
 fn a_stranger_is_named_and_silence_is_silence() {
     for (is_web_server, expected) in
-        [(true, "does not speak PostgreSQL's protocol"), (false, "no answer in time")]
+        [(true, "is an HTTP server: it does not speak PostgreSQL's protocol"), (false, "no answer in time")]
     {
         for mode in ["disable", "prefer"] {
             let port = testing::stranger(is_web_server);

@@ -2,7 +2,7 @@
 
 use super::report::STUDY;
 use super::run::command_line;
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, located};
 use crate::history::{self, JudgedAgain};
 use crate::report::{self, Terminal};
 use anyhow::{Context, Result};
@@ -20,7 +20,7 @@ use tipover_core::check::Verdict;
 /// be read.
 #[derive(Debug, Args)]
 pub struct AuditCommand {
-    /// Files or folders
+    /// Files, folders, or names of results that `tipover list` shows
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
@@ -35,12 +35,13 @@ pub struct AuditCommand {
 
 impl AuditCommand {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
+    pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
+        let paths = self.paths.iter().map(|path| located(path, results)).collect::<Result<Vec<_>>>()?;
         if self.checks {
-            return judge_again(&self.paths, json);
+            return judge_again(&paths, json);
         }
         let (mut studies, mut refused) = (Vec::new(), Vec::new());
-        for path in &self.paths {
+        for path in &paths {
             let files = files(path)?;
             let single = !path.is_dir();
             for file in files {
@@ -53,11 +54,11 @@ impl AuditCommand {
         let unreadable = |study: &Study| {
             !study.damaged.is_empty() && study.tables.iter().all(|table| table.rows.is_empty())
         };
-        if self.paths.iter().all(|path| !path.is_dir()) {
+        if paths.iter().all(|path| !path.is_dir()) {
             let damaged = studies.iter().filter(|study| unreadable(study));
             refused.extend(damaged.map(|study| format!("{}: {}", study.name, study.damaged.join("; "))));
         }
-        if studies.is_empty() || (!refused.is_empty() && self.paths.iter().all(|path| !path.is_dir())) {
+        if studies.is_empty() || (!refused.is_empty() && paths.iter().all(|path| !path.is_dir())) {
             let why = if refused.is_empty() { "no results there".into() } else { refused.join("; ") };
             return Err(BadInput(why).into());
         }

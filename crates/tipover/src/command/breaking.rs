@@ -164,6 +164,10 @@ pub struct Break {
     #[arg(long)]
     list: bool,
 
+    /// Print every table of the report, not only the answer
+    #[arg(long)]
+    full: bool,
+
     /// Only print the plan that these flags make
     #[arg(long)]
     plan: bool,
@@ -211,7 +215,7 @@ impl Break {
         let tally = runner::run(order, false);
         let _ = std::fs::remove_dir(&work);
         let tally = tally?;
-        report::publish(&store, &experiment, &command, json)?;
+        report::publish(&store, &experiment, &command, self.full, json)?;
         let records = store.records(&experiment)?.whole;
         eprintln!(
             "{} runs now, {} were there already, {} failed",
@@ -330,7 +334,7 @@ impl Break {
         }
         let spans = |span: Duration| span::print(span);
         let mut plan = json!({
-            "title": format!("{}: {}", self.target, describe(&schedule)),
+            "title": format!("{}: {}", what(&self.target, (&settings, &durability)), describe(&schedule)),
             "question": "Does it lose what it acknowledged, how long is it away, and what does safety cost?",
             "why": "An acknowledgement is a promise; what it is worth shows only when something breaks.",
             "how_to_read": "Verdicts: valid, no evidence, not tested, unknown, CONVICTED. Zero lost is an upper bound on the \
@@ -365,8 +369,12 @@ impl Break {
             plan["break"]["isolation"] = json!(self.claimed(&recipe)?);
         }
         self.add_what_was_said(&mut plan)?;
-        let mut sweep =
-            sweep((&settings, &durability), (&other, &other_durability), !self.against.is_empty())?;
+        let mut sweep = sweep(
+            &self.target,
+            (&settings, &durability),
+            (&other, &other_durability),
+            !self.against.is_empty(),
+        )?;
         if cuts_power(&schedule) {
             plan["break"]["power"] = json!(self.power.to_string());
         }
@@ -463,10 +471,19 @@ impl Break {
 
 type Settings<'a> = (&'a BTreeMap<String, String>, &'a Option<String>);
 
+/// "postgres, synchronous_commit=off".
+fn what(recipe: &str, (settings, durability): Settings<'_>) -> String {
+    let settings = settings.iter().map(|(name, value)| format!("{name}={value}"));
+    let words: Vec<String> =
+        std::iter::once(recipe.to_string()).chain(settings).chain(durability.clone()).collect();
+    words.join(", ")
+}
+
 /// One cell, or two that differ in settings or in durability.
-fn sweep(asked: Settings<'_>, other: Settings<'_>, compared: bool) -> Result<Value> {
-    let mut sweep = json!({ "name": "asked", "question": "What was asked for.", "axis": [] });
+fn sweep(recipe: &str, asked: Settings<'_>, other: Settings<'_>, compared: bool) -> Result<Value> {
+    let mut sweep = json!({ "name": recipe, "question": "What was asked for.", "axis": [] });
     if !compared {
+        sweep["name"] = json!(what(recipe, asked));
         return Ok(sweep);
     }
     let label = |(settings, durability): Settings<'_>, beside: Settings<'_>| {

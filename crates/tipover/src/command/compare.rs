@@ -2,7 +2,7 @@
 
 use super::audit::{files, study_of};
 use super::run::command_line;
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, located};
 use crate::report::{self, Terminal};
 use crate::study::comparison::{Side, compare_sides, history};
 use anyhow::{Context, Result};
@@ -13,15 +13,16 @@ use tipover_core::units::Ratio;
 
 /// Compare two results: is there a difference, and which could have been seen
 ///
-/// A result is a results folder, a cell's folder in it, a record.json, or a file (or a folder of files, one
-/// per trial) that YCSB, go-ycsb, sysbench, fio, pgbench or iostat wrote. Cells are matched by their labels;
-/// two results of one cell each are compared whatever their settings. Exit codes: 0 no figure is worse, 1 one
-/// is, or too few trials cannot tell, 2 nothing could be compared.
+/// A result is the name of results that `tipover list` shows, a results folder, a cell's folder in it, a
+/// record.json, or a file (or a folder of files, one per trial) that YCSB, go-ycsb, sysbench, fio, pgbench or
+/// iostat wrote. Cells are matched by their labels; two results of one cell each are compared whatever their
+/// settings. Exit codes: 0 no figure is worse, 1 one is, or too few trials cannot tell, 2 nothing could be
+/// compared.
 #[derive(Debug, Args)]
 pub struct Compare {
     /// The results: first the one to compare with
     #[arg(required = true, value_name = "RESULT")]
-    results: Vec<PathBuf>,
+    sides: Vec<PathBuf>,
 
     /// The first result measured once more: what differs between the two is the noise floor
     #[arg(long, value_name = "RESULT")]
@@ -46,8 +47,8 @@ pub struct Compare {
 
 impl Compare {
     /// Carries it out.
-    pub fn execute(&self, json: bool) -> Result<Ending> {
-        let sides = self.results.iter().map(|path| side(path)).collect::<Result<Vec<Side>>>()?;
+    pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
+        let sides = self.sides.iter().map(|path| side(path, results)).collect::<Result<Vec<Side>>>()?;
         if !(self.p > 0.0 && self.p < 1.0) {
             return Err(BadInput(format!("--p {}: it lies between 0 and 1", self.p)).into());
         }
@@ -62,7 +63,7 @@ impl Compare {
                     BadInput(format!("{n} results: give two, or --history for a series of them")).into()
                 );
             };
-            let again = self.again.as_deref().map(side).transpose()?;
+            let again = self.again.as_deref().map(|path| side(path, results)).transpose()?;
             let found = compare_sides(a, b, again.as_ref(), self.least.0, self.p);
             if found.all.is_empty() {
                 let why = found.not_compared.join("; ");
@@ -83,11 +84,13 @@ impl Compare {
     }
 }
 
-/// Everything at `path`: trials of ours, or of others.
+/// Everything at `path`, or in the results of that name: trials of ours, or of others.
 ///
 /// # Errors
 /// There is no result.
-pub fn side(path: &Path) -> Result<Side> {
+pub fn side(path: &Path, results: &Path) -> Result<Side> {
+    let located = located(path, results)?;
+    let path = located.as_path();
     let mut side = Side::new(&path.display().to_string());
     let mut refused = Vec::new();
     for (number, file) in files(path)?.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! `tipover doctor`: what this machine can and cannot measure.
 
 use super::{BadInput, Ending};
-use crate::machine::{self, Needs, Severity};
+use crate::machine::{self, Needs, Requirement, Severity};
 use crate::trial;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -59,11 +59,13 @@ impl Doctor {
         facts.leftovers.extend(tipover_disk::leftovers().iter().map(ToString::to_string));
         let folders = places.iter().flat_map(|place| tipover_lab::leftover_folders(place));
         facts.leftovers.extend(folders.map(|folder| format!("folder {}", folder.display())));
-        let mut requirements = machine::check(&facts, &Needs::default());
-        if let Some(address) = &self.target {
-            requirements.extend(of_server(address, &facts)?);
-        }
-        let held = machine::can_run(&requirements);
+        let here = machine::check(&facts, &Needs::default());
+        let server = match &self.target {
+            Some(address) => of_server(address, &facts)?,
+            None => vec![],
+        };
+        let requirements: Vec<&Requirement> = here.iter().chain(&server).collect();
+        let held = machine::can_run(&here) && machine::can_run(&server);
         if json {
             println!(
                 "{}",
@@ -75,6 +77,11 @@ impl Doctor {
             for line in &cleaned {
                 println!("{line}");
             }
+            if let Some(address) = &self.target {
+                println!("The server {}", address.shown());
+                server.iter().for_each(print);
+                println!("\nThis machine, from which it is measured");
+            }
             println!(
                 "{} on {} cores, {} of memory, kernel {}",
                 facts.cpu_model.as_deref().unwrap_or("unknown processor"),
@@ -82,28 +89,37 @@ impl Doctor {
                 facts.memory_total.rounded(),
                 facts.kernel
             );
-            for r in &requirements {
-                let sign = match (r.met, r.severity) {
-                    (true, _) => "ok     ",
-                    (false, Severity::CannotRun) => "MISSING",
-                    (false, Severity::Degrades) => "worse  ",
-                    (false, Severity::Note) => "note   ",
-                };
-                println!("{sign} {}: {}", r.id, r.found);
-                if !r.met {
-                    println!("        wanted: {}. {}\n        {}", r.wanted, r.why, r.next);
-                    if !r.source.is_empty() {
-                        println!("        ({})", r.source);
-                    }
-                }
+            // Who asks about a server wants to know of the client only what is wrong with it.
+            let asked = |r: &&Requirement| !r.met || self.target.is_none();
+            here.iter().filter(asked).for_each(print);
+            if self.target.is_some() {
+                let met = here.iter().filter(|r| r.met).count();
+                println!("ok      {met} more requirements, which `tipover doctor` lists");
             }
         }
         Ok(if held { Ending::Held } else { Ending::NotHeld })
     }
 }
 
+/// A line; for what is not met, what was wanted, why, and what to do.
+fn print(r: &Requirement) {
+    let sign = match (r.met, r.severity) {
+        (true, _) => "ok     ",
+        (false, Severity::CannotRun) => "MISSING",
+        (false, Severity::Degrades) => "worse  ",
+        (false, Severity::Note) => "note   ",
+    };
+    println!("{sign} {}: {}", r.id, r.found);
+    if !r.met {
+        println!("        wanted: {}. {}\n        {}", r.wanted, r.why, r.next);
+        if !r.source.is_empty() {
+            println!("        ({})", r.source);
+        }
+    }
+}
+
 /// What the vendor of the server at `address` asks of it, judged by what it tells.
-fn of_server(address: &Address, facts: &machine::Facts) -> Result<Vec<machine::Requirement>> {
+fn of_server(address: &Address, facts: &machine::Facts) -> Result<Vec<Requirement>> {
     let plan = super::plan::text("capacity")?;
     let experiment = Experiment::parse_for(&plan, "tiny", &[], Some(address))
         .map_err(|error| BadInput(format!("--target: {error}")))?;

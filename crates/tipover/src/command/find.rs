@@ -4,7 +4,7 @@ use super::plan::PlanArguments;
 use super::run::{command_line, prepare, show};
 use super::{BadInput, Ending};
 use crate::foresight::{self, Estimate};
-use crate::report::{self, Terminal};
+use crate::report;
 use crate::runner::{self, Order};
 use crate::store::{Store, replace_file};
 use crate::trial::Interrupt;
@@ -56,6 +56,10 @@ pub struct Find {
     #[arg(long)]
     show: bool,
 
+    /// Print every table of the report, not only the answer
+    #[arg(long)]
+    full: bool,
+
     /// Go on in a results folder of another version of the plan
     #[arg(long)]
     replace_plan: bool,
@@ -99,13 +103,12 @@ impl Find {
             return Err(BadInput(format!("{}: nothing was searched yet", store.folder().display())).into());
         }
         let page = report::of_searches(&experiment, &records, &command);
-        let path = store.folder().join("tipping-points.html");
-        replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
-        if json {
-            println!("{}", page.to_json());
-        } else {
-            print!("{}", report::text(&page, Terminal::detect()));
-        }
+        // What was searched before with other settings stays on the page.
+        let path = store.folder().join(super::report::SEARCHES);
+        let all = store.every_search(&experiment, |_| {})?;
+        let whole = report::of_searches(&experiment, &all, &command);
+        replace_file(&path, |file| Ok(file.write_all(report::html(&whole).as_bytes())?))?;
+        super::report::print(&page, self.full, json);
         eprintln!("report: {}", path.canonicalize().unwrap_or(path).display());
         let answered = |record: &tipover_core::search::SearchRecord| {
             let answer = record.planned().and_then(|search| search.answer());

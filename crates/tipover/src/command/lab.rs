@@ -3,7 +3,7 @@
 //! `up` starts a keeper, a process of its own that holds the cluster and listens on a socket; the other verbs
 //! talk to it. Everything of the laboratory dies with its keeper.
 
-use super::{BadInput, Ending, pair};
+use super::{BadInput, Ending, pair, quoted};
 use crate::clock::Clock;
 use crate::in_words;
 use crate::interrupt::Interrupt;
@@ -202,7 +202,8 @@ impl Up {
         if keeper::is_up(&self.name) {
             return Err(BadInput(format!(
                 "a laboratory called {:?} is up already; `tipover lab down --name {}` ends it, --name starts another",
-                self.name, self.name
+                self.name,
+                quoted(&self.name)
             ))
             .into());
         }

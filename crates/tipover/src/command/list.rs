@@ -7,6 +7,19 @@ use anyhow::Result;
 use std::path::Path;
 use tipover_core::experiment::Experiment;
 
+/// "12 trials, 1 search".
+fn what(results: &Path, name: &str) -> String {
+    let Ok(store) = Store::existing(results, name) else { return "unreadable".into() };
+    let (trials, searches) = store.counts();
+    let counted = [(trials, "trial", "trials"), (searches, "search", "searches")];
+    let words: Vec<String> = counted
+        .iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, one, more)| format!("{count} {}", if *count == 1 { one } else { more }))
+        .collect();
+    if words.is_empty() { "nothing measured yet".into() } else { words.join(", ") }
+}
+
 /// Prints both.
 pub fn execute(results: &Path, json: bool) -> Result<Ending> {
     let mut plans = Vec::new();
@@ -37,7 +50,7 @@ pub fn execute(results: &Path, json: bool) -> Result<Ending> {
         println!("  none yet");
     }
     for name in names {
-        println!("  {name}");
+        println!("  {name}  ({})", what(results, &name));
     }
     Ok(Ending::Held)
 }

@@ -15,6 +15,10 @@ pub mod run;
 pub mod self_test;
 pub mod ycsb;
 
+use crate::store::Store;
+use std::path::{Path, PathBuf};
+use tipover_core::nearest::nearest;
+
 /// What the user gave cannot be used; ends the program with exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -29,6 +33,37 @@ pub enum Ending {
     NotHeld,
 }
 
+/// A word of a command line as one would type it: in quotes where the shell would else take it for several.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Where a result is: the path that was given, or the results of that name.
+///
+/// # Errors
+/// There is neither.
+pub fn located(given: &Path, results: &Path) -> anyhow::Result<PathBuf> {
+    let named = results.join(given);
+    if given.exists() || !named.exists() {
+        let names = Store::names(results);
+        let near = nearest(&given.to_string_lossy(), names.iter().map(String::as_str));
+        return match (given.exists(), near) {
+            (true, _) => Ok(given.to_path_buf()),
+            (false, Some(name)) => Err(BadInput(format!(
+                "{}: no such file or folder; did you mean the results of `{name}`?",
+                given.display()
+            ))
+            .into()),
+            (false, None) => Err(BadInput(format!("{}: no such file or folder", given.display())).into()),
+        };
+    }
+    Ok(named)
+}
+
 /// NAME=VALUE, as a flag takes it.
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -39,7 +74,29 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::pair;
+    use super::{located, pair, quoted};
+    use std::path::Path;
+
+    #[test]
+    fn words_with_blanks_are_quoted_for_the_shell() {
+        assert_eq!(quoted("results/a-1"), "results/a-1");
+        assert_eq!(quoted("my disk"), "'my disk'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_result_is_a_path_or_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = folder.path().join("results");
+        std::fs::create_dir_all(results.join("working-set")).unwrap();
+        std::fs::write(results.join("working-set/plan.toml"), "").unwrap();
+        let of = |given: &str| located(Path::new(given), &results).map_err(|error| error.to_string());
+        assert_eq!(of("working-set"), Ok(results.join("working-set")));
+        assert_eq!(of(folder.path().to_str().unwrap()), Ok(folder.path().to_path_buf()));
+        assert!(of("workingset").unwrap_err().contains("did you mean the results of `working-set`?"));
+        assert_eq!(of("xyz").unwrap_err(), "xyz: no such file or folder");
+    }
 
     #[test]
     fn a_pair_is_a_name_and_a_value() {

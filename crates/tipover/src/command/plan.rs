@@ -1,6 +1,6 @@
 //! Finds a plan by its name or file, and applies what the command line says about it.
 
-use super::{BadInput, pair};
+use super::{BadInput, pair, quoted};
 use crate::store::Store;
 use anyhow::Result;
 use clap::Args;
@@ -94,8 +94,10 @@ impl PlanArguments {
         };
         let store = Store::existing(results, &name).map_err(|e| BadInput(format!("{e:#}")))?;
         let damaged = |error: &dyn std::fmt::Display| {
-            let next =
-                format!("`tipover run {name} --replace-plan` writes it anew and keeps every trial that fits");
+            let next = format!(
+                "`tipover run {} --replace-plan` writes it anew and keeps every trial that fits",
+                quoted(&self.plan)
+            );
             BadInput(format!("{} is damaged ({error}): {next}", store.plan_path().display()))
         };
         let text = store.plan().map_err(|error| damaged(&format!("{error:#}")))?;

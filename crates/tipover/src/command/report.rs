@@ -3,7 +3,7 @@
 use super::compare::side;
 use super::plan::PlanArguments;
 use super::run::command_line;
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, quoted};
 use crate::report::{self, AccessPicture, Besides, Page, Terminal};
 use crate::store::{Records, Store, replace_file};
 use crate::study::accesses::{Accesses, SMALL};
@@ -18,6 +18,9 @@ use tipover_disk::FileMap;
 
 /// The name of the file with the figures and verdicts of a page.
 pub const STUDY: &str = "study.json";
+
+/// The name of the page of searches.
+pub const SEARCHES: &str = "tipping-points.html";
 
 /// Write the report of results that are there
 ///
@@ -45,7 +48,7 @@ impl Report {
         let (store, experiment) = self.plan.experiment_of(results)?;
         let mut page = page(&store, &experiment, &command_line())?;
         if !self.beside.is_empty() {
-            let others = self.beside.iter().map(|path| side(path)).collect::<Result<Vec<_>>>()?;
+            let others = self.beside.iter().map(|path| side(path, results)).collect::<Result<Vec<_>>>()?;
             // After the answer, before the evidence.
             let place = page.sections.len().min(1);
             let records = store.records(&experiment)?.whole;
@@ -68,11 +71,15 @@ impl Report {
 
 /// Show results in the terminal
 ///
-/// The same facts as in the report.
+/// The answer and its table; with --full the same facts as in the report.
 #[derive(Debug, Args)]
 pub struct Show {
     #[command(flatten)]
     plan: PlanArguments,
+
+    /// Print every table of the report, not only the answer
+    #[arg(long)]
+    full: bool,
 }
 
 impl Show {
@@ -80,11 +87,7 @@ impl Show {
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let (store, experiment) = self.plan.experiment_of(results)?;
         let page = page(&store, &experiment, &command_line())?;
-        if json {
-            println!("{}", page.to_json());
-        } else {
-            print!("{}", report::text(&page, Terminal::detect()));
-        }
+        print(&page, self.full, json);
         Ok(Ending::Held)
     }
 }
@@ -95,13 +98,19 @@ impl Show {
 /// There are no results.
 pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
     let Records { whole: records, mut damaged } = store.records(experiment)?;
+    let searches = store.every_search(experiment, |sentence| damaged.push(sentence.to_string()))?;
+    if records.is_empty() && !searches.is_empty() {
+        let mut page = report::of_searches(experiment, &searches, command);
+        page.headline.splice(0..0, damaged);
+        return Ok(page);
+    }
     if records.is_empty() && damaged.is_empty() {
         return Err(BadInput(format!(
             "{} has no results at scale {}: run `tipover run {} --scale {}` first",
             store.folder().display(),
             experiment.scale,
-            experiment.name,
-            experiment.scale
+            quoted(&experiment.name),
+            quoted(&experiment.scale)
         ))
         .into());
     }
@@ -118,6 +127,12 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
     if let Some(section) = report::backlogs(&courses.collect::<Vec<_>>()) {
         // Behind the figures that it explains.
         page.sections.insert(page.sections.len().min(1), section);
+    }
+    if !searches.is_empty() {
+        let mut found = report::of_searches(experiment, &searches, command);
+        page.headline.append(&mut found.headline);
+        // The page says itself where it was made.
+        page.sections.extend(found.sections.into_iter().filter(|section| section.id != "environment"));
     }
     page.headline.splice(0..0, damaged);
     Ok(page)
@@ -182,17 +197,28 @@ fn keep_study(store: &Store, experiment: &Experiment) -> Result<()> {
     replace_file(&store.folder().join(STUDY), |file| Ok(file.write_all(text.as_bytes())?))
 }
 
-/// Writes the report into the results folder and prints its facts.
-pub fn publish(store: &Store, experiment: &Experiment, command: &str, json: bool) -> Result<Ending> {
+/// Prints a page: as JSON, in full, or in short.
+pub fn print(page: &Page, full: bool, json: bool) {
+    match (json, full) {
+        (true, _) => println!("{}", page.to_json()),
+        (false, true) => print!("{}", report::text(page, Terminal::detect())),
+        (false, false) => print!("{}", report::summary(page, Terminal::detect())),
+    }
+}
+
+/// Writes the report into the results folder and prints its answer, or all of it.
+pub fn publish(
+    store: &Store,
+    experiment: &Experiment,
+    command: &str,
+    full: bool,
+    json: bool,
+) -> Result<Ending> {
     let page = page(store, experiment, command)?;
     let path = store.folder().join("report.html");
     replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
     keep_study(store, experiment)?;
-    if json {
-        println!("{}", page.to_json());
-    } else {
-        print!("{}", report::text(&page, Terminal::detect()));
-    }
+    print(&page, full, json);
     let path = path.canonicalize().unwrap_or(path);
     eprintln!("report: {}", path.display());
     Ok(Ending::Held)

@@ -1,7 +1,7 @@
 //! `tipover run`: an experiment, or what is missing of it.
 
 use super::plan::PlanArguments;
-use super::{BadInput, Ending, report};
+use super::{BadInput, Ending, quoted, report};
 use crate::foresight::{self, Estimate};
 use crate::runner::{self, Order};
 use crate::store::Store;
@@ -26,6 +26,10 @@ pub struct Run {
     /// What a run would refuse is refused here too, in the same words: exit code 2.
     #[arg(long)]
     list: bool,
+
+    /// Print every table of the report, not only the answer
+    #[arg(long)]
+    full: bool,
 
     /// Measure again what was measured but cannot be believed
     #[arg(long)]
@@ -52,7 +56,7 @@ impl Run {
         // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
         let _ = std::fs::remove_dir(&work);
         let tally = tally?;
-        let ending = report::publish(&store, &experiment, &command, json)?;
+        let ending = report::publish(&store, &experiment, &command, self.full, json)?;
         if tally.measured > 0 {
             eprintln!(
                 "{} trials measured, {} were there already, {} not valid, {} failed",
@@ -102,11 +106,8 @@ pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan
 
 /// The command line as one would type it, without passwords.
 pub fn command_line() -> String {
-    let quoted = |word: String| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@".contains(c);
-        if word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
-    };
-    let words = std::iter::once("tipover".to_string()).chain(std::env::args().skip(1).map(quoted));
+    let words = std::env::args().skip(1).map(|word| quoted(&word));
+    let words = std::iter::once("tipover".to_string()).chain(words);
     redact(&words.collect::<Vec<_>>().join(" "))
 }
 

@@ -45,6 +45,9 @@ impl YcsbCommand {
         let arguments = Arguments::parse(&self.options, |path| {
             // Java reads Latin-1; files of today are UTF-8, and those that are not are the old ones.
             let bytes = std::fs::read(path)?;
+            if bytes.contains(&0) {
+                anyhow::bail!("this is a binary file, and no text with a property in each line");
+            }
             Ok(String::from_utf8(bytes)
                 .unwrap_or_else(|e| e.into_bytes().iter().map(|b| *b as char).collect()))
         })?;

@@ -232,3 +232,27 @@ proptest! {
         let _ = check(&facts, &Needs::default());
     }
 }
+
+#[test]
+fn a_closed_fuse_has_the_remedy_for_why_it_is_closed() {
+    let next = |why: &str| {
+        let facts = Facts { fuse: Ability::No { why: why.into() }, ..ideal() };
+        check(&facts, &Needs::default()).into_iter().find(|r| r.id == "fuse").unwrap().next
+    };
+    let opened = |errno| format!("/dev/fuse: {}", std::io::Error::from_raw_os_error(errno));
+    for (why, remedy, wrong) in [
+        (opened(libc::EACCES), "chmod a+rw /dev/fuse", "modprobe"),
+        (opened(libc::ENOENT), "modprobe fuse", "chmod"),
+        (opened(libc::EPERM), "--device /dev/fuse", "modprobe"),
+        (NO_FUSERMOUNT.into(), "install the package fuse3", "modprobe"),
+        (NO_CAPABILITY.into(), "--cap-add SYS_ADMIN", "modprobe"),
+    ] {
+        let next = next(&why);
+        let next = next.to_lowercase();
+        assert!(
+            next.contains(&remedy.to_lowercase()) && !next.contains(wrong) && next.ends_with('.'),
+            "{why}: {next}"
+        );
+    }
+    assert!(next("because").contains("modprobe fuse"), "the words of the table");
+}

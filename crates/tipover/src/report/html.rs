@@ -182,13 +182,22 @@ fn cell(cell: &Cell, column_unit: &str) -> String {
             format!("<span class=\"published\">{}</span>", number(n, column_unit))
         }
         Cell::Missing { .. } => "<span class=\"missing\">–</span>".into(),
-        Cell::Verdict { verdict, text } => format!(
-            "<span class=\"verdict {}\"><span aria-hidden=\"true\">{}</span> {}</span>{}",
-            verdict.class(),
-            verdict.sign(),
-            verdict.word(),
-            if text.is_empty() { String::new() } else { format!(" {}", inline(text)) }
-        ),
+        Cell::Verdict { verdict, text } => {
+            let sign =
+                format!("<span role=\"img\" aria-label=\"{}\">{}</span>", verdict.word(), verdict.sign());
+            let class = verdict.class();
+            match text.as_str() {
+                "" => format!(
+                    "<span class=\"verdict {class}\"><span aria-hidden=\"true\">{}</span> {}</span>",
+                    verdict.sign(),
+                    verdict.word()
+                ),
+                short if short.chars().count() <= SHORT => {
+                    format!("<span class=\"verdict {class}\">{sign} {}</span>", inline(short))
+                }
+                long => format!("<span class=\"verdict {class}\">{sign}</span> {}", inline(long)),
+            }
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub use number::Number;
 pub use page::*;
 pub use sample::sample;
 pub use storage::{made_by, of_bench};
-pub use text::{Terminal, text};
+pub use text::{Terminal, summary, text};
 pub use tipping::of_searches;
 pub use watch::of_watch;
 

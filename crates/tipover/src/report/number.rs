@@ -21,7 +21,8 @@ pub struct Number {
     /// one or two digits, never as "± 0" and never with digits that it makes meaningless. 0: every digit it
     /// has.
     pub digits: u8,
-    /// It comes from one trial, without anything that could give it an interval; printed with it.
+    /// It comes from one trial, without anything that could give it an interval. Tables have a mark for it,
+    /// and pages a sentence.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub single: bool,
 }
@@ -84,7 +85,6 @@ impl Number {
             }
             (Some(value), Some(low), None) => (print(value), format!("(at least {})", print(low))),
             (Some(value), None, Some(high)) => (print(value), format!("(at most {})", print(high))),
-            (Some(value), None, None) if self.single => (print(value), "(one trial: no interval)".into()),
             (Some(value), None, None) => (print(value), String::new()),
             (None, Some(low), Some(high)) => (format!("{} to {}", print(low), print(high)), String::new()),
             (None, Some(low), None) => (format!("at least {}", print(low)), String::new()),
@@ -166,10 +166,7 @@ mod tests {
             "1,750,000 ± 40,000 ops/s"
         );
         assert_eq!(Number::new(36_912.4, "ops/s").to_string(), "36,900 ops/s");
-        assert_eq!(
-            Number::new(36_912.4, "ops/s").of_one_trial().to_string(),
-            "36,900 (one trial: no interval) ops/s"
-        );
+        assert_eq!(Number::new(36_912.4, "ops/s").of_one_trial().to_string(), "36,900 ops/s");
         assert_eq!(Number::exact(69_579.5, "ops/s").to_string(), "69,579.5 ops/s");
         assert_eq!(Number::new(21.4, "ms").between(20.9, 23.8).to_string(), "21.4 [20.9, 23.8] ms");
         assert_eq!(Number::exact(76_113.0, "ops/s").to_string(), "76,113 ops/s");

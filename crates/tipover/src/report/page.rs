@@ -261,6 +261,9 @@ pub enum Cell {
     },
 }
 
+/// The section of the claims of a text: long, and told in numbers by the headline.
+pub(super) const CLAIMS: &str = "claims";
+
 /// Whether a promise or a law held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -312,6 +315,22 @@ impl Verdict {
     }
 }
 
+impl Table {
+    /// The same without columns that have nothing in any row.
+    pub fn without_empty_columns(mut self) -> Self {
+        let empty = |cell: &Cell| matches!(cell, Cell::Missing { .. }) || *cell == Cell::from("");
+        let full: Vec<bool> =
+            (0..self.columns.len()).map(|n| !self.rows.iter().all(|row| empty(&row.cells[n]))).collect();
+        fn retain<T>(of: &mut Vec<T>, full: &[bool]) {
+            let mut full = full.iter();
+            of.retain(|_| full.next().copied().unwrap_or(true));
+        }
+        retain(&mut self.columns, &full);
+        self.rows.iter_mut().for_each(|row| retain(&mut row.cells, &full));
+        self
+    }
+}
+
 impl Cell {
     /// No value, because of `reason`.
     pub fn missing(reason: &str) -> Self {
@@ -322,7 +341,8 @@ impl Cell {
     pub fn published(number: Number, source: &str) -> Self {
         Cell::Published { number, source: source.into() }
     }
-    /// A verdict with its reason.
+    /// A verdict with its reason or its own words, which are printed behind the sign instead of the
+    /// verdict's.
     pub fn verdict(verdict: Verdict, text: &str) -> Self {
         Cell::Verdict { verdict, text: text.into() }
     }

@@ -11,10 +11,13 @@ pub(super) struct Footnotes {
 }
 
 const SOURCES: [&str; 4] = ["†", "‡", "§", "¶"];
+/// The mark of numbers that have no interval, and what it says.
+const SINGLE: (&str, &str) = ("¹", "one trial: no interval");
 
 impl Footnotes {
     pub fn of(table: &Table) -> Self {
         let (mut remarks, mut sources) = (Vec::<&str>::new(), Vec::<&str>::new());
+        let mut single = false;
         for row in &table.rows {
             for cell in &row.cells {
                 match cell {
@@ -22,6 +25,7 @@ impl Footnotes {
                     Cell::Published { source, .. } if !sources.contains(&source.as_str()) => {
                         sources.push(source)
                     }
+                    Cell::Number(number) => single |= number.single,
                     _ => {}
                 }
             }
@@ -31,7 +35,9 @@ impl Footnotes {
         }
         let sources = sources.into_iter().enumerate().map(|(i, text)| (source_mark(i), text));
         let remarks = remarks.into_iter().enumerate().map(|(i, text)| (letter(i), text));
-        Footnotes { lines: sources.chain(remarks).map(|(mark, text)| (mark, text.to_string())).collect() }
+        let single = single.then_some((SINGLE.0.to_string(), SINGLE.1));
+        let all = sources.chain(single).chain(remarks);
+        Footnotes { lines: all.map(|(mark, text)| (mark, text.to_string())).collect() }
     }
 
     /// The mark of `text`, empty if it has none.
@@ -43,6 +49,7 @@ impl Footnotes {
     pub fn mark_of(&self, cell: &Cell) -> &str {
         match cell {
             Cell::Missing { reason: text } | Cell::Published { source: text, .. } => self.mark(text),
+            Cell::Number(number) if number.single => SINGLE.0,
             Cell::Text(_) | Cell::Number(_) | Cell::Verdict { .. } => "",
         }
     }

@@ -38,16 +38,44 @@ const CHART_ROWS: usize = 24;
 /// Holds together what must not be broken over two lines of a cell; a space in the end.
 const GLUE: char = '\u{a0}';
 
+/// Rows and remarks that a summary may have.
+const SUMMARY_ROWS: usize = 30;
+const SUMMARY_FAILURES: usize = 3;
+
+/// The page in short for `terminal`: the answer, what failed, the first table that a reader can take in, and
+/// what else there is.
+pub fn summary(page: &Page, terminal: Terminal) -> String {
+    page.assert_whole();
+    let mut out = Writer { terminal, text: String::new() };
+    out.opening(page);
+    let fits = |table: &&Table| !is_reference(table) && (1..=SUMMARY_ROWS).contains(&table.rows.len());
+    let answers = page.sections.iter().filter(|section| section.id != CLAIMS);
+    let found = answers.flat_map(|section| &section.blocks).find_map(|block| match block {
+        Block::Table(table) => Some(table).filter(fits),
+        _ => None,
+    });
+    if let Some(table) = found {
+        out.gap();
+        out.table(table);
+    }
+    let blocks = || page.sections.iter().flat_map(|section| &section.blocks);
+    let failures = blocks()
+        .filter(|block| matches!(block, Block::Callout(callout) if callout.kind == CalloutKind::Failure));
+    for failure in failures.take(SUMMARY_FAILURES) {
+        out.gap();
+        out.block(failure);
+    }
+    out.gap();
+    let titles: Vec<&str> = page.sections.iter().map(|section| section.title.as_str()).collect();
+    out.paragraph(&format!("With --full, and in the report: {}.", titles.join(" · ")), 0);
+    out.text
+}
+
 /// The whole page for `terminal`, with a newline at its end.
 pub fn text(page: &Page, terminal: Terminal) -> String {
     page.assert_whole();
     let mut out = Writer { terminal, text: String::new() };
-    out.heading(&page.title, '═');
-    out.paragraph(&page.question, 0);
-    out.gap();
-    for sentence in &page.headline {
-        out.bullet("▶", sentence);
-    }
+    out.opening(page);
     for section in &page.sections {
         out.gap();
         out.heading(&section.title, '─');
@@ -100,6 +128,16 @@ impl Writer {
         }
         let length = title.chars().count().min(self.terminal.width);
         self.line(&rule.to_string().repeat(length));
+    }
+
+    /// Title, question and answer.
+    fn opening(&mut self, page: &Page) {
+        self.heading(&page.title, '═');
+        self.paragraph(&page.question, 0);
+        self.gap();
+        for sentence in &page.headline {
+            self.bullet("▶", sentence);
+        }
     }
 
     fn paragraph(&mut self, text: &str, indent: usize) {
@@ -300,7 +338,7 @@ fn plain(cell: &Cell, column_unit: &str) -> String {
         Cell::Verdict { verdict, text } if text.is_empty() => {
             format!("{} {}", verdict.sign(), verdict.word())
         }
-        Cell::Verdict { verdict, text } => format!("{} {}: {text}", verdict.sign(), verdict.word()),
+        Cell::Verdict { verdict, text } => format!("{} {text}", verdict.sign()),
     }
 }
 

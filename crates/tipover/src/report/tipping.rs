@@ -14,6 +14,7 @@ use tipover_core::search::{
 
 /// From the searches of all cells to a page. The command is the one that makes it again.
 pub fn of_searches(experiment: &Experiment, records: &[SearchRecord], command: &str) -> Page {
+    let records = &told_apart(records);
     let mut sections = vec![Section {
         id: "tipping-points".into(),
         title: "Tipping points".into(),
@@ -35,6 +36,20 @@ pub fn of_searches(experiment: &Experiment, records: &[SearchRecord], command: &
             facts: records.first().map(facts).unwrap_or_default(),
         },
     }
+}
+
+/// Searches with labels by which they differ: of cells that are called alike, what they were carried out on.
+fn told_apart(records: &[SearchRecord]) -> Vec<SearchRecord> {
+    let mut told = records.to_vec();
+    for record in &mut told {
+        if records.iter().filter(|other| name(other) == name(record)).count() > 1 {
+            record.labels.push(match &record.spec.target.address {
+                Some(address) => ("at".into(), address.shown().to_string()),
+                None => ("cell".into(), record.spec.fingerprint()[..8].to_string()),
+            });
+        }
+    }
+    told
 }
 
 fn facts(record: &SearchRecord) -> Vec<Fact> {
@@ -300,7 +315,9 @@ fn every_trial(record: &SearchRecord, search: &Searched) -> Table {
             Purpose::Sweep { slo, .. } => format!("sweep for {}", goal(slo)),
         };
         let mut said = Vec::new();
-        said.extend(trial.lost_after.map(|_| "broken off: nothing could save it any more".to_string()));
+        said.extend(
+            trial.lost_after.map(|_| "stopped early: the promise could no longer be met".to_string()),
+        );
         said.extend(trial.generator_late.then(|| "not valid: the generator was late".to_string()));
         said.extend((trial.rest == Rest::Restarted).then(|| "the target was restarted after it".to_string()));
         if let CanaryVerdict::Disturbed { why } = canary {

@@ -18,11 +18,16 @@ pub fn process(address: &Address, kind: TargetKind) -> Result<u32, String> {
         // An address is of this machine if one can listen at it.
         Ok((host, port).to_socket_addrs()?.any(|at| TcpListener::bind((at.ip(), 0)).is_ok()))
     };
-    if !here((host.as_str(), port)).map_err(|error| format!("{host}: {error}"))? {
-        return Err(format!("{host} is another machine"));
-    }
-    let tables =
-        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let network = match here((host.as_str(), port)).map_err(|error| format!("{host}: {error}"))? {
+        true => "/proc/self/net".to_string(),
+        // The laboratory's servers have addresses of their own, in network namespaces of this machine.
+        false => match namespace_of(&host) {
+            Some(process) => format!("/proc/{process}/net"),
+            None => return Err(format!("{host} is another machine")),
+        },
+    };
+    let tables = ["tcp", "tcp6"]
+        .map(|table| std::fs::read_to_string(format!("{network}/{table}")).unwrap_or_default());
     let sockets: Vec<String> = tables
         .iter()
         .flat_map(|table| listeners(table, port))
@@ -43,6 +48,39 @@ pub fn process(address: &Address, kind: TargetKind) -> Result<u32, String> {
             "no process that this user can see listens on port {port}: it is another user's or in a container"
         )
     })
+}
+
+/// A process in whose network namespace `host` is an address of this machine's, if there is one to be seen.
+fn namespace_of(host: &str) -> Option<u32> {
+    let host: std::net::Ipv4Addr = host.parse().ok()?;
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let mut known = vec![namespace("self")?];
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Some(namespace) = namespace(&process.to_string()).filter(|it| !known.contains(it)) else {
+            continue;
+        };
+        known.push(namespace);
+        let routes = std::fs::read_to_string(format!("/proc/{process}/net/fib_trie")).unwrap_or_default();
+        if is_local(&routes, host) {
+            return Some(process);
+        }
+    }
+    None
+}
+
+/// Whether a table of routes, as `fib_trie` prints it, has `host` among the addresses of the machine itself.
+fn is_local(routes: &str, host: std::net::Ipv4Addr) -> bool {
+    let wanted = format!("|-- {host}");
+    let mut lines = routes.lines().map(str::trim).peekable();
+    while let Some(line) = lines.next() {
+        if line == wanted && lines.peek().is_some_and(|next| *next == "/32 host LOCAL") {
+            return true;
+        }
+    }
+    false
 }
 
 /// Where the server at `address` keeps its data and its log.
@@ -140,6 +178,16 @@ mod tests {
         assert_eq!(of("postgres://anna@[::1]:5433/bank?sslmode=require"), Some(("::1".into(), 5433)));
         assert_eq!(of("mongodb://one,two/bank"), None);
         assert_eq!(place("mongodb://one", TargetKind::Mongodb), Some(("one".into(), 27017)));
+    }
+
+    #[test]
+    fn an_address_of_a_namespace_is_told_from_a_neighbours() {
+        let routes = "Local:\n  +-- 10.1.0.0/24 2 0 2\n     |-- 10.1.0.0\n        /24 link UNICAST\n     |-- 10.1.0.2\n        \
+                      /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n";
+        assert!(is_local(routes, [10, 1, 0, 2].into()));
+        assert!(!is_local(routes, [10, 1, 0, 255].into()) && !is_local(routes, [10, 1, 0, 20].into()));
+        let own = std::fs::read_to_string("/proc/self/net/fib_trie").unwrap();
+        assert!(is_local(&own, [127, 0, 0, 1].into()), "{own}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reading a recipe, and saying on which line it is wrong.
 
-use super::super::explain;
+use super::super::mistake::explain;
 use super::{BadRecipe, Recipe};
 use toml::de::{DeTable, DeValue, Error};
 
@@ -20,7 +20,7 @@ fn not_read(text: &str, error: &Error) -> BadRecipe {
     // A table that lacks something has no place of its own.
     let place = error.span().filter(|span| !span.is_empty() && !error.message().starts_with("missing"));
     let line = place.map(|span| line_at(text, span.start));
-    BadRecipe { key: None, line, words: explain(error.message()).0 }
+    BadRecipe { key: None, line, words: explain(error.message()) }
 }
 
 fn line_at(text: &str, position: usize) -> usize {

@@ -173,7 +173,8 @@ fn an_endless_greeting_and_another_protocol_are_named() {
         bytes
     };
     assert!(said(&LONG).contains("too much to say"), "{}", said(&LONG));
-    for (is_web_server, expected) in [(true, "does not speak MySQL's protocol"), (false, "no answer in time")]
+    for (is_web_server, expected) in
+        [(true, "is an HTTP server: it does not speak MySQL's protocol"), (false, "no answer in time")]
     {
         let port = testing::stranger(is_web_server);
         let url = format!("mysql://anna@127.0.0.1:{port}/?connect_timeout=1");

@@ -1,6 +1,6 @@
 //! `disk bench`: what a disk does, where it tips, and what to buy.
 
-use super::absolute;
+use super::{absolute, quoted};
 use crate::DISK_DAEMON_VERB;
 use crate::command::run::command_line;
 use crate::command::{BadInput, Ending};
@@ -486,7 +486,10 @@ impl DiskBench {
             println!("{}", serde_json::to_string_pretty(&facts)?);
         } else {
             println!("{}: {}\n    {}", profile.name, profile.about, profile.spec.brief());
-            println!("mount one like it with: tipover disk mount DIR --profile {}", path.display());
+            println!(
+                "mount one like it with: tipover disk mount DIR --profile {}",
+                quoted(&path.to_string_lossy())
+            );
             print!("{}", likeness.as_deref().map(alike).unwrap_or_default());
         }
         Ok(Ending::Held)

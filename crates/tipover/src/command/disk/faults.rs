@@ -1,6 +1,6 @@
 //! `disk fault`, `power-cut` and `power-on`: breaking a disk on purpose.
 
-use super::find;
+use super::{find, quoted};
 use crate::command::{BadInput, Ending};
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -134,7 +134,7 @@ impl Cut {
         if self.on {
             disk.power_on()?;
         }
-        let next = format!("tipover disk power-on {}", disk.path().display());
+        let next = format!("tipover disk power-on {}", quoted(&disk.path().to_string_lossy()));
         if json {
             println!(
                 "{}",

@@ -9,7 +9,7 @@ mod trace;
 mod watch;
 
 use super::run::command_line;
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, quoted};
 use crate::storage::{Stopped, Unusable};
 use crate::trial::{Interrupt, Interrupted};
 use anyhow::Result;

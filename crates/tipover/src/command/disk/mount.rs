@@ -1,6 +1,6 @@
 //! `disk mount`, `umount`, `list` and `set`.
 
-use super::{Shape, absolute, find, refused};
+use super::{Shape, absolute, find, quoted, refused};
 use crate::DISK_DAEMON_VERB;
 use crate::command::{BadInput, Ending};
 use crate::trial::{Interrupt, Interrupted};
@@ -149,7 +149,7 @@ impl Mount {
             println!("{}", serde_json::to_string_pretty(&facts)?);
         } else {
             print_facts(&facts);
-            println!("take it away with: tipover disk umount {}", disk.path().display());
+            println!("take it away with: tipover disk umount {}", quoted(&disk.path().to_string_lossy()));
         }
         Ok(Ending::Held)
     }
@@ -250,7 +250,11 @@ fn print_facts(facts: &Value) {
                     "the correction is that of the nearest latency that was measured",
                     |_| "this is not the disk that was asked for: the machine was busy while it was measured",
                 );
-                println!("  {why}; {again}: tipover disk set {} '{}'", text("mountpoint"), text("spec"));
+                println!(
+                    "  {why}; {again}: tipover disk set {} {}",
+                    quoted(&text("mountpoint")),
+                    quoted(&text("spec"))
+                );
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `disk trace`: every request that reached the device, as a file.
 
-use super::{absolute, find, refused};
+use super::{absolute, find, quoted, refused};
 use crate::command::{BadInput, Ending};
 use crate::report;
 use crate::study::accesses::{Accesses, SMALL};
@@ -112,7 +112,7 @@ fn stop(folder: &Path, json: bool) -> Result<Ending> {
             }
         );
         if let Some(path) = path {
-            println!("tipover disk trace show {}", path.display());
+            println!("tipover disk trace show {}", quoted(&path.to_string_lossy()));
         }
     }
     Ok(Ending::Held)

@@ -1,5 +1,6 @@
 //! The claims of the text that an experiment repeats, each with its verdict: the first thing on its page.
 
+use crate::report::page::CLAIMS;
 use crate::report::{Block, Cell, Columns, Number, Section, Verdict as Sign};
 use tipover_core::study::{Condition, Judged, JudgedFigure, Studied, Tally, Verdict};
 
@@ -14,8 +15,8 @@ struct Line<'a> {
 pub fn headline(studied: &Studied) -> String {
     let Tally { confirmed, contradicted, cannot_tell, not_tested } = studied.tally;
     format!(
-        "The text's conclusions: of its {} claims {confirmed} are confirmed, {contradicted} contradicted; of \
-         {cannot_tell} our trials cannot tell, and {not_tested} are not tested here.",
+        "Of the text's {} claims {confirmed} are confirmed and {contradicted} contradicted; our trials cannot tell about \
+         {cannot_tell}, and {not_tested} are not tested here.",
         studied.claims.len()
     )
 }
@@ -36,7 +37,7 @@ pub fn section(studied: &Studied) -> Section {
         .numbers("value", "", |line, _| line.figure.map_or_else(|| "".into(), value))
         .words("must be", |line| line.figure.map_or_else(|| "".into(), must))
         .table("What the text concludes, and whether it is so here", &lines, &how_to_read(studied));
-    Section { id: "claims".into(), title: "Claims".into(), blocks: vec![Block::Table(table)] }
+    Section { id: CLAIMS.into(), title: "Claims".into(), blocks: vec![Block::Table(table)] }
 }
 
 fn how_to_read(studied: &Studied) -> String {
@@ -44,7 +45,7 @@ fn how_to_read(studied: &Studied) -> String {
     format!(
         "Claims and figures are of: {source}. A claim is confirmed when all its figures are as they must be over their \
          whole 95 % interval, contradicted when one of them is so nowhere in its interval, and otherwise nothing can be \
-         told; \"more trials\" is how many more of every cell would do if the values stayed. Intervals are carried \
+         told; \"more trials may\": so many more of every cell would decide if the values stayed. Intervals are carried \
          through the arithmetic end by end, and are wider than the errors added as independent ones. Of claims that are \
          judged on the edge one in twenty may be judged wrongly. Only figures that break no law of the audit are used."
     )
@@ -66,8 +67,8 @@ fn verdict(verdict: &Verdict) -> Cell {
         Verdict::CannotTell { why, more_trials } => {
             let more = match more_trials {
                 None => String::new(),
-                Some(1) => "; 1 more trial".into(),
-                Some(more) => format!("; {more} more trials"),
+                Some(1) => "; 1 more trial may".into(),
+                Some(more) => format!("; {more} more trials may"),
             };
             Cell::verdict(Sign::CannotTell, &format!("{why}{more}"))
         }

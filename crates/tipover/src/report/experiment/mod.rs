@@ -177,7 +177,7 @@ mod tests {
         let page =
             of_experiment(&experiment, &records, Besides::default(), "tipover run working-set").unwrap();
         let text = text(&page, Terminal::PLAIN);
-        assert!(page.headline[0].contains("of its 29 claims"), "{}", page.headline[0]);
+        assert!(page.headline[0].starts_with("Of the text's 29 claims"), "{}", page.headline[0]);
         assert!(page.headline[1].contains("150 IOPS + 7 ms"), "{}", page.headline[1]);
         assert_eq!((page.claims.len(), page.sections[0].id.as_str()), (29, "claims"));
         assert!(page.to_json().contains("\"verdict\": \"confirmed\""), "--json has the verdicts");
@@ -302,6 +302,6 @@ mod tests {
         let text = text(&page, Terminal::PLAIN);
         assert!(text.contains("the device caught fire"), "{text}");
         assert!(text.contains("not measured"), "{text}");
-        assert!(page.headline[0].contains("0 are confirmed, 0 contradicted"), "{}", page.headline[0]);
+        assert!(page.headline[0].contains("0 are confirmed and 0 contradicted"), "{}", page.headline[0]);
     }
 }

@@ -94,6 +94,13 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
         }
     }
     let mut sentences = Vec::new();
+    if cells.repeats == 1 && cells.records().any(|record| record.is_valid() && record.broken.is_none()) {
+        sentences.push(
+            "Each cell was measured once: most figures have no interval, and nothing says what another trial would \
+             give. `--repeats 5` does."
+                .into(),
+        );
+    }
     if there < planned {
         sentences.push(format!("{} of {planned} trials were not measured yet.", planned - there));
     }
@@ -105,9 +112,10 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
         cells.records().filter(|record| record.is_valid()).filter_map(Record::fell_short).collect();
     if let Some((done, wanted)) = short.iter().min() {
         sentences.push(format!(
-            "Before they had the operations that the plan wants, {} of {there} trials were ended by measure_most (the \
-             fewest: {done} of {wanted}); their figures rest on less.",
-            short.len()
+            "{} of {there} trials {} ended by measure_most before all the operations were done that the plan wants (the \
+             fewest: {done} of {wanted}): such figures rest on less.",
+            short.len(),
+            if short.len() == 1 { "was" } else { "were" }
         ));
     }
     if invalid > 0 {
@@ -141,9 +149,11 @@ pub fn trials(cells: &Cells<'_>) -> Section {
         }
         for record in &c.records {
             let (verdict, text) = match &record.verdict {
-                Belief::Valid => (Verdict::Held, short(record)),
-                Belief::Invalid { reasons } => (Verdict::Unknown, reasons.join("; ")),
-                Belief::Failed { reason } => (Verdict::NotHeld, reason.clone()),
+                Belief::Valid => (Verdict::Held, format!("valid{}", short(record))),
+                Belief::Invalid { reasons } => {
+                    (Verdict::Unknown, format!("not valid: {}", reasons.join("; ")))
+                }
+                Belief::Failed { reason } => (Verdict::NotHeld, format!("failed: {reason}")),
             };
             if verdict == Verdict::NotHeld {
                 let text = format!("{name} #{}: {text}", record.repeat + 1);
@@ -166,7 +176,7 @@ pub fn trials(cells: &Cells<'_>) -> Section {
             rows.push(row.emphasis(emphasis));
         }
     }
-    callouts.push(Block::Table(Table {
+    let table = Table {
         caption: "Every trial".into(),
         columns: vec![
             Column::words("cell"),
@@ -185,7 +195,9 @@ pub fn trials(cells: &Cells<'_>) -> Section {
                       intervals, which says nothing about the next trial; whether it was at rest; and whether the \
                       machine's canary before and after it lies within three robust deviations of all canaries here."
             .into(),
-    }));
+    };
+    // Trials that are broken have no warm-up, and those of a target without caches are never at rest.
+    callouts.push(Block::Table(table.without_empty_columns()));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
 }
 
@@ -193,7 +205,7 @@ pub fn trials(cells: &Cells<'_>) -> Section {
 fn short(record: &Record) -> String {
     record
         .fell_short()
-        .map_or_else(String::new, |(done, wanted)| format!("with {done} of {wanted} operations"))
+        .map_or_else(String::new, |(done, wanted)| format!(", with {done} of {wanted} operations"))
 }
 
 /// The throughput of one trial with the interval that its own intervals give it.

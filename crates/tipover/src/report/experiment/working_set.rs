@@ -38,9 +38,9 @@ fn cliff(study: &Study, first: &str, last: &str, slow: &str) -> Option<String> {
     let (high, low) = (throughput(study, first, slow)?, throughput(study, last, slow)?);
     let row = study.at(last, slow)?;
     Some(format!(
-        "Up to a working set of {edge} of the effective engine cache every disk gives about the same, {} reads/s in \
-         cache; at {last} the disk \"{slow}\" gives {}, 1/{} of it, because a read then takes {} requests of 4 KiB to \
-         the disk on average, and the disk serves {} of them per second.",
+        "Up to a working set of {edge} of the effective engine cache all disks give about the same, {} reads/s in \
+         cache; at {last} the disk \"{slow}\" drops to {} reads/s, 1/{} of that, because a read then takes {} requests \
+         of 4 KiB to the disk on average, and the disk serves {} of them per second.",
         known_number(high, ""),
         known_number(low, ""),
         significant(high.value / low.value, 2),
@@ -59,10 +59,16 @@ fn ratios(study: &Study, last: &str, slow: &str) -> Option<String> {
         Some(if *disk == slow { "1".into() } else { super::number(&ratio, "").to_string() })
     };
     let ratios: Vec<String> = disks.iter().map(ratio).collect::<Option<_>>()?;
-    let gates: Vec<String> = disks.iter().map(|(_, iops)| significant(iops / gate, 3)).collect();
+    // As they are configured: 4, and not 4.00.
+    let gates: Vec<String> = disks
+        .iter()
+        .map(|(_, iops)| significant(iops / gate, 3).trim_end_matches(".00").to_string())
+        .collect();
     (disks.len() > 1).then(|| {
         let (ratios, gates) = (ratios.join(" : "), gates.join(" : "));
-        format!("At {last} the disks' throughputs are as {ratios}; their gates are as {gates}.")
+        format!(
+            "At {last} the throughputs on the disks are in the ratio {ratios}; their IOPS limits are in the ratio {gates}."
+        )
     })
 }
 
