@@ -103,6 +103,14 @@ pub enum Op {
         /// In the order of the client.
         steps: Arc<[Step]>,
     },
+    /// Run a script of statements once, with the random numbers that belong to `number`
+    /// ([`crate::workload::script`]).
+    Script {
+        /// Which of the workload's scripts.
+        script: u32,
+        /// Of the operation; the same when it is tried again.
+        number: u64,
+    },
     /// Read `length` bytes of a file at `offset` (the driver side of file I/O).
     ReadAt {
         /// Byte offset, a multiple of the file's block.
@@ -156,6 +164,7 @@ impl Op {
             Op::Transfer { .. } => OpKind::Transfer,
             Op::ReadBalances => OpKind::ReadBalances,
             Op::Transaction { .. } => OpKind::Transaction,
+            Op::Script { .. } => OpKind::Script,
             Op::ReadAt { .. } => OpKind::ReadAt,
             Op::WriteAt { .. } => OpKind::WriteAt,
             Op::Flush { .. } => OpKind::Flush,
@@ -222,6 +231,8 @@ pub enum OpKind {
     ReadBalances,
     /// [`Op::Transaction`]
     Transaction,
+    /// [`Op::Script`]
+    Script,
     /// [`Op::ReadAt`]
     ReadAt,
     /// [`Op::WriteAt`]
@@ -232,7 +243,7 @@ pub enum OpKind {
 
 impl OpKind {
     /// All classes, in the order in which they are printed.
-    pub const ALL: [OpKind; 13] = [
+    pub const ALL: [OpKind; 14] = [
         OpKind::Read,
         OpKind::Update,
         OpKind::Insert,
@@ -243,6 +254,7 @@ impl OpKind {
         OpKind::Transfer,
         OpKind::ReadBalances,
         OpKind::Transaction,
+        OpKind::Script,
         OpKind::ReadAt,
         OpKind::WriteAt,
         OpKind::Flush,
@@ -261,6 +273,7 @@ impl OpKind {
             OpKind::Transfer => "TRANSFER",
             OpKind::ReadBalances => "READ-BALANCES",
             OpKind::Transaction => "TRANSACTION",
+            OpKind::Script => "SCRIPT",
             OpKind::ReadAt => "READ-AT",
             OpKind::WriteAt => "WRITE-AT",
             OpKind::Flush => "FLUSH",
@@ -277,6 +290,7 @@ impl OpKind {
                 | OpKind::ReadModifyWrite
                 | OpKind::Transfer
                 | OpKind::Transaction
+                | OpKind::Script
                 | OpKind::WriteAt
                 | OpKind::Flush
         )
@@ -317,6 +331,8 @@ pub enum Failure {
     Unavailable,
     /// Committed where it was sent, but not confirmed by as many replicas as were asked for.
     Unreplicated,
+    /// It was due for so long that it was not sent any more.
+    Late,
     /// There was no room left.
     Full,
     /// The target cannot do this.
@@ -338,6 +354,7 @@ impl Failure {
             Failure::Corrupt => "corrupt",
             Failure::Unavailable => "unavailable",
             Failure::Unreplicated => "not replicated",
+            Failure::Late => "too late to be sent",
             Failure::Full => "no room left",
             Failure::Unsupported => "not supported",
             Failure::Other => "other",

@@ -188,9 +188,11 @@ impl World<'_> {
                 self.counts.fetched_bytes += u64::from(length);
                 (u64::from(length) / PAGE, PAGE, Duration::from_micros(1))
             }
-            Op::Transfer { .. } | Op::ReadBalances | Op::Transaction { .. } | Op::Flush { .. } => {
-                (0, 0, Duration::ZERO)
-            }
+            Op::Transfer { .. }
+            | Op::ReadBalances
+            | Op::Transaction { .. }
+            | Op::Script { .. }
+            | Op::Flush { .. } => (0, 0, Duration::ZERO),
         }
     }
 

@@ -85,6 +85,19 @@ pub type BankRows = (Vec<(u64, Option<i64>)>, Vec<TransferRow>);
 /// Lists by their keys.
 pub type Lists = Vec<(u64, Vec<u64>)>;
 
+/// What a target said about an operation that was not done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Complaint {
+    /// The step of the operation that failed, where it has several.
+    pub step: usize,
+    /// Which of several requests of that step.
+    pub request: usize,
+    /// The target's code of the error; empty if the words are not its own.
+    pub code: String,
+    /// In words.
+    pub words: String,
+}
+
 /// One sequence of operations on a target, each finished before the next.
 pub trait Session {
     /// Executes `op`, never a read-modify-write, and says what became of it. Blocks, but not for longer than
@@ -108,6 +121,22 @@ pub trait Session {
     /// asked for, or while the answer is read.
     fn answer(&self) -> Answer {
         Answer::Nothing
+    }
+
+    /// Tells the session its number among those of the load, before its first operation.
+    fn take_seat(&mut self, number: u32) {
+        let _ = number;
+    }
+
+    /// What the target said about the last operation, if that was not done and words came.
+    fn complaint(&self) -> Option<&Complaint> {
+        None
+    }
+
+    /// Whether nothing more can be done on it: it is given no further operation, and no other takes its
+    /// place.
+    fn has_ended(&self) -> bool {
+        false
     }
 
     /// The session's connection, if sending an operation and receiving its answer can be done apart, so that

@@ -40,7 +40,7 @@ pub use mongodb::{MongoDb, Transactor};
 pub use mysql::Mysql;
 pub use null::Null;
 #[cfg(feature = "postgres")]
-pub use postgres::Postgres;
+pub use postgres::{Console, Postgres};
 pub use request_path::RequestPath;
 #[cfg(feature = "wiredtiger")]
 pub use wiredtiger::WiredTiger;
@@ -48,6 +48,11 @@ pub use wiredtiger::WiredTiger;
 use std::path::Path;
 use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
 use tipover_core::target::{Target, TargetError};
+
+/// Why a target has no session for scripts.
+fn no_scripts() -> TargetError {
+    TargetError::new("opening a session for scripts of statements", "this target runs none; PostgreSQL does")
+}
 
 /// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes
 /// a new, empty target; one that was used before is recovered. An embedded engine with an address is served

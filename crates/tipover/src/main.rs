@@ -10,6 +10,7 @@ mod foresight;
 mod history;
 mod interrupt;
 mod machine;
+mod pgbench;
 mod probe;
 mod report;
 mod runner;
@@ -78,6 +79,7 @@ enum Verb {
     Explain(command::explain::Explain),
     SelfTest(command::self_test::SelfTest),
     Ycsb(command::ycsb::YcsbCommand),
+    Pgbench(command::pgbench::PgbenchCommand),
     /// Write a report with invented numbers, to look at
     #[command(hide = true)]
     SampleReport {
@@ -90,7 +92,7 @@ impl Verb {
     /// Whether it holds something from its beginning that must be put away. Those that run trials measure
     /// first what is missing, and hold something only then.
     fn holds(&self) -> bool {
-        matches!(self, Verb::Disk(_) | Verb::Lab(_) | Verb::SelfTest(_) | Verb::Ycsb(_))
+        matches!(self, Verb::Disk(_) | Verb::Lab(_) | Verb::SelfTest(_) | Verb::Ycsb(_) | Verb::Pgbench(_))
     }
 }
 
@@ -178,6 +180,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Explain(explain) => explain.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
         Verb::Ycsb(ycsb) => ycsb.execute(interrupt),
+        Verb::Pgbench(pgbench) => pgbench.execute(interrupt),
         Verb::SampleReport { output } => {
             std::fs::write(output, report::html(&report::sample()))?;
             Ok(Ending::Held)
@@ -202,6 +205,7 @@ fn ended(result: anyhow::Result<Ending>) -> ExitCode {
     match result {
         Ok(Ending::Held) => ExitCode::SUCCESS,
         Ok(Ending::NotHeld) => ExitCode::from(1),
+        Ok(Ending::Aborted) => ExitCode::from(2),
         Err(error) => {
             let code = if error.is::<BadInput>() {
                 2

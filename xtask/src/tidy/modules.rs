@@ -14,6 +14,7 @@ const BINARY: &[(&str, &[&str])] = &[
             "foresight",
             "trial",
             "ycsb",
+            "pgbench",
             "agent",
             "machine",
             "drive",
@@ -33,8 +34,9 @@ const BINARY: &[(&str, &[&str])] = &[
     ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock", "interrupt"]),
     // Trials with a cluster of their own that is broken: like a trial, whose servers come and go.
     ("breaking", &["foresight", "trial", "checking", "machine", "drive", "history", "store", "clock"]),
-    // The drop-in: like a trial it drives, without a laboratory around it.
+    // Drop-ins: like a trial they drive, without a laboratory around them.
     ("ycsb", &["trial", "drive", "clock"]),
+    ("pgbench", &["trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.
     ("storage", &["machine", "drive", "probe", "store", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.

@@ -155,6 +155,7 @@ fn put_op(body: &mut Vec<u8>, op: &Op) {
         Op::ReadAt { offset, length } => with(9, &[*offset, u64::from(*length)]),
         Op::WriteAt { offset, length } => with(10, &[*offset, u64::from(*length)]),
         Op::Flush { data_only } => with(11, &[u64::from(*data_only)]),
+        Op::Script { script, number } => with(12, &[u64::from(*script), *number]),
     }
 }
 
@@ -452,6 +453,7 @@ impl<'a> Cursor<'a> {
             9 => Op::ReadAt { offset: self.number()?, length: self.small()? },
             10 => Op::WriteAt { offset: self.number()?, length: self.small()? },
             11 => Op::Flush { data_only: self.number()? == 1 },
+            12 => Op::Script { script: self.small()?, number: self.number()? },
             code => self.checked_op(code)?,
         })
     }

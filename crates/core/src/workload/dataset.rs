@@ -4,6 +4,7 @@ use super::bank::{Bank, BankSpec};
 use super::documents::{DocumentSink, Documents};
 use super::lengths::Lengths;
 use super::random::Random;
+use super::script::Scripts;
 use super::ycsb::{KeyHash, hash};
 use crate::check::payload::PAYLOAD_BYTES;
 use crate::op::{Failure, Fields, Outcome};
@@ -93,6 +94,8 @@ pub enum Shape {
     /// The tables of all checks: the accounts of a bank, lists, and a ledger of keys, in which record `n` is
     /// key `n`, whose value says which write it is.
     Checks(Arc<Bank>),
+    /// Whatever the statements of scripts find; nothing is known of it here.
+    Scripts(Arc<Scripts>),
 }
 
 /// A shape as it is written down.
@@ -101,6 +104,7 @@ pub enum Shape {
 enum Checked {
     Bank(BankSpec),
     Checks(BankSpec),
+    Scripts(Scripts),
 }
 
 impl Serialize for Shape {
@@ -110,6 +114,7 @@ impl Serialize for Shape {
             Shape::Documents(documents) => documents.as_ref().serialize(s),
             Shape::Checks(bank) => Checked::Checks(*bank.spec()).serialize(s),
             Shape::Bank(bank) => Checked::Bank(*bank.spec()).serialize(s),
+            Shape::Scripts(scripts) => Checked::Scripts(scripts.as_ref().clone()).serialize(s),
         }
     }
 }
@@ -119,18 +124,21 @@ impl<'de> Deserialize<'de> for Shape {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Either {
-            Checked(Checked),
+            Checked(Box<Checked>),
             Documents(Box<Documents>),
         }
         Ok(match Option::deserialize(d)? {
             None => Shape::Fields,
             Some(Either::Documents(documents)) => Shape::Documents(Arc::from(documents)),
-            Some(Either::Checked(Checked::Bank(spec))) => {
-                Shape::Bank(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
-            }
-            Some(Either::Checked(Checked::Checks(spec))) => {
-                Shape::Checks(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
-            }
+            Some(Either::Checked(checked)) => match *checked {
+                Checked::Bank(spec) => {
+                    Shape::Bank(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
+                }
+                Checked::Checks(spec) => {
+                    Shape::Checks(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
+                }
+                Checked::Scripts(scripts) => Shape::Scripts(Arc::new(scripts)),
+            },
         })
     }
 }
@@ -203,6 +211,11 @@ impl Dataset {
         Dataset { shape: Shape::Bank(bank.clone()), ..Dataset::ycsb(bank.spec().accounts) }
     }
 
+    /// What these scripts find.
+    pub fn of_scripts(scripts: Arc<Scripts>) -> Self {
+        Dataset { shape: Shape::Scripts(scripts), ..Dataset::ycsb(0) }
+    }
+
     /// Writes the key of `record` into `key`, replacing what it held.
     #[inline]
     pub fn key(&self, record: u64, key: &mut Vec<u8>) {
@@ -237,7 +250,7 @@ impl Dataset {
     pub fn documents(&self) -> Option<&Documents> {
         match &self.shape {
             Shape::Documents(documents) => Some(documents),
-            Shape::Fields | Shape::Checks(_) | Shape::Bank(_) => None,
+            Shape::Fields | Shape::Checks(_) | Shape::Bank(_) | Shape::Scripts(_) => None,
         }
     }
 
@@ -246,7 +259,7 @@ impl Dataset {
         match &self.shape {
             Shape::Fields => self.fields,
             Shape::Documents(documents) => documents.paths().len() as u16,
-            Shape::Checks(_) | Shape::Bank(_) => 0,
+            Shape::Checks(_) | Shape::Bank(_) | Shape::Scripts(_) => 0,
         }
     }
 
@@ -336,6 +349,7 @@ impl Dataset {
             Shape::Checks(_) => PAYLOAD_BYTES as f64,
             // A balance of up to seven digits.
             Shape::Bank(_) => 7.0,
+            Shape::Scripts(_) => 0.0,
         };
         (self.records as f64 * (values + 23.0)) as u64
     }

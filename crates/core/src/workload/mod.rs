@@ -12,6 +12,7 @@ mod lengths;
 pub mod properties;
 mod random;
 mod records;
+pub mod script;
 pub mod ycsb;
 mod zipf;
 
@@ -25,6 +26,7 @@ pub use lengths::{Histogram, Lengths};
 pub use properties::{CoreWorkload, Properties};
 pub use random::Random;
 pub use records::Records;
+pub use script::{ScriptRuns, Scripts};
 pub use ycsb::{Inserts, Mix, Requested, Ycsb};
 
 use crate::op::{Op, Outcome};

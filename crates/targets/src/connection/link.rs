@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Progress, Session, Wire};
+use tipover_core::target::{Complaint, Progress, Session, Wire};
 
 /// A session: one protocol on one connection.
 pub struct Link<P> {
@@ -23,6 +23,10 @@ pub struct Link<P> {
     timeout: Duration,
     connect_timeout: Duration,
     pause: Pause,
+    /// Until when the operation at hand pauses by its own will.
+    nap: Instant,
+    /// Whether an operation was sent on the connection.
+    used: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +34,7 @@ enum State {
     Idle,
     Pausing,
     Connecting,
+    Napping,
     Busy,
 }
 
@@ -56,6 +61,8 @@ impl<P: Protocol> Link<P> {
                 false => connect_timeout.min(timeout),
             },
             pause: Pause::default(),
+            nap: Instant::now(),
+            used: false,
         };
         link.adopt(channel).map_err(|error| Refusal::unavailable(error.to_string()))?;
         Ok(link)
@@ -116,6 +123,10 @@ impl<P: Protocol> Link<P> {
                     self.drop_connection();
                     return Progress::Finished(outcome);
                 }
+                Answer::Pause(time) => match self.rest(time, wait) {
+                    Some(progress) => return progress,
+                    None => return self.resume(wait),
+                },
             }
             if !channel.is_flushed()
                 && let Some(progress) = self.send(wait)
@@ -132,8 +143,56 @@ impl<P: Protocol> Link<P> {
         }
     }
 
+    /// What was encoded goes out, or there is nothing to send yet.
+    fn set_out(&mut self, wait: Wait) -> Progress {
+        if self.channel.as_ref().is_some_and(Channel::is_flushed) {
+            return self.resume(wait);
+        }
+        self.send(wait).unwrap_or(Progress::Receiving)
+    }
+
+    /// Goes on with an operation that waits for no answer.
+    fn resume(&mut self, wait: Wait) -> Progress {
+        loop {
+            let channel = self.channel.as_mut().expect("an operation has a connection");
+            match self.protocol.resume(&mut channel.output) {
+                Answer::More => return self.send(wait).unwrap_or(Progress::Receiving),
+                Answer::Pause(time) => {
+                    if let Some(progress) = self.rest(time, wait) {
+                        return progress;
+                    }
+                }
+                Answer::Complete(outcome) => {
+                    self.state = State::Idle;
+                    return Progress::Finished(outcome);
+                }
+                Answer::Last(outcome) => {
+                    self.drop_connection();
+                    return Progress::Finished(outcome);
+                }
+            }
+        }
+    }
+
+    /// Lets `time` pass, or makes the descriptor tell when it has: then there is progress to wait for.
+    fn rest(&mut self, time: Duration, wait: Wait) -> Option<Progress> {
+        if wait == Wait::Yes {
+            std::thread::sleep(time);
+            return None;
+        }
+        self.nap = Instant::now() + time;
+        match self.pause.arm(time.max(Duration::from_nanos(1))) {
+            Ok(()) => {
+                self.state = State::Napping;
+                Some(Progress::Receiving)
+            }
+            Err(error) => Some(Progress::Finished(self.lost(&error))),
+        }
+    }
+
     /// The connection is lost, and with it the answer to the operation at hand.
     fn lost(&mut self, error: &io::Error) -> Outcome {
+        self.protocol.lost(&super::in_words(error));
         let timed_out = error.kind() == io::ErrorKind::TimedOut;
         if timed_out {
             self.cancel();
@@ -146,6 +205,14 @@ impl<P: Protocol> Link<P> {
         let open = self.sent && self.op.kind().writes() && self.protocol.may_have_happened();
         self.drop_connection();
         if open { Outcome::Unknown(failure) } else { Outcome::Refused(failure) }
+    }
+
+    /// Where every operation has a connection of its own, the last one's is closed.
+    fn forget_connection(&mut self) {
+        if self.protocol.reconnects() && self.used {
+            self.channel = None;
+        }
+        self.used = true;
     }
 
     fn drop_connection(&mut self) {
@@ -174,7 +241,10 @@ impl<P: Protocol> Link<P> {
             }
         }
         let made = connect(&self.route, &mut self.protocol, self.connect_timeout);
-        let made = made.map_err(|refusal| refusal.failure);
+        let made = made.map_err(|refusal| {
+            self.protocol.lost(&refusal.reason);
+            refusal.failure
+        });
         made.and_then(|(channel, _)| self.adopt(channel).map_err(|_| Failure::Unavailable))
             .inspect_err(|_| self.pause.lost())
     }
@@ -188,7 +258,10 @@ impl<P: Protocol> Link<P> {
                 self.channel = Some(channel);
                 self.advance()
             }
-            Err(_) => self.not_connected(Failure::Unavailable),
+            Err(error) => {
+                self.protocol.lost(&super::in_words(&error));
+                self.not_connected(Failure::Unavailable)
+            }
         }
     }
 
@@ -201,8 +274,14 @@ impl<P: Protocol> Link<P> {
         let channel = self.channel.as_mut().expect("a connection is being made");
         match greet(channel, &self.route, &mut self.protocol, Wait::No, None) {
             Ok(Greeted::Waiting(progress)) => progress,
-            Ok(Greeted::Refused(refusal)) => self.not_connected(refusal.failure),
-            Err(_) => self.not_connected(Failure::Unavailable),
+            Ok(Greeted::Refused(refusal)) => {
+                self.protocol.lost(&refusal.reason);
+                self.not_connected(refusal.failure)
+            }
+            Err(error) => {
+                self.protocol.lost(&super::in_words(&error));
+                self.not_connected(Failure::Unavailable)
+            }
             Ok(Greeted::Ready) => match channel.set_timeout(self.timeout) {
                 Ok(()) => self.begin_on_connection(),
                 Err(_) => self.not_connected(Failure::Unavailable),
@@ -213,7 +292,7 @@ impl<P: Protocol> Link<P> {
     fn begin_on_connection(&mut self) -> Progress {
         match self.encode() {
             Some(outcome) => Progress::Finished(outcome),
-            None => self.send(Wait::No).unwrap_or(Progress::Receiving),
+            None => self.set_out(Wait::No),
         }
     }
 }
@@ -221,6 +300,7 @@ impl<P: Protocol> Link<P> {
 impl<P: Protocol> Session for Link<P> {
     fn execute(&mut self, op: &Op) -> Outcome {
         self.op = op.clone();
+        self.forget_connection();
         if self.channel.is_none()
             && let Err(failure) = self.reconnect()
         {
@@ -229,7 +309,7 @@ impl<P: Protocol> Session for Link<P> {
         if let Some(outcome) = self.encode() {
             return outcome;
         }
-        let mut progress = self.send(Wait::Yes).unwrap_or(Progress::Receiving);
+        let mut progress = self.set_out(Wait::Yes);
         loop {
             match progress {
                 Progress::Finished(outcome) => return outcome,
@@ -250,6 +330,18 @@ impl<P: Protocol> Session for Link<P> {
         self.protocol.brought()
     }
 
+    fn take_seat(&mut self, number: u32) {
+        self.protocol.take_seat(number);
+    }
+
+    fn complaint(&self) -> Option<&Complaint> {
+        self.protocol.complaint()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.protocol.has_ended()
+    }
+
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         Some(self)
     }
@@ -258,13 +350,14 @@ impl<P: Protocol> Session for Link<P> {
 impl<P: Protocol> Wire for Link<P> {
     fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         match self.state {
-            State::Pausing => self.pause.timer.as_ref().map(OwnedFd::as_fd),
+            State::Pausing | State::Napping => self.pause.timer.as_ref().map(OwnedFd::as_fd),
             _ => self.channel.as_ref().map(Channel::descriptor),
         }
     }
 
     fn begin(&mut self, op: &Op) -> Progress {
         self.op = op.clone();
+        self.forget_connection();
         if self.channel.is_some() {
             return self.begin_on_connection();
         }
@@ -291,6 +384,12 @@ impl<P: Protocol> Wire for Link<P> {
                 Progress::Finished(Outcome::Refused(Failure::Unavailable))
             }
             State::Pausing => Progress::Receiving,
+            State::Napping if Instant::now() < self.nap => Progress::Receiving,
+            State::Napping => {
+                self.state = State::Busy;
+                self.pause.disarm();
+                self.resume(Wait::No)
+            }
             State::Busy => {
                 let unsent = self.channel.as_ref().is_some_and(|channel| !channel.is_flushed());
                 match if unsent { self.send(Wait::No) } else { None } {
@@ -309,7 +408,10 @@ impl<P: Protocol> Wire for Link<P> {
                 self.state = State::Idle;
                 self.pause.disarm();
             }
-            _ => self.drop_connection(),
+            _ => {
+                self.pause.disarm();
+                self.drop_connection();
+            }
         }
     }
 }

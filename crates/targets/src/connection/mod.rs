@@ -19,7 +19,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use tipover_core::check;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::Progress;
+use tipover_core::target::{Complaint, Progress};
 
 /// The begin of a conversation: from the first byte until operations can be sent.
 pub trait Greeting {
@@ -67,6 +67,38 @@ pub trait Protocol: Greeting {
     /// Understands what it can of the answer; may ask for more in `output`.
     fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer;
 
+    /// Goes on with an operation that waits for no answer: one that was encoded to nothing, or after its
+    /// pause.
+    fn resume(&mut self, output: &mut Vec<u8>) -> Answer {
+        let _ = output;
+        unreachable!("every operation of this protocol is a request and an answer")
+    }
+
+    /// See [`tipover_core::target::Session::take_seat`].
+    fn take_seat(&mut self, number: u32) {
+        let _ = number;
+    }
+
+    /// Whether the next operation shall have a connection of its own.
+    fn reconnects(&self) -> bool {
+        false
+    }
+
+    /// The operation at hand is over because of its connection.
+    fn lost(&mut self, reason: &str) {
+        let _ = reason;
+    }
+
+    /// See [`tipover_core::target::Session::complaint`].
+    fn complaint(&self) -> Option<&Complaint> {
+        None
+    }
+
+    /// See [`tipover_core::target::Session::has_ended`].
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Whether a write whose connection is lost now may have happened. Not so before a transaction's commit
     /// was sent.
     fn may_have_happened(&self) -> bool {
@@ -105,6 +137,8 @@ pub enum Answer {
     Complete(Outcome),
     /// Complete, and the connection is of no more use.
     Last(Outcome),
+    /// The client itself wants to wait so long, and then go on ([`Protocol::resume`]).
+    Pause(Duration),
 }
 
 /// How far a greeting has come.

@@ -68,7 +68,7 @@ pub fn converse(
                     assert!(!refusal.reason.is_empty());
                     return;
                 }
-                Step::Ready => ready = protocol.encode(&OPERATIONS[0], &mut output),
+                Step::Ready => ready = begun(&mut *protocol, &OPERATIONS[0], &mut output),
             }
         }
         if !ready {
@@ -80,17 +80,35 @@ pub fn converse(
             match protocol.answer(&mut input, &mut output) {
                 Answer::More => break,
                 Answer::Last(_) => return,
+                Answer::Pause(_) if goes_on(&mut *protocol, &mut output) => {}
+                Answer::Pause(_) => return,
                 Answer::Complete(_) => {
                     for field in 0..3 {
                         let _ = protocol.fetched(&input, field);
                     }
                     let _ = (protocol.fetched_records(), protocol.cancellation());
                     input.forget();
-                    while !operations.next().is_some_and(|op| protocol.encode(op, &mut output)) {
+                    while !operations.next().is_some_and(|op| begun(&mut *protocol, op, &mut output)) {
                         output.clear();
                     }
                 }
             }
+        }
+    }
+}
+
+/// Begins an operation, also one whose first request comes only when it goes on.
+fn begun(protocol: &mut impl Protocol, op: &Op, output: &mut Vec<u8>) -> bool {
+    protocol.encode(op, output) && (!output.is_empty() || goes_on(protocol, output))
+}
+
+/// Goes on with what waits for no answer, without its pauses; false if it is over.
+fn goes_on(protocol: &mut impl Protocol, output: &mut Vec<u8>) -> bool {
+    loop {
+        match protocol.resume(output) {
+            Answer::More => return true,
+            Answer::Pause(_) => {}
+            Answer::Complete(_) | Answer::Last(_) => return false,
         }
     }
 }

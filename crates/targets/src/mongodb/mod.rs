@@ -292,6 +292,7 @@ impl Target for MongoDb {
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         match dataset.shape {
             Shape::Checks(_) => Ok(Box::new(self.checks()?)),
+            Shape::Scripts(_) => Err(crate::no_scripts()),
             _ => Ok(Box::new(MongoSession::new(&self.cluster, dataset)?)),
         }
     }

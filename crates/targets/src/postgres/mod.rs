@@ -2,6 +2,7 @@
 //! what is read back was read where it counts.
 
 mod client;
+mod console;
 mod flavour;
 mod greeting;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod hostile;
 mod message;
 mod operations;
 mod outcome;
+mod script;
 mod statistics;
 mod table;
 #[cfg(test)]
@@ -19,10 +21,12 @@ pub mod untrusted;
 use crate::connection::Row;
 use crate::connection::sql::{Client as _, Report as _, Server, Table, durability_word};
 use client::Client;
+pub use console::Console;
 use flavour::Flavour;
 use message::Report;
 use operations::Operations;
 use parking_lot::Mutex;
+use script::Scripted;
 use statistics::Statistics;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +36,7 @@ use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
 use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::workload::{Dataset, Shape};
 
 /// Server settings that decide what a figure means.
 const TELLING: &[&str] = &[
@@ -288,8 +292,11 @@ impl Target for Postgres {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Transaction, Transfer, Update};
-        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction)
+        use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Script, Transaction, Transfer, Update};
+        matches!(
+            kind,
+            Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction | Script
+        )
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
@@ -318,6 +325,10 @@ impl Target for Postgres {
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         let server = &self.server;
+        if let Shape::Scripts(scripts) = &dataset.shape {
+            let hello = server.sql.hello(&server.place);
+            return Ok(Box::new(server.link(Scripted::new(hello, scripts.clone()))?));
+        }
         server.session(dataset, |table| Operations::new(server.sql.hello(&server.place), dataset, table))
     }
 

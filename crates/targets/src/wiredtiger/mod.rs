@@ -252,6 +252,7 @@ impl Target for WiredTiger {
         match dataset.shape {
             Shape::Checks(_) | Shape::Bank(_) => Ok(Box::new(self.checks()?)),
             Shape::Fields | Shape::Documents(_) => Ok(Box::new(WiredTigerSession::open(self, dataset)?)),
+            Shape::Scripts(_) => Err(crate::no_scripts()),
         }
     }
 

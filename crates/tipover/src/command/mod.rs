@@ -9,6 +9,7 @@ pub mod explain;
 pub mod find;
 pub mod lab;
 pub mod list;
+pub mod pgbench;
 pub mod plan;
 pub mod report;
 pub mod run;
@@ -31,6 +32,8 @@ pub enum Ending {
     Held,
     /// Something did not hold, or a trial failed.
     NotHeld,
+    /// A drop-in's run was cut short, in which its model ends with 2.
+    Aborted,
 }
 
 /// A word of a command line as one would type it: in quotes where the shell would else take it for several.

@@ -6,7 +6,7 @@ use super::{Phase, Seat, Sessions, Shelf};
 use crate::history::Pen;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tipover_core::op::{Op, OpKind, Outcome, Timing};
+use tipover_core::op::{Failure, Op, OpKind, Outcome, Timing};
 use tipover_core::target::Session;
 use tipover_core::units::Tick;
 
@@ -72,6 +72,9 @@ impl Hand<'_> {
                 return true;
             }
             self.carry_out(self.number, None);
+            if self.session.has_ended() {
+                return false;
+            }
             self.number += step;
             let think = Duration::from_nanos(self.work.think_ns.load(Ordering::Relaxed)).max(self.rest);
             if !think.is_zero() {
@@ -115,6 +118,10 @@ impl Hand<'_> {
                 // Waking the next one takes longer than a short operation, which would never be found short.
                 let begin = clock.now();
                 let ended = self.carry_out(due.number, Some(due));
+                if self.session.has_ended() {
+                    offer.resign(index);
+                    return false;
+                }
                 offer.release(ended);
                 self.urgency.set(offer.is_sparse());
                 offer.served(ended.0.saturating_sub(begin.0));
@@ -151,42 +158,52 @@ impl Hand<'_> {
         }
         let due = due.map_or(began, |due| due.due);
         self.pen.intend(&op, due, began);
+        if self.work.plan.is_late(due, began) {
+            let late = Outcome::Refused(Failure::Late);
+            self.conclude(number, &op, late, Timing { due, began, ended: began }, 0);
+            return began;
+        }
         if let Some((read, update)) = op.parts() {
             return self.read_modify_write(number, &op, (&read, &update), due, began);
         }
-        let (outcome, retries) = self.attempt(&op);
+        let (outcome, retries) = self.attempt(&op, due);
         let ended = self.work.plan.clock.now();
-        self.pen.complete(&op, ended, retries, outcome, self.session);
-        self.shelf.books().record(op.kind(), outcome, &Timing { due, began, ended }, retries);
-        self.seat.leave();
-        self.ended(number, &op, outcome, ended.since(began));
+        self.conclude(number, &op, outcome, Timing { due, began, ended }, retries);
         if self.verifies && outcome == Outcome::Done {
             return self.verify(&op, ended);
         }
         ended
     }
 
-    /// Operation `number` has its last outcome, `service` after it was sent.
+    /// Operation `number` has its last outcome.
     #[inline]
-    fn ended(&mut self, number: u64, op: &Op, outcome: Outcome, service: Duration) {
+    fn conclude(&mut self, number: u64, op: &Op, outcome: Outcome, timing: Timing, retries: u32) {
+        self.pen.complete(op, timing.ended, retries, outcome, self.session);
+        self.shelf.books().record(op.kind(), outcome, &timing, retries);
+        self.work.plan.show(self.index, op, outcome, timing, retries, self.session);
+        self.seat.leave();
         self.work.settle(number, op, outcome);
-        self.rest = self.work.plan.rest(outcome, service);
+        self.rest = self.work.plan.rest(outcome, timing.service());
     }
 
-    /// Executes a single operation with all its tries.
+    /// Executes a single operation with all its tries; the whole was due at `due`.
     #[inline]
-    fn attempt(&mut self, op: &Op) -> (Outcome, u32) {
+    fn attempt(&mut self, op: &Op, due: Tick) -> (Outcome, u32) {
         let outcome = self.session.execute(op);
         match self.work.plan.retries.pause(outcome, 0) {
-            Some(_) => self.try_again(op, outcome),
+            Some(_) => self.try_again(op, due, outcome),
             None => (outcome, 0),
         }
     }
 
     #[cold]
-    fn try_again(&mut self, op: &Op, mut outcome: Outcome) -> (Outcome, u32) {
+    fn try_again(&mut self, op: &Op, due: Tick, mut outcome: Outcome) -> (Outcome, u32) {
         let mut retries = 0;
         while let Some(pause) = self.work.plan.retries.pause(outcome, retries) {
+            let plan = self.work.plan;
+            if self.session.has_ended() || plan.is_late(due, plan.clock.now()) {
+                break;
+            }
             self.sleep(pause);
             // Nobody waits for another try when all is to end.
             if self.work.phase() == Phase::Over {
@@ -208,31 +225,22 @@ impl Hand<'_> {
         began: Tick,
     ) -> Tick {
         let clock = self.work.plan.clock;
-        let (outcome, read_retries) = self.attempt(read);
+        let (outcome, read_retries) = self.attempt(read, due);
         let ended = clock.now();
         let timing = Timing { due, began, ended };
         self.shelf.books().record_part(OpKind::Read, outcome, &timing, read_retries);
         if let Outcome::Refused(failure) | Outcome::Unknown(failure) = outcome {
             // Nothing was written.
             let outcome = Outcome::Refused(failure);
-            self.pen.complete(op, ended, read_retries, outcome, self.session);
-            self.shelf.books().record(OpKind::ReadModifyWrite, outcome, &timing, read_retries);
-            self.seat.leave();
-            self.ended(number, op, outcome, ended.since(began));
+            self.conclude(number, op, outcome, timing, read_retries);
             return ended;
         }
         let update_began = if self.verifies { self.verify(read, ended) } else { ended };
-        let (outcome, retries) = self.attempt(update);
+        let (outcome, retries) = self.attempt(update, due);
         let ended = clock.now();
-        self.pen.complete(op, ended, read_retries + retries, outcome, self.session);
         let timing = Timing { due: self.work.plan.part_due(due, update_began), began: update_began, ended };
-        let mut books = self.shelf.books();
-        books.record_part(OpKind::Update, outcome, &timing, retries);
-        let timing = Timing { due, began, ended };
-        books.record(OpKind::ReadModifyWrite, outcome, &timing, read_retries + retries);
-        drop(books);
-        self.seat.leave();
-        self.ended(number, op, outcome, ended.since(began));
+        self.shelf.books().record_part(OpKind::Update, outcome, &timing, retries);
+        self.conclude(number, op, outcome, Timing { due, began, ended }, read_retries + retries);
         ended
     }
 

@@ -29,6 +29,7 @@ pub fn run(
     let plan = work.plan;
     let slots = opened.into_iter().map(|(index, session)| Slot {
         session,
+        index,
         seat: &work.seats[index as usize],
         number: plan.first_closed() + u64::from(index),
         watched: None,
@@ -54,6 +55,7 @@ pub fn run(
         next_turn: plan.clock.now() + turn,
         waiter: Waiter::new(plan.clock, plan.spin),
         ends: false,
+        lost: 0,
     };
     this.work()
 }
@@ -81,11 +83,15 @@ struct Loop<'a> {
     waiter: Waiter,
     /// Whether a session has reached the end of the plan: so will the others.
     ends: bool,
+    /// Sessions on which nothing more can be done.
+    lost: usize,
 }
 
 /// A session and its place.
 struct Slot<'a> {
     session: Box<dyn Session + 'a>,
+    /// Among all sessions of the plan.
+    index: u32,
     seat: &'a Seat,
     /// Of its next operation in a closed loop.
     number: u64,
@@ -147,7 +153,8 @@ impl Loop<'_> {
             // Who has just woken from a pause still goes on, though another one may have reached the end.
             let goes_on = phase == Phase::Closed && !self.idle.is_empty();
             let waits = self.in_flight > 0 || !self.ready.is_empty() || !self.naps.is_empty() || goes_on;
-            if !waits && (phase == Phase::Over || (self.ends && self.free.is_empty())) {
+            let all_lost = self.lost == self.slots.len();
+            if !waits && (phase == Phase::Over || all_lost || (self.ends && self.free.is_empty())) {
                 return Ok(());
             }
             self.wait(&mut events)?;
@@ -206,6 +213,11 @@ impl Loop<'_> {
             let Some(due) = self.work.offer.take(now) else { return Ok(()) };
             let Some(slot) = self.free.pop() else { return Ok(()) };
             self.begin(slot, due.number, Some(due));
+            if self.work.plan.is_late(due.due, now) {
+                let now = self.now();
+                self.end_request(slot, Outcome::Refused(Failure::Late), now);
+                continue;
+            }
             self.send(slot)?;
         }
         Ok(())
@@ -324,6 +336,8 @@ impl Loop<'_> {
         job.sending = false;
         if let Some(pause) = plan.retries.pause(outcome, job.retries)
             && self.work.phase() != Phase::Over
+            && !slot.session.has_ended()
+            && !plan.is_late(job.due, now)
         {
             job.last = outcome;
             self.naps.push(Reverse((now + pause, index)));
@@ -371,6 +385,7 @@ impl Loop<'_> {
         books.record(job.op.kind(), whole, &timing, retries);
         drop(books);
         slot.pen.complete(&job.op, ended, retries, whole, slot.session.as_ref());
+        work.plan.show(slot.index, &job.op, whole, timing, retries, slot.session.as_ref());
         slot.seat.leave();
         work.settle(job.number, &job.op, whole);
         self.go_on(index, next_began, work.plan.rest(whole, timing.service()));
@@ -378,6 +393,10 @@ impl Loop<'_> {
 
     /// A session has ended its operation, and rests so long at least in a closed loop.
     fn go_on(&mut self, index: usize, now: Tick, rest: Duration) {
+        if self.slots[index].session.has_ended() {
+            self.lost += 1;
+            return;
+        }
         match self.work.phase() {
             Phase::Closed => {
                 let think = Duration::from_nanos(self.work.think_ns.load(Ordering::Relaxed)).max(rest);

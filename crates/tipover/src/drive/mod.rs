@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{LoadSpec, Retries};
 use tipover_core::measure::{Books, Histogram, Offered, encode, histogram};
-use tipover_core::op::{Op, Outcome};
-use tipover_core::target::{Target, TargetError};
+use tipover_core::op::{Op, Outcome, Timing};
+use tipover_core::target::{Session, Target, TargetError};
 use tipover_core::units::Tick;
 use tipover_core::workload::{Arrivals, Dataset, Records, Values, Workload};
 
@@ -71,6 +71,30 @@ pub struct Plan<'a> {
     /// After each operation of a closed loop a session pauses at least so many times as long as it took, on
     /// top of [`Plan::think`]'s least.
     pub rest: u32,
+    /// An operation of an open loop that was due for longer is not sent any more, and one that failed is not
+    /// tried again; it is refused as [`tipover_core::op::Failure::Late`], and counts.
+    pub latest: Option<Duration>,
+    /// Shown every operation that ended, by the thread of its session.
+    pub observer: Option<Observer<'a>>,
+}
+
+/// Somebody who is shown operations.
+pub type Observer<'a> = &'a (dyn Fn(&Ended<'_>) + Sync);
+
+/// An operation that has its last outcome.
+pub struct Ended<'a> {
+    /// The session's index.
+    pub session: u32,
+    /// Which operation.
+    pub op: &'a Op,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// When; what was not sent began and ended when that was found out.
+    pub timing: Timing,
+    /// How often it was tried again.
+    pub retries: u32,
+    /// What it was sent by, to be asked what the target said.
+    pub by: &'a dyn Session,
 }
 
 impl<'a> Plan<'a> {
@@ -103,6 +127,8 @@ impl<'a> Plan<'a> {
             history: None,
             client: 0,
             rest: 0,
+            latest: None,
+            observer: None,
         }
     }
 
@@ -148,6 +174,20 @@ impl<'a> Plan<'a> {
             return u64::MAX;
         }
         self.limit.map_or(u64::MAX, |limit| self.first.saturating_add(limit))
+    }
+
+    /// Whether an operation that was due then is past being of use.
+    #[inline]
+    fn is_late(&self, due: Tick, now: Tick) -> bool {
+        self.latest.is_some_and(|latest| now.since(due) > latest)
+    }
+
+    /// Shows an operation that ended to whoever looks.
+    #[inline]
+    fn show(&self, session: u32, op: &Op, outcome: Outcome, timing: Timing, retries: u32, by: &dyn Session) {
+        if let Some(observer) = self.observer {
+            observer(&Ended { session, op, outcome, timing, retries, by });
+        }
     }
 
     /// How long a session of a closed loop pauses at least after an operation that ended so.
@@ -493,6 +533,7 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
         Ok(session) => session,
         Err(error) => return gate.fail(error),
     };
+    session.take_seat(first);
     if session.wire().is_none() || !plan.shares_threads() {
         gate.tell(false);
         if gate.pass(1) {
@@ -504,7 +545,10 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
     let mut opened = vec![(first, session)];
     for index in (first + threads..plan.sessions).step_by(threads as usize) {
         match open() {
-            Ok(session) => opened.push((index, session)),
+            Ok(mut session) => {
+                session.take_seat(index);
+                opened.push((index, session));
+            }
             Err(error) => return gate.fail(error),
         }
     }

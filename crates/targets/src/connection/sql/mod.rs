@@ -266,6 +266,7 @@ impl<S: Sql> Server<S> {
     {
         Ok(match &dataset.shape {
             Shape::Bank(bank) | Shape::Checks(bank) => Box::new(self.vault(bank)?),
+            Shape::Scripts(_) => return Err(crate::no_scripts()),
             Shape::Fields | Shape::Documents(_) => Box::new(self.link(operations(self.table(dataset)?))?),
         })
     }

@@ -1,0 +1,293 @@
+//! Scripts of statements: what pgbench calls a transaction type. One run of a script is one operation; which
+//! script, and every random number in it, is a function of (seed, n).
+//!
+//! Written from the documentation of PostgreSQL 15 to 18. What a script does is decided here, without a
+//! server: [`Run`] says step by step what to send, and is told what came back.
+
+mod builtin;
+mod expression;
+mod function;
+mod run;
+mod sql;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+
+pub use builtin::{BUILT_IN, BuiltIn};
+pub use run::{Abort, Run, Step};
+pub use text::{Action, Command, Mistake, Statement};
+pub use value::Value;
+
+use super::{Random, Records, Workload};
+use crate::op::Op;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Numbers of variables by their names, the same for all scripts of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    numbers: HashMap<String, usize>,
+    names: Vec<String>,
+}
+
+impl Names {
+    /// The number of `name`, given now if it has none.
+    fn number(&mut self, name: &str) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        self.names.push(name.into());
+        self.numbers.insert(name.into(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+
+    /// The number of `name`, if a script uses it.
+    fn known(&self, name: &str) -> Option<usize> {
+        self.numbers.get(name).copied()
+    }
+
+    /// What variable `number` is called.
+    fn name(&self, number: usize) -> &str {
+        &self.names[number]
+    }
+}
+
+/// A script that was read.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// What it is called: its file, or `<builtin: ...>`.
+    pub name: String,
+    /// How often it is chosen, compared with the others.
+    pub weight: u64,
+    /// What it does, in its order.
+    pub commands: Vec<Command>,
+    text: String,
+    figures: Vec<Figures>,
+}
+
+/// How statements are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// As texts, with the values of variables in them.
+    #[default]
+    Simple,
+    /// With parameters apart from the text.
+    Extended,
+    /// The same, and each text only once on each connection.
+    Prepared,
+}
+
+/// What became of one command over all sessions.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Times that it was carried out.
+    pub runs: AtomicU64,
+    /// Nanoseconds that this took in all.
+    pub time_ns: AtomicU64,
+    /// Runs of the script that failed here and were not tried again.
+    pub failures: AtomicU64,
+    /// Runs of the script that failed here and were tried again.
+    pub retries: AtomicU64,
+}
+
+impl Clone for Figures {
+    fn clone(&self) -> Self {
+        let copied = |counter: &AtomicU64| AtomicU64::new(counter.load(Ordering::Relaxed));
+        Figures {
+            runs: copied(&self.runs),
+            time_ns: copied(&self.time_ns),
+            failures: copied(&self.failures),
+            retries: copied(&self.retries),
+        }
+    }
+}
+
+impl Figures {
+    /// Counts a run that took so long.
+    pub fn took(&self, time: Duration) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.time_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// A workload of scripts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
+pub struct Scripts {
+    scripts: Vec<Script>,
+    names: Names,
+    /// Set in every session before its first operation.
+    presets: Vec<(usize, Value)>,
+    /// Of everything random.
+    pub seed: u64,
+    /// How statements are sent.
+    pub protocol: Protocol,
+    /// Whether every operation has a connection of its own.
+    pub reconnects: bool,
+    /// Whether commands are timed one by one.
+    pub times_commands: bool,
+    /// Whether a failed operation may be tried again, with its variables as they were before.
+    pub retries: bool,
+    /// Whether a session ends with the first error that no retry can mend, as pgbench's clients do.
+    pub ends_on_error: bool,
+    total_weight: u64,
+}
+
+impl Scripts {
+    /// None yet.
+    pub fn new(seed: u64) -> Scripts {
+        Scripts {
+            scripts: Vec::new(),
+            names: Names::default(),
+            presets: Vec::new(),
+            seed,
+            protocol: Protocol::Simple,
+            reconnects: false,
+            times_commands: false,
+            retries: false,
+            ends_on_error: false,
+            total_weight: 0,
+        }
+    }
+
+    /// Reads a script and adds it.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn add(&mut self, name: &str, bytes: &[u8], weight: u64) -> Result<(), Mistake> {
+        let commands = text::parse(name, bytes, &mut self.names)?;
+        let figures = commands.iter().map(|_| Figures::default()).collect();
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        self.scripts.push(Script { name: name.into(), weight, commands, text, figures });
+        self.total_weight = self.total_weight.saturating_add(weight);
+        Ok(())
+    }
+
+    /// Presets a variable of every session, unless it has a value already.
+    ///
+    /// # Errors
+    /// If no variable can be called so.
+    pub fn preset(&mut self, name: &str, value: Value) -> Result<(), String> {
+        if !text::is_name(name) {
+            return Err(format!(
+                "invalid variable name: \"{name}\"; letters, digits and underscores make one"
+            ));
+        }
+        let number = self.names.number(name);
+        if !self.presets.iter().any(|(known, _)| *known == number) {
+            self.presets.push((number, value));
+        }
+        Ok(())
+    }
+
+    /// All of them, in the order in which they were added.
+    pub fn scripts(&self) -> &[Script] {
+        &self.scripts
+    }
+
+    /// The sum of all weights; an operation can only be drawn if it is not zero.
+    pub fn total_weight(&self) -> u64 {
+        self.total_weight
+    }
+
+    /// Which script operation `n` runs.
+    #[inline]
+    pub fn chosen(&self, n: u64) -> u32 {
+        if self.scripts.len() == 1 {
+            return 0;
+        }
+        /// Apart from the draws of the script itself.
+        const CHOICE: u64 = 0x5C41_9705;
+        let mut at = Random::new(self.seed ^ CHOICE, n).below(self.total_weight.max(1));
+        for (number, script) in self.scripts.iter().enumerate() {
+            if at < script.weight {
+                return number as u32;
+            }
+            at -= script.weight;
+        }
+        0
+    }
+
+    /// What became of a command.
+    pub fn figures(&self, script: u32, command: usize) -> Option<&Figures> {
+        self.scripts.get(script as usize)?.figures.get(command)
+    }
+}
+
+/// Scripts as they are written down.
+#[derive(Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// Names, texts, weights.
+    scripts: Vec<(String, String, u64)>,
+    presets: Vec<(String, Value)>,
+    seed: u64,
+    protocol: Protocol,
+    #[serde(default)]
+    reconnects: bool,
+    #[serde(default)]
+    times_commands: bool,
+    #[serde(default)]
+    retries: bool,
+    #[serde(default)]
+    ends_on_error: bool,
+}
+
+impl From<Scripts> for Written {
+    fn from(scripts: Scripts) -> Written {
+        let written = |script: Script| (script.name, script.text, script.weight);
+        let name = |(number, value)| (scripts.names.name(number).to_string(), value);
+        Written {
+            presets: scripts.presets.into_iter().map(name).collect(),
+            scripts: scripts.scripts.into_iter().map(written).collect(),
+            seed: scripts.seed,
+            protocol: scripts.protocol,
+            reconnects: scripts.reconnects,
+            times_commands: scripts.times_commands,
+            retries: scripts.retries,
+            ends_on_error: scripts.ends_on_error,
+        }
+    }
+}
+
+impl TryFrom<Written> for Scripts {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Scripts, String> {
+        let mut scripts = Scripts {
+            protocol: written.protocol,
+            reconnects: written.reconnects,
+            times_commands: written.times_commands,
+            retries: written.retries,
+            ends_on_error: written.ends_on_error,
+            ..Scripts::new(written.seed)
+        };
+        for (name, text, weight) in written.scripts {
+            scripts.add(&name, text.as_bytes(), weight).map_err(|mistake| mistake.to_string())?;
+        }
+        written.presets.into_iter().try_for_each(|(name, value)| scripts.preset(&name, value))?;
+        Ok(scripts)
+    }
+}
+
+impl PartialEq for Scripts {
+    fn eq(&self, other: &Self) -> bool {
+        Written::from(self.clone()) == Written::from(other.clone())
+    }
+}
+
+/// Runs scripts; operation n is the run of one of them.
+#[derive(Debug, Clone)]
+pub struct ScriptRuns(pub Arc<Scripts>);
+
+impl Workload for ScriptRuns {
+    #[inline]
+    fn op(&self, n: u64, _: &Records) -> Op {
+        Op::Script { script: self.0.chosen(n), number: n }
+    }
+}

@@ -1,0 +1,260 @@
+//! One session's way through scripts: what is to be sent next, with the variables that it keeps.
+
+use super::expression::Expression;
+use super::text::{Action, Amount, Piece, Statement, Store};
+use super::value::Value;
+use super::{Random, Script, Scripts, text};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is to be done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Send the statement of this command, and tell when it was answered.
+    Send(usize),
+    /// Go on after a pause.
+    Sleep(Duration),
+    /// Statements are sent without waiting from now on.
+    StartPipeline,
+    /// Send a point of synchronisation.
+    SyncPipeline,
+    /// Wait for all that was sent.
+    EndPipeline,
+    /// The script is over.
+    Over,
+}
+
+/// Why a session cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abort {
+    /// Which command of the script, counted from 0.
+    pub command: usize,
+    /// One sentence.
+    pub reason: String,
+}
+
+/// A session's variables and its place in a script.
+#[derive(Debug)]
+pub struct Run {
+    scripts: Arc<Scripts>,
+    /// `None` is not set.
+    variables: Vec<Option<Value>>,
+    /// As they were when the operation began, where it may be tried again.
+    before: Vec<Option<Value>>,
+    random: Random,
+    script: u32,
+    at: usize,
+    stack: Vec<Value>,
+    notes: Vec<Value>,
+}
+
+impl Run {
+    /// A session's variables before its first operation; `client` is its number.
+    pub fn new(scripts: Arc<Scripts>, client: u32) -> Run {
+        let mut variables = vec![None; scripts.names.names.len()];
+        for (number, value) in &scripts.presets {
+            variables[*number] = Some(value.clone());
+        }
+        if let Some(number) = scripts.names.known("client_id") {
+            variables[number].get_or_insert(Value::Integer(client.into()));
+        }
+        let random = Random::new(0, 0);
+        let (stack, notes, before) = (Vec::new(), Vec::new(), Vec::new());
+        Run { scripts, variables, before, random, script: 0, at: 0, stack, notes }
+    }
+
+    /// What it runs.
+    pub fn scripts(&self) -> &Arc<Scripts> {
+        &self.scripts
+    }
+
+    /// The script that it is in.
+    pub fn script(&self) -> &Script {
+        &self.scripts.scripts[self.script as usize]
+    }
+
+    /// The command that was begun last.
+    pub fn command(&self) -> usize {
+        self.at.saturating_sub(1)
+    }
+
+    /// Begins operation `number`, a run of `script`.
+    #[inline]
+    pub fn begin(&mut self, script: u32, number: u64) {
+        (self.script, self.at) = (script, 0);
+        self.random = Random::new(self.scripts.seed, number);
+        if self.scripts.retries {
+            self.before.clone_from(&self.variables);
+        }
+    }
+
+    /// The operation failed and may be tried again: its variables are as they were before.
+    pub fn undo(&mut self) {
+        if self.scripts.retries {
+            self.variables.clone_from(&self.before);
+        }
+    }
+
+    /// Goes on to the next thing that takes time.
+    ///
+    /// # Errors
+    /// Why the session cannot go on.
+    pub fn step(&mut self) -> Result<Step, Abort> {
+        loop {
+            if let Some(step) = self.command_after()? {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// Carries out one command, unless that takes time: then it is told what is to be done.
+    ///
+    /// # Errors
+    /// Why the session cannot go on.
+    #[inline]
+    pub fn command_after(&mut self) -> Result<Option<Step>, Abort> {
+        let Run { scripts, variables, random, stack, notes, at, .. } = self;
+        let commands = &scripts.scripts[self.script as usize].commands;
+        let Some(command) = commands.get(*at) else { return Ok(Some(Step::Over)) };
+        let here = *at;
+        *at += 1;
+        let mut value = |expression: &Expression| {
+            expression.value(&|number| variable(scripts, variables, number), random, stack, notes)
+        };
+        let abort = |reason: String| Abort { command: here, reason };
+        match &command.action {
+            Action::Sql(_) => return Ok(Some(Step::Send(here))),
+            Action::Set(number, expression) => {
+                let value = value(expression).map_err(abort)?;
+                variables[*number] = Some(value);
+            }
+            Action::If(condition, branch) => {
+                if !value(condition).map_err(abort)?.is_true() {
+                    let mut next = branch.next;
+                    while let Action::Elif(condition, branch) = &commands[next].action {
+                        let value = value(condition).map_err(|reason| Abort { command: next, reason })?;
+                        if value.is_true() {
+                            break;
+                        }
+                        next = branch.next;
+                    }
+                    *at = next + 1;
+                }
+            }
+            // A branch that was taken ends here.
+            Action::Elif(_, branch) | Action::Else(branch) => *at = branch.end + 1,
+            Action::Endif => {}
+            Action::Sleep(amount, unit) => {
+                let (amount, unit) = (*amount, *unit);
+                return self.sleep(amount, unit).map(|time| Some(Step::Sleep(time))).map_err(abort);
+            }
+            Action::StartPipeline => return Ok(Some(Step::StartPipeline)),
+            Action::SyncPipeline => return Ok(Some(Step::SyncPipeline)),
+            Action::EndPipeline => return Ok(Some(Step::EndPipeline)),
+        }
+        Ok(None)
+    }
+
+    fn sleep(&mut self, amount: Amount, unit: Duration) -> Result<Duration, String> {
+        let amount = match amount {
+            Amount::Constant(amount) => amount,
+            Amount::Variable(number) => match variable(&self.scripts, &self.variables, number) {
+                Ok(Value::Integer(amount)) => amount,
+                Ok(value) => {
+                    let name = self.scripts.names.name(number);
+                    return Err(format!("sleep: variable \"{name}\" is no integer but {value}"));
+                }
+                Err(reason) => return Err(format!("sleep: {reason}")),
+            },
+        };
+        // Nobody waits for a time before now.
+        let times = u32::try_from(amount.max(0)).unwrap_or(u32::MAX);
+        Ok(unit.saturating_mul(times))
+    }
+
+    /// What `debug` was given since it was asked last, with the number of the command from 1.
+    pub fn notes(&mut self) -> impl Iterator<Item = String> + '_ {
+        let (script, command) = (self.script, self.at);
+        self.notes.drain(..).map(move |value| {
+            let kind = value.kind();
+            match value {
+                Value::Null => format!("debug(script={script},command={command}): null"),
+                value => format!("debug(script={script},command={command}): {kind} {value}"),
+            }
+        })
+    }
+
+    /// The statement of a command.
+    pub fn statement(&self, command: usize) -> &Statement {
+        match &self.script().commands[command].action {
+            Action::Sql(statement) => statement,
+            _ => unreachable!("only statements are sent"),
+        }
+    }
+
+    /// The statement of a command, if it is one.
+    pub fn statement_of(&self, command: usize) -> Option<&Statement> {
+        match &self.script().commands.get(command)?.action {
+            Action::Sql(statement) => Some(statement),
+            _ => None,
+        }
+    }
+
+    /// Appends the statement of a command with its variables' values; one that is not set stays as it
+    /// stands there, and the server will say so.
+    pub fn put_text(&self, command: usize, out: &mut Vec<u8>) {
+        for piece in &self.statement(command).pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Variable(number) => match &self.variables[*number] {
+                    Some(value) => value.put(out),
+                    None => {
+                        out.push(b':');
+                        out.extend_from_slice(self.scripts.names.name(*number).as_bytes());
+                    }
+                },
+            }
+        }
+    }
+
+    /// The value of a parameter; `None` is NULL.
+    pub fn parameter(&self, number: usize) -> Option<&Value> {
+        self.variables[number].as_ref().filter(|value| **value != Value::Null)
+    }
+
+    /// Where the results of a command's statement go.
+    pub fn store(&self, command: usize) -> Option<&Store> {
+        self.statement(command).store.as_ref()
+    }
+
+    /// Sets the variable that a column of a result goes to.
+    ///
+    /// # Errors
+    /// If no variable can be called so.
+    pub fn bring(&mut self, command: usize, column: &str, value: Option<&str>) -> Result<(), Abort> {
+        let store = self.store(command).expect("somebody asked for it");
+        let (name, word) = (format!("{}{column}", store.prefix), if store.all { "aset" } else { "gset" });
+        if !text::is_name(&name) {
+            let reason =
+                format!("{word}: invalid variable name: \"{name}\"; name the column by AS, or give a prefix");
+            return Err(Abort { command, reason });
+        }
+        // What no script asks for need not be kept.
+        if let Some(number) = self.scripts.names.known(&name) {
+            self.variables[number] = Some(value.map_or(Value::Null, |value| Value::Text(value.into())));
+        }
+        Ok(())
+    }
+}
+
+/// The value of a variable in an expression.
+#[inline]
+fn variable(scripts: &Scripts, variables: &[Option<Value>], number: usize) -> Result<Value, String> {
+    match &variables[number] {
+        Some(Value::Text(text)) => Value::of_text(text).ok_or_else(|| {
+            format!("malformed variable \"{}\" value: \"{text}\"", scripts.names.name(number))
+        }),
+        Some(value) => Ok(value.clone()),
+        None => Err(format!("undefined variable \"{}\"", scripts.names.name(number))),
+    }
+}

@@ -1,0 +1,276 @@
+use super::*;
+use crate::op::Op;
+use proptest::prelude::*;
+
+fn scripts(text: &str) -> Result<Scripts, Mistake> {
+    let mut scripts = Scripts::new(7);
+    scripts.add("s.sql", text.as_bytes(), 1)?;
+    Ok(scripts)
+}
+
+/// What a script does until it ends, statements as texts, `debug` as it is printed.
+fn carried_out(text: &str) -> Vec<String> {
+    let mut scripts = scripts(text).unwrap();
+    for (name, value) in [("scale", Value::Integer(1)), ("default_seed", Value::Integer(5))] {
+        scripts.preset(name, value).unwrap();
+    }
+    for (name, text) in [("five", "5"), ("yes", "yes"), ("nul", "null"), ("bad", "5x")] {
+        scripts.preset(name, Value::Text(text.into())).unwrap();
+    }
+    let mut run = Run::new(Arc::new(scripts), 3);
+    let mut done = Vec::new();
+    run.begin(0, 0);
+    loop {
+        let step = run.step();
+        done.extend(run.notes());
+        match step {
+            Ok(Step::Send(command)) => {
+                let mut text = Vec::new();
+                run.put_text(command, &mut text);
+                done.push(String::from_utf8(text).unwrap());
+            }
+            Ok(Step::Over) => return done,
+            Ok(step) => done.push(format!("{step:?}")),
+            Err(abort) => {
+                done.push(format!("{}: {}", abort.command, abort.reason));
+                return done;
+            }
+        }
+    }
+}
+
+fn value(expression: &str) -> String {
+    let done = carried_out(&format!("\\set x debug({expression})"));
+    let last = done.last().unwrap();
+    last.strip_prefix("debug(script=0,command=1): ").or(last.strip_prefix("0: ")).unwrap().to_string()
+}
+
+#[test]
+fn expressions_have_the_values_that_pgbench_gives_them() {
+    // Observed with pgbench 15.18; the tests of the program compare many more.
+    for (expression, expected) in [
+        ("~ 1 + 2", "int -4"),
+        ("~1 | 2", "int -2"),
+        ("- 2 * 3", "int -6"),
+        ("5 / 0.0", "double Infinity"),
+        ("null or true", "null"),
+        ("false and null", "boolean false"),
+        ("true or null", "boolean true"),
+        ("5 or 0", "cannot coerce int to boolean"),
+        ("true = true", "cannot coerce boolean to int"),
+        ("1 is true", "boolean false"),
+        ("1 = 2 is false", "boolean true"),
+        ("1 + null is null", "boolean true"),
+        ("not 1 = 2", "boolean true"),
+        ("-9223372036854775808 / -1", "bigint div out of range"),
+        ("-9223372036854775808 % -1", "int 0"),
+        ("9223372036854775807 * 2", "bigint mul out of range"),
+        ("int(2.5) + int(3.5)", "int 6"),
+        ("int(1e30)", "double to int overflow for 1000000000000000019884624838656.000000"),
+        ("1 << 64", "int 1"),
+        ("1.5 << 1", "int 4"),
+        ("case when 0 then 5 when null then 6 end", "null"),
+        ("case when 2 then 5 else 1/0 end", "int 5"),
+        ("greatest(1, 2.0, 3)", "double 3"),
+        ("7 # 2 & 3 | 1", "int 1"),
+        ("10 >> 1 + 1", "int 2"),
+        ("5 - -3", "int 8"),
+        ("hash(10, 5432)", "int -5817877081768721676"),
+        ("hash(null)", "null"),
+        (":five + 1", "int 6"),
+        (":yes", "boolean true"),
+        (":nul", "null"),
+        (":bad + 1", "malformed variable \"bad\" value: \"5x\""),
+        (":nobody", "undefined variable \"nobody\""),
+        ("-0.0", "double 0"),
+        (".5", "double 0.5"),
+        (":client_id", "int 3"),
+        ("random(2, 1)", "empty range given to random"),
+        ("1 isnull is null", "boolean false"),
+        ("5 % 0", "division by zero"),
+    ] {
+        assert_eq!(value(expression), expected, "{expression}");
+    }
+}
+
+#[test]
+fn mistakes_say_where_and_what() {
+    let deep = format!("\\set x {}1", "(".repeat(100_000));
+    let long = format!("\\set x 1{}", "+1".repeat(5_000_000));
+    let many = format!("select {} 1;", ":a,".repeat(300));
+    for (text, said) in [
+        ("\\set x 1 +", "s.sql:1:11: syntax error: a value should be here, and the line ends"),
+        ("select 1;\n  \\set x (1", "s.sql:2:12: syntax error: `)` should be here, and the line ends"),
+        ("\\set x 1 < 2 < 3", "s.sql:1:14: syntax error: no second comparison"),
+        ("\\set x sqr(2)", "s.sql:1:8: unexpected function name (sqr); did you mean \"sqrt\"?"),
+        ("\\set x abs(1, 2)", "s.sql:1:8: unexpected number of arguments (abs): it takes 1, and there are 2"),
+        ("\\set x least()", "s.sql:1:8: at least one argument expected (least)"),
+        ("\\set x 12345678901234567890", "s.sql:1:8: bigint constant overflow (12345678901234567890)"),
+        ("\\set x 9223372036854775808", "s.sql:1:8: bigint constant overflow"),
+        ("\\set x 1e400", "s.sql:1:8: double constant overflow (1e400)"),
+        ("\\set x 'a'", "s.sql:1:8: unexpected character (')"),
+        ("\\set 1x 5", "s.sql:1:6: invalid variable name: \"1x\""),
+        ("\\set", "s.sql:1:1: missing argument in command \"set\""),
+        ("\\sett x 1", "s.sql:1:2: invalid command \\sett; did you mean \"set\"?"),
+        ("\\", "s.sql:1:1: a backslash needs"),
+        ("\\shell true", "s.sql:1:1: \\shell is not carried out here"),
+        ("\\setshell x true", "s.sql:1:1: \\setshell is not carried out here"),
+        ("\\sleep 1 foo", "s.sql:1:10: unrecognized time unit, must be us, ms or s (foo)"),
+        ("\\sleep 5x", "s.sql:1:8: unrecognized time unit"),
+        ("\\sleep 1 us extra", "s.sql:1:13: too many arguments in command \"sleep\": extra"),
+        ("\\if 1\nselect 1;", "s.sql:1:1: \\if without matching \\endif"),
+        ("\\else", "s.sql:1:1: \\else without matching \\if"),
+        ("\\if 1\n\\else\n\\else\n\\endif", "s.sql:3:1: \\else after \\else"),
+        ("\\if 1\n\\else x\n\\endif", "s.sql:2:7: unexpected argument in command \"else\": x"),
+        ("\\gset", "s.sql:1:1: \\gset must follow an SQL command"),
+        ("select 1 \\gset\n\\gset", "s.sql:2:1: \\gset must follow"),
+        ("select 1 \\gset a b", "s.sql:1:18: too many arguments in command \"gset\": b"),
+        ("-- nothing\n\n", "s.sql:1:1: empty command list for script \"s.sql\""),
+        ("select 'a", "s.sql:1:8: what is opened by ' here is never closed"),
+        ("select $x$ a $y$", "s.sql:1:8: what is opened by $x$ here is never closed"),
+        ("select /* /* */ 1", "s.sql:1:8: the comment that begins here is never closed"),
+        ("é \0", "s.sql:1:3: this byte is zero"),
+        (&deep, "s.sql:1:408: the expression is nested more than 400 deep"),
+        (&long, "the expression has more than 100000 parts"),
+        (&many, "s.sql:1:1: the statement uses 300 variables"),
+    ] {
+        let error = scripts(text).unwrap_err().to_string();
+        assert!(error.contains(said), "{:.60}: {error}", text);
+        assert!(error.len() < 300 && !error.contains('\n'), "one sentence: {error}");
+    }
+    let error = Scripts::new(1).add("s.sql", b"select 1;\n\xff\xfe", 1).unwrap_err().to_string();
+    assert!(error.starts_with("s.sql:2:1: this is not UTF-8"), "{error}");
+}
+
+#[test]
+fn statements_end_where_they_should() {
+    let texts = |text: &str| carried_out(text);
+    assert_eq!(texts("select 1; select\n 2;\nselect 3"), ["select 1;", "select\n 2;", "select 3"]);
+    assert_eq!(
+        texts("select ';' || \";\" || $$;$$ || $a$;$b$;$a$ /* ; /* ; */ ; */;"),
+        ["select ';' || \";\" || $$;$$ || $a$;$b$;$a$ /* ; /* ; */ ; */;"]
+    );
+    assert_eq!(texts("select E'a\\';';select 'a\\';"), ["select E'a\\';';", "select 'a\\';"]);
+    assert_eq!(texts("select 1 -- no ; end\n;"), ["select 1 -- no ; end\n;"]);
+    assert_eq!(texts("-- first\nselect (1;2);;\n;"), ["select (1;2);"]);
+    assert_eq!(texts("select 1 \\; select 2;"), ["select 1 ; select 2;"]);
+    let function =
+        "create function f() returns int begin atomic select 1; select case when true then 2 end; end;";
+    assert_eq!(texts(function), [function]);
+    assert_eq!(texts("begin; select 1; end;"), ["begin;", "select 1;", "end;"]);
+    assert_eq!(
+        texts("\\set a 1 \\\n + 2\nselect :a, 1::int, a[1:2], ':a', :none;"),
+        ["select 3, 1::int, a[1:2], '3', :none;"]
+    );
+}
+
+#[test]
+fn conditions_choose_one_branch() {
+    let chosen = |x: &str| {
+        let text = format!(
+            "\\set x {x}\n\\if :x = 1\nselect 1;\n\\if false\nselect 0;\n\\endif\n\\elif :x = 2\nselect 2;\n\
+             \\elif :x = 3\nselect 3;\n\\else\nselect 4;\n\\endif\nselect 5;"
+        );
+        carried_out(&text).concat()
+    };
+    for (x, statements) in [
+        ("1", "select 1;select 5;"),
+        ("2", "select 2;select 5;"),
+        ("3", "select 3;select 5;"),
+        ("9", "select 4;select 5;"),
+    ] {
+        assert_eq!(chosen(x), statements, "{x}");
+    }
+    assert_eq!(
+        carried_out("\\if 0\n\\if 1/0\n\\endif\n\\endif\n\\sleep 5 ms\n\\startpipeline\n\\endpipeline"),
+        ["Sleep(5ms)", "StartPipeline", "EndPipeline"]
+    );
+}
+
+#[test]
+fn operations_are_a_function_of_seed_and_number() {
+    let mut two = Scripts::new(11);
+    two.add("a", b"\\set x random(1, 1000000)\nselect :x;", 3).unwrap();
+    two.add("b", b"\\set x random_gaussian(1, 1000000, 3)\nselect :x;", 1).unwrap();
+    let runs = ScriptRuns(Arc::new(two));
+    let records = Records::new(0);
+    let texts = |numbers: &mut dyn Iterator<Item = u64>| -> Vec<(u64, Vec<u8>)> {
+        let mut run = Run::new(runs.0.clone(), 0);
+        let mut texts: Vec<(u64, Vec<u8>)> = numbers
+            .map(|n| {
+                let Op::Script { script, number } = runs.op(n, &records) else { panic!("scripts only") };
+                run.begin(script, number);
+                let mut text = Vec::new();
+                let Ok(Step::Send(command)) = run.step() else { panic!("a statement is sent") };
+                run.put_text(command, &mut text);
+                (n, text)
+            })
+            .collect();
+        texts.sort();
+        texts
+    };
+    assert_eq!(texts(&mut (0..500)), texts(&mut (0..500).rev()));
+    let first = (0..10_000).filter(|n| runs.0.chosen(*n) == 0).count();
+    assert!((7_200..7_800).contains(&first), "three of four: {first}");
+}
+
+#[test]
+fn what_a_server_brings_is_a_variable() {
+    let scripts = scripts("select 1 as a \\gset p_\nselect :p_a;").unwrap();
+    let mut run = Run::new(Arc::new(scripts), 0);
+    run.begin(0, 0);
+    assert_eq!(run.step(), Ok(Step::Send(0)));
+    assert_eq!(run.bring(0, "a", Some("42")), Ok(()));
+    assert_eq!(run.bring(0, "unused", None), Ok(()));
+    assert!(run.bring(0, "?column?", None).unwrap_err().reason.contains("\"p_?column?\""));
+    assert_eq!(run.step(), Ok(Step::Send(1)));
+    let mut text = Vec::new();
+    run.put_text(1, &mut text);
+    assert_eq!(text, b"select 42;");
+    assert_eq!(run.statement(1).numbered(), "select $1;");
+}
+
+#[test]
+fn a_failed_operation_is_tried_again_with_its_variables() {
+    let mut scripts = scripts("\\set n :n + 1\nselect :n;").unwrap();
+    scripts.preset("n", Value::Integer(0)).unwrap();
+    scripts.retries = true;
+    let mut run = Run::new(Arc::new(scripts), 0);
+    for (number, undone, expected) in
+        [(0, true, "select 1;"), (0, false, "select 1;"), (1, false, "select 2;")]
+    {
+        run.begin(0, number);
+        assert_eq!(run.step(), Ok(Step::Send(1)));
+        let mut text = Vec::new();
+        run.put_text(1, &mut text);
+        assert_eq!(text, expected.as_bytes());
+        if undone {
+            run.undo();
+        }
+    }
+}
+
+#[test]
+fn built_in_scripts_are_found_by_how_they_begin() {
+    assert_eq!(BuiltIn::find("tpcb").unwrap().name, "tpcb-like");
+    assert!(BuiltIn::find("s").unwrap_err().contains("2 builtin scripts found"));
+    assert!(BuiltIn::find("x").unwrap_err().contains("no builtin script"));
+    for script in BUILT_IN {
+        scripts(script.text).unwrap();
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_script_panics(text in "(\\\\(set|if|elif|else|endif|sleep|gset) ?)?\\PC{0,60}\n?(\\PC{0,40}\n){0,3}") {
+        if let Ok(scripts) = scripts(&text) {
+            let mut run = Run::new(Arc::new(scripts), 0);
+            run.begin(0, 1);
+            while let Ok(step) = run.step() {
+                if step == Step::Over {
+                    break;
+                }
+            }
+        }
+    }
+}
