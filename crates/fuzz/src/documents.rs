@@ -1,9 +1,11 @@
 //! Documents that people bring: plans, property files, samples.
 
 use crate::text;
+use std::sync::Arc;
 use tipover_core::experiment::recipe::Recipe;
 use tipover_core::experiment::{Experiment, Spec};
-use tipover_core::workload::{Bson, CoreWorkload, Documents, JsonText, Properties};
+use tipover_core::workload::script::{Run, Step, Value};
+use tipover_core::workload::{Bson, CoreWorkload, Documents, JsonText, Properties, Scripts};
 
 pub fn plan(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
@@ -61,4 +63,39 @@ pub fn recipe(bytes: &[u8]) {
             }
         }
     }
+}
+
+pub fn script(bytes: &[u8]) {
+    /// A run that takes longer goes round in circles.
+    const MOST_STEPS: usize = 100_000;
+    let mut scripts = Scripts::new(1);
+    if let Err(mistake) = scripts.add("script", bytes, 1) {
+        let words = mistake.to_string();
+        assert!(mistake.line > 0 && mistake.column > 0 && !words.contains('\n'), "{words}");
+        return;
+    }
+    let presets =
+        [("scale", Value::Integer(1)), ("default_seed", Value::Integer(7)), ("a", Value::Double(0.5))];
+    for (name, value) in presets {
+        scripts.preset(name, value).expect("these are names");
+    }
+    let mut run = Run::new(Arc::new(scripts), 0);
+    run.begin(0, 0);
+    for _ in 0..MOST_STEPS {
+        match run.step() {
+            Ok(Step::Send(command)) => {
+                let mut text = Vec::new();
+                run.put_text(command, &mut text);
+                let _ = (run.statement(command).numbered(), run.statement(command).parameters().count());
+                if run.store(command).is_some() {
+                    let _ = run.bring(command, "a", std::str::from_utf8(&text).ok());
+                }
+            }
+            Ok(Step::Over) => return,
+            Ok(_) => {}
+            Err(abort) => return assert!(!abort.reason.is_empty()),
+        }
+        let _ = run.notes().count();
+    }
+    panic!("a script has no loops, and this one did not end");
 }

@@ -40,7 +40,7 @@ const fn target(name: &'static str, read: fn(&[u8]), about: &'static str) -> Tar
 }
 
 /// All of them.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     target("postgres", untrusted::postgres, "what a PostgreSQL server says, from its greeting on"),
     target("mysql", untrusted::mysql, "what a MySQL or MariaDB server says, from its greeting on"),
     target("mysql-key", untrusted::mysql_key, "a public key in PEM, as MySQL 8 hands it out"),
@@ -60,6 +60,7 @@ pub const TARGETS: [Target; 23] = [
     target("plan", documents::plan, "an experiment's plan"),
     target("recipe", documents::recipe, "a user's recipe of a cluster"),
     target("properties", documents::properties, "YCSB's property files, and what they ask for"),
+    target("script", documents::script, "a script of statements as pgbench has them, read and run"),
     target("samples", documents::samples, "sample documents, one a line"),
     target("schedule", sentences::schedule, "a schedule of faults"),
     target("disk", sentences::disk, "a disk's specification, its faults and power cuts"),

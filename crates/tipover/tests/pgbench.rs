@@ -591,3 +591,41 @@ fn a_seed_gives_the_same_numbers_again() {
     let (one, three): (Vec<String>, Vec<String>) = (run("7", "1"), run("7", "3"));
     assert!(one.iter().all(|line| three.contains(line)), "{one:?} {three:?}");
 }
+
+#[test]
+fn sessions_that_share_threads_do_the_same() {
+    let Some(peers) = Peers::start() else { return };
+    let text = "\\sleep 2 ms\nselect :client_id as a \\gset\n\\sleep :a us\n\\set x debug(:a - :client_id)\n";
+    peers.place.write("s.sql", text);
+    for options in [&["-c", "40", "-j", "2"][..], &["-c", "3", "-R", "500"], &["-c", "20", "-C"]] {
+        let line = [&["-n", "-t", "4", "-f", "s.sql"], options].concat();
+        let (theirs, ours) = peers.both(&line);
+        assert_eq!(shape(&theirs.out), shape(&ours.out), "{options:?}");
+        // Lines of pgbench's threads run into one another.
+        let count = theirs.err.matches("debug(").count();
+        assert_eq!(debugged(&ours), vec!["debug(script=0,command=4): int 0"; count], "{options:?}");
+    }
+    // A client that is aborted ends, and the others go on.
+    peers.place.write("s.sql", "\\sleep 20 ms\n\\set x 1 / :client_id\nselect 1;\n");
+    for options in [&["-c", "30", "-M", "prepared"][..], &["-c", "3", "-R", "500"], &["-c", "4"]] {
+        let line = [&["-n", "-t", "5", "-f", "s.sql"], options].concat();
+        let (_, ours) = peers.both(&line);
+        assert_eq!(ours.code, 2);
+        let clients: u64 = options[1].parse().unwrap();
+        let processed = ours.out.lines().find(|line| line.contains("actually processed")).unwrap();
+        let (wanted, all) = (format!(": {}/{}", (clients - 1) * 5, clients * 5), clients * 5);
+        // Under a rate the others take over what the one that ended would have sent.
+        let taken_over = format!(": {}/{all}", all - 1);
+        assert!(processed.ends_with(&wanted) || processed.ends_with(&taken_over), "{processed}");
+    }
+    // Exactly one reason, for the one client.
+    let ours = peers.ours(&["-n", "-t", "5", "-f", "s.sql", "-c", "4", "--exit-on-abort"]);
+    assert_eq!((ours.code, ours.err.matches("client 0 script 0 aborted").count()), (2, 1), "{}", ours.err);
+    peers
+        .place
+        .write("p.sql", "\\startpipeline\nselect 1;\n\\syncpipeline\nselect 2;\n\\endpipeline\nselect 3;\n");
+    for clients in ["1", "30"] {
+        let ours = peers.ours(&["-n", "-t", "5", "-f", "p.sql", "-c", clients, "-M", "prepared"]);
+        assert_eq!(ours.code, 0, "{}", ours.err);
+    }
+}

@@ -27,7 +27,7 @@ impl Manner {
 }
 
 /// Operations of each class, as long as the server answers them.
-pub const OPERATIONS: [Op; 9] = [
+pub const OPERATIONS: [Op; 10] = [
     Op::Read { record: 3, fields: Fields::All },
     Op::Transfer { id: 7, from: 0, to: 1, amount: 10 },
     Op::Update { record: 4, fields: Fields::One(1), version: 2 },
@@ -37,6 +37,7 @@ pub const OPERATIONS: [Op; 9] = [
     Op::Transfer { id: 8, from: 1, to: 0, amount: 10 },
     Op::InsertMany { first: 9, count: 2 },
     Op::Read { record: 3, fields: Fields::EachByName },
+    Op::Script { script: 0, number: 3 },
 ];
 
 /// Speaks with a server that says `said`, from its greeting on; everything that is sent goes through `sent`.
@@ -68,7 +69,12 @@ pub fn converse(
                     assert!(!refusal.reason.is_empty());
                     return;
                 }
-                Step::Ready => ready = begun(&mut *protocol, &OPERATIONS[0], &mut output),
+                Step::Ready => {
+                    ready = OPERATIONS.iter().any(|op| begun(&mut *protocol, op, &mut output));
+                    if !ready {
+                        return;
+                    }
+                }
             }
         }
         if !ready {

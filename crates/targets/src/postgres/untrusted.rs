@@ -4,6 +4,7 @@ use super::client::Rows;
 use super::greeting::Hello;
 use super::message;
 use super::operations::Operations;
+use super::script::Scripted;
 use super::table::SYNTAX;
 use super::transfer::Vault;
 use crate::connection::sql::{Found, Sql, Table};
@@ -11,8 +12,8 @@ use crate::connection::untrusted::{Manner, converse};
 use crate::connection::{Input, Place};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tipover_core::workload::Dataset;
 use tipover_core::workload::bank::{Bank, BankSpec};
+use tipover_core::workload::{Dataset, Scripts};
 
 /// Speaks with a server that says `bytes`: all the time as each of the three who listen to one.
 pub fn postgres(bytes: &[u8]) {
@@ -22,7 +23,15 @@ pub fn postgres(bytes: &[u8]) {
     let hello = Hello::new(&place, &BTreeMap::new());
     let may_encrypt = manner.choice & 4 != 0;
     match manner.choice & 3 {
-        0 | 3 => {
+        3 => {
+            let mut scripts = Scripts::new(1);
+            let script = b"begin;\nselect 1 as a \\gset\n\\sleep :a us\nselect :a, 2;\nend;\n";
+            scripts.add("script", script, 1).expect("a constant");
+            scripts.retries = manner.choice & 4 != 0;
+            let mut scripted = Scripted::new(hello, Arc::new(scripts));
+            converse(&mut scripted, manner, may_encrypt, said, |_, _| {});
+        }
+        0 => {
             let dataset = Dataset { fields: 2, ..Dataset::ycsb(10) };
             let columns = ["ycsb_key", "field0", "field1"];
             let rows = columns.map(|name| vec![Some("usertable".to_string()), Some(name.to_string())]);

@@ -9,7 +9,7 @@ use crate::nearest::did_you_mean;
 use crate::workload::random::Random;
 
 /// Parentheses, functions and CASE within one another; every one takes some of the reader's stack.
-const DEEPEST: usize = 400;
+const DEEPEST: usize = 100;
 /// No expression that a person wrote comes near it.
 const LONGEST: usize = 100_000;
 

@@ -299,6 +299,10 @@ impl<'a> Reader<'a, '_> {
             if self.place.at == self.place.end {
                 break;
             }
+            if self.commands.len() == MOST_COMMANDS {
+                let words = format!("the script has more than {MOST_COMMANDS} commands");
+                return Err(self.place.mistake(self.place.at, words));
+            }
             match self.place.rest().as_bytes()[0] {
                 b'\\' => self.meta()?,
                 _ => self.sql()?,
@@ -542,5 +546,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
+/// No script that a person wrote comes near it, and each takes a hundred times its bytes of memory.
+const MOST_COMMANDS: usize = 200_000;
 /// What pgbench allows, and the protocol would allow more.
 const MOST_USES: usize = 255;
