@@ -239,6 +239,10 @@ pub struct Interval {
     pub samples: BTreeMap<String, Sample>,
     /// The shaped disk's own counters at its end.
     pub disk: Option<device::Counters>,
+    /// Probe values of each node of a cluster at its end, by its name; empty where the target runs in one
+    /// place, and while nodes were acted on and could not be read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, BTreeMap<String, Sample>>,
 }
 
 impl Record {
@@ -256,7 +260,7 @@ impl Record {
         let measured = self.measured.as_ref()?;
         let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
         let cpu = &measured.cpu;
-        let own_ns = if self.spec.target.kind.is_server() { cpu.sessions_ns } else { cpu.generator_ns };
+        let own_ns = if self.spec.is_served() { cpu.sessions_ns } else { cpu.generator_ns };
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let machine_ns = cores * measured.seconds() * 1e9;
         let idle = system("system_cpu_idle_ns").map(|ns| ns + system("system_cpu_iowait_ns").unwrap_or(0.0));
@@ -292,7 +296,7 @@ impl Record {
     /// part of the trial. `None` for a server, whose own time is not known apart, and where the machine's was
     /// not read.
     pub fn neighbours(&self) -> Option<f64> {
-        let measured = self.measured.as_ref().filter(|_| !self.spec.target.kind.is_server())?;
+        let measured = self.measured.as_ref().filter(|_| !self.spec.is_served())?;
         let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let (first, last) = (measured.first.get(probe::SYSTEM)?, measured.last.get(probe::SYSTEM)?);
@@ -325,7 +329,8 @@ impl Record {
     /// Bytes of keys and values that operations wrote in the measured phase; `None` where the workload does
     /// not say how large its writes are.
     pub fn user_bytes(&self) -> Option<f64> {
-        self.spec.workload.written_bytes(&self.measured.as_ref()?.books().ok()?)
+        let books = self.measured.as_ref().filter(|_| !self.spec.checks_alone())?.books().ok()?;
+        self.spec.workload.written_bytes(&books)
     }
 
     /// Whether its figures may be used.

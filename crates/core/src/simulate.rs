@@ -375,6 +375,7 @@ impl<'a> World<'a> {
                 offered: None,
                 samples: self.samples(),
                 disk: Some(self.model.counters(self.now)),
+                nodes: BTreeMap::new(),
             });
             self.books.clear();
             let elapsed = self.now.since(begin);

@@ -63,7 +63,8 @@ fn a_reader_that_panics_or_takes_too_much_is_convicted() {
         assert!(std::hint::black_box(vec![1u8; length]).len() == length);
     }
     let culprit = Target { name: "culprit", about: "believes a length", read: greedy };
-    assert!(culprit.try_out(&1_000u32.to_le_bytes()) >= 1_000);
+    // The harness frees a little meanwhile.
+    assert!(culprit.try_out(&10_000_000u32.to_le_bytes()) >= 9_000_000);
     assert!(
         catch_unwind(|| culprit.try_out(&150_000_000u32.to_le_bytes())).is_err(),
         "150 MB for four bytes"

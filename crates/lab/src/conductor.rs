@@ -134,6 +134,11 @@ impl<'c> Conductor<'c> {
         self.agenda.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// Whether no fault is in force.
+    pub fn is_quiet(&self) -> bool {
+        self.in_force.is_empty()
+    }
+
     /// The cluster that is broken.
     pub fn cluster(&self) -> &Cluster {
         self.cluster

@@ -266,7 +266,7 @@ fn listen(path: &Path) -> Result<UnixListener, KeeperError> {
 }
 
 fn start(order: &Order, daemons: &Daemons) -> Result<Cluster, ClusterError> {
-    let cluster = Cluster::start(&ClusterOptions {
+    let mut cluster = Cluster::start(&ClusterOptions {
         recipe: order.recipe.1.clone(),
         version: order.version,
         disk_daemon: Some(daemons.disk.clone()),
@@ -276,7 +276,8 @@ fn start(order: &Order, daemons: &Daemons) -> Result<Cluster, ClusterError> {
         binaries: order.binaries.clone(),
         seed: 1,
     })?;
-    cluster.shape()?;
+    let recipe = cluster.recipe().clone();
+    cluster.shape(&recipe)?;
     Ok(cluster)
 }
 

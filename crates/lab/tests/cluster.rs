@@ -286,7 +286,8 @@ fn a_journal_has_a_disk_of_its_own_and_survives_a_power_cut_there() {
             options.recipe = options.recipe.with_roles(&[(Role::Replica, replicas)].into()).unwrap();
         }
         let Some(mut cluster) = started_on(disk, options) else { continue };
-        cluster.shape().unwrap();
+        let whole = cluster.recipe().clone();
+        cluster.shape(&whole).unwrap();
         assert_eq!(cluster.nodes().last().unwrap().name(), last);
         let node = cluster.node("a").unwrap();
         let backing = tipover_disk::BackingChoice::Directory(folder.path().into());

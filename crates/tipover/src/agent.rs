@@ -8,6 +8,7 @@ use crate::checking;
 use crate::clock::Clock;
 use crate::drive;
 use crate::history::HistoryWriter;
+use crate::places::{Place, Places, Writers};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tipover_core::check::Judgement;
-use tipover_core::experiment::{HugePages, LoadSpec, Spec, WorkloadKind};
+use tipover_core::experiment::{HugePages, LoadSpec, Spec};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
@@ -35,6 +36,15 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// Servers of a cluster, by their addresses with all secrets.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Servers {
+    /// All that may ever take writes; first those that do now.
+    pub urls: Vec<Secret>,
+    /// How many do now.
+    pub writers: usize,
+}
+
 /// What an agent is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -45,6 +55,8 @@ pub enum Command {
         spec: Box<Spec>,
         /// The address in it with its secrets, which the cell does not carry.
         address: Option<Secret>,
+        /// Where it runs in a cluster; without any it is the target of the cell.
+        servers: Servers,
         /// Where the target keeps its data.
         folder: PathBuf,
         /// Seed of the operations.
@@ -59,6 +71,10 @@ pub enum Command {
         /// Threads that write.
         threads: u32,
     },
+    /// Make the tables of checks anew.
+    Prepare,
+    /// These servers of the cluster take writes from now on; only while sessions run.
+    Writers(Vec<Secret>),
     /// Start the sessions: warming up first, with the load of the cell, or at once with a load of its own.
     Run {
         /// The load to begin with at once.
@@ -121,7 +137,9 @@ pub enum Answer {
         /// Read back from the target.
         facts: Facts,
     },
-    /// To `Run`, `Pace` and `Offer`.
+    /// To `Prepare`.
+    Prepared,
+    /// To `Run`, `Pace`, `Offer` and `Writers`.
     Running,
     /// To `Pause`.
     Paused {
@@ -212,7 +230,7 @@ pub fn serve() -> Result<()> {
             Some(line) => Ok(Some(serde_json::from_str(&line?).context("a command that is not one")?)),
         }
     };
-    let Some(Command::Start { mut spec, address, folder, seed, origin_ns }) = next()? else {
+    let Some(Command::Start { mut spec, address, servers, folder, seed, origin_ns }) = next()? else {
         bail!("an agent must be started first");
     };
     if let Some(Secret(address)) = address {
@@ -227,7 +245,16 @@ pub fn serve() -> Result<()> {
     }
     let (dataset, workload) = spec.load_of(seed);
     let generator_cost_ns = drive::generator_cost_ns(&dataset, workload.as_ref());
-    let target = match tipover_targets::start(&spec, &folder) {
+    let (started, writers) = match &servers.urls[..] {
+        [] => (tipover_targets::start(&spec, &folder), None),
+        urls => {
+            let places = urls.iter().map(|Secret(url)| Place::new(&spec, seed, url)).collect();
+            let places = Places::new(places, servers.writers, spec.load.timeout);
+            let writers = places.writers();
+            (Ok(Box::new(places) as Box<dyn Target>), Some(writers))
+        }
+    };
+    let target = match started {
         Ok(target) => RequestPath::new(target, spec.target.request_path_cpu),
         Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
     };
@@ -243,7 +270,7 @@ pub fn serve() -> Result<()> {
             Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
             Command::Load { threads } => {
                 let loaded = match spec.workload.kind.is_checked() {
-                    true => checking::prepare(&spec, &target),
+                    true => checking::prepare(&spec, seed, &target),
                     false => load(&target, &dataset, threads),
                 };
                 if let Err(error) = loaded {
@@ -251,6 +278,10 @@ pub fn serve() -> Result<()> {
                 }
                 answer(&Answer::Loaded { facts: target.facts()? })?;
             }
+            Command::Prepare => answer(&match checking::prepare(&spec, seed, &target) {
+                Ok(()) => Answer::Prepared,
+                Err(error) => Answer::Failed { reason: format!("{error:#}") },
+            })?,
             Command::Run { load, seed: arrivals, history } => {
                 let writer = match history.map(|path| checking::history(&spec, &path)).transpose() {
                     Ok(writer) => writer,
@@ -268,8 +299,9 @@ pub fn serve() -> Result<()> {
                 if load.is_some() {
                     target.burn(true);
                 }
-                let plan = drive::Plan { history: writer.as_ref(), ..plan };
-                match run(&plan, &spec, &target, &clock, &mut next) {
+                let plan = drive::Plan { history: writer.as_ref().filter(|_| spec.checks_alone()), ..plan };
+                let orders = Orders { target: &target, writers: writers.as_ref(), clock };
+                match run(&plan, &spec, seed, writer.as_ref(), &orders, &mut next) {
                     Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {
                         Ok(()) => answer(&Answer::Stopped)?,
                         Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
@@ -333,38 +365,44 @@ fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
     found
 }
 
-/// Runs sessions and obeys until they are to halt: true, or the input ends: false.
+/// What is obeyed with while sessions run.
+struct Orders<'a> {
+    target: &'a RequestPath,
+    /// Who takes writes, in a cluster.
+    writers: Option<&'a Writers>,
+    clock: Clock,
+}
+
+/// Runs sessions, and those of checks beside them, and obeys until they are to halt: true, or the input ends:
+/// false.
 fn run(
     plan: &drive::Plan<'_>,
     spec: &Spec,
-    target: &RequestPath,
-    clock: &Clock,
+    seed: u64,
+    history: Option<&HistoryWriter>,
+    orders: &Orders<'_>,
     next: &mut dyn FnMut() -> Result<Option<Command>>,
 ) -> Result<Result<bool>, TargetError> {
-    drive::run(plan, |sessions| {
-        let mut obey = || obey(sessions, target, clock, next);
-        match plan.history.filter(|_| spec.workload.kind == WorkloadKind::Bank) {
-            Some(history) => {
-                let client = plan.sessions;
-                checking::while_reading_balances(spec, target, history, client, *clock, obey)
-            }
-            None => Ok(obey()),
-        }
+    drive::run(plan, |sessions| match history {
+        Some(history) => checking::beside(spec, seed, orders.target, history, orders.clock, || {
+            obey(sessions, orders, next)
+        }),
+        None => Ok(obey(sessions, orders, next)),
     })?
 }
 
 /// Obeys until the sessions are to halt: true, or the input ends: false.
 fn obey(
     sessions: &drive::Sessions<'_>,
-    target: &RequestPath,
-    clock: &Clock,
+    orders: &Orders<'_>,
     next: &mut dyn FnMut() -> Result<Option<Command>>,
 ) -> Result<bool> {
+    let Orders { target, writers, clock } = orders;
     prefer_this_thread();
     answer(&Answer::Running)?;
     loop {
         match next()? {
-            Some(Command::Cut) => match cut(sessions, target, clock) {
+            Some(Command::Cut) => match cut(sessions, *target, clock) {
                 Ok(interval) => answer(&interval)?,
                 Err(error) => {
                     // A server that is gone tells no statistics either.
@@ -380,6 +418,11 @@ fn obey(
             Some(Command::Offer) => {
                 target.burn(true);
                 sessions.offer();
+                answer(&Answer::Running)?;
+            }
+            Some(Command::Writers(servers)) => {
+                let urls: Vec<&str> = servers.iter().map(|Secret(url)| url.as_str()).collect();
+                writers.iter().for_each(|writers| writers.set(&urls));
                 answer(&Answer::Running)?;
             }
             Some(Command::Pause) => {

@@ -6,20 +6,35 @@ use crate::drive::{self, Plan};
 use crate::history::{self, HistoryWriter, Pace};
 use anyhow::{Context, Result};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tipover_core::check::{BankScan, Check, Evidence, Judgement, KeyScan, ListScan, Source};
-use tipover_core::experiment::{Spec, TargetKind};
+use tipover_core::experiment::{LoadSpec, Spec, TargetKind, WorkloadKind};
 use tipover_core::target::{Target, TargetError};
-use tipover_core::workload::{Records, Snapshots};
+use tipover_core::workload::bank::Bank;
+use tipover_core::workload::{Dataset, Records, Snapshots};
 
-/// Makes the tables anew: every account of the bank, an empty ledger, no lists.
-pub fn prepare(spec: &Spec, target: &dyn Target) -> Result<()> {
-    let mut accounts = Vec::new();
-    if spec.workload.kind.check() == Some(Check::Bank) {
-        let bank = spec.workload.bank()?;
-        accounts.extend((0..bank.spec().accounts).map(|n| bank.account(n)).map(|a| (a.place, a.balance)));
+/// How long the tables of checks are tried to be made: a cluster that has just elected may refuse for a moment.
+const PREPARED: Duration = Duration::from_secs(5);
+
+/// Makes the tables anew: every account of the bank, an empty ledger, no lists. `seed` is the trial's.
+pub fn prepare(spec: &Spec, seed: u64, target: &dyn Target) -> Result<()> {
+    let bank = match &spec.breaking {
+        // A database without transactions has no bank, and need not be asked for one.
+        Some(breaking) if breaking.checks.contains(&Check::Bank) => Some(Bank::new(breaking.bank_of(seed))?),
+        None if spec.workload.kind.check() == Some(Check::Bank) => Some(spec.workload.bank()?),
+        _ => None,
+    };
+    let all = |bank: &Bank| (0..bank.spec().accounts).map(|n| bank.account(n)).collect::<Vec<_>>();
+    let accounts = bank.as_ref().map_or(vec![], all);
+    let accounts: Vec<(u64, i64)> = accounts.into_iter().map(|a| (a.place, a.balance)).collect();
+    let began = Instant::now();
+    while let Err(error) = target.prepare(&accounts) {
+        if spec.lab.is_none() || began.elapsed() > PREPARED {
+            return Err(error.into());
+        }
+        std::thread::sleep(Duration::from_millis(200));
     }
-    target.prepare(&accounts)?;
     Ok(target.settle()?)
 }
 
@@ -41,7 +56,7 @@ const MOST_ACCOUNTS: u64 = 1_000_000;
 ///
 /// # Errors
 /// The session cannot be opened; then nothing was done.
-pub fn while_watching<R>(
+fn while_watching<R>(
     watch: Plan<'_>,
     history: &HistoryWriter,
     client: u32,
@@ -50,22 +65,45 @@ pub fn while_watching<R>(
     drive::run(&Plan { history: Some(history), client, ..watch }, |_| work())
 }
 
-/// Does `work` while client `client` reads all balances of the bank of `spec` from time to time.
+/// Does `work` while the sessions that check beside the load of `spec` are at work: those that have sessions
+/// of their own, and one that takes snapshots of all balances. `seed` is the trial's.
 ///
 /// # Errors
-/// Its session cannot be opened; then nothing was done.
-pub fn while_reading_balances<R>(
+/// A session cannot be opened; then nothing was done.
+pub fn beside<R>(
     spec: &Spec,
+    seed: u64,
     target: &dyn Target,
     history: &HistoryWriter,
-    client: u32,
     clock: Clock,
     work: impl FnOnce() -> R,
 ) -> Result<R, TargetError> {
-    let (tables, records) = (spec.checks(), Records::new(0));
-    let limit = (spec.records() > MOST_ACCOUNTS).then_some(1);
-    let watch = Plan::closed(target, &tables, &Snapshots, &records, 1, clock);
-    while_watching(Plan { think: SNAPSHOTS, rest: REST, limit, ..watch }, history, client, work)
+    let records = Records::new(0);
+    let client = spec.load.sessions;
+    let Some(breaking) = &spec.breaking else {
+        if spec.workload.kind != WorkloadKind::Bank {
+            return Ok(work());
+        }
+        let (tables, limit) = (spec.checks(), (spec.records() > MOST_ACCOUNTS).then_some(1));
+        let watch = Plan::closed(target, &tables, &Snapshots, &records, 1, clock);
+        return while_watching(Plan { think: SNAPSHOTS, rest: REST, limit, ..watch }, history, client, work);
+    };
+    let bank = Arc::new(Bank::new(breaking.bank_of(seed)).expect("it was checked"));
+    let tables = Dataset::checks(bank);
+    let snapshots = Plan::closed(target, &tables, &Snapshots, &records, 1, clock);
+    let snapshots = Plan { think: breaking.snapshots, ..snapshots };
+    // Nobody looks at a bank that is not there.
+    let sees = breaking.checks.contains(&Check::Bank) && !breaking.snapshots.is_zero();
+    let snapshots = Plan { limit: (!sees).then_some(0), ..snapshots };
+    if breaking.sessions == 0 {
+        return while_watching(snapshots, history, client, work);
+    }
+    let (dataset, split) = breaking.load_of(breaking.sessions, seed).expect("it was checked");
+    let load = LoadSpec { sessions: breaking.sessions, arrivals: None, ..spec.load.clone() };
+    let own = Records::new(0);
+    let plan = Plan::closed(target, &dataset, &split, &own, 1, clock).with(&load, seed);
+    let after = client + breaking.sessions;
+    while_watching(plan, history, client, || while_watching(snapshots, history, after, work))?
 }
 
 /// Reads back what the operations of the history in `path` were to change, keeps that in `evidence`, and
@@ -128,7 +166,7 @@ mod tests {
         let (dataset, workload) = spec.load_of(1);
         let (records, clock) = (Records::new(0), Clock::start());
         let target = tipover_targets::start(&spec, folder.path()).unwrap();
-        prepare(&spec, target.as_ref()).unwrap();
+        prepare(&spec, 1, target.as_ref()).unwrap();
         let writer = history(&spec, &path).unwrap();
         let plan = Plan::closed(target.as_ref(), &dataset, workload.as_ref(), &records, 4, clock)
             .with(&spec.load, 1);
@@ -137,7 +175,7 @@ mod tests {
             let ends = || assert!(sessions.wait(Duration::from_secs(60)), "the sessions do not end");
             match kind {
                 "bank" => {
-                    while_reading_balances(&spec, target.as_ref(), &writer, 4, clock, ends).unwrap();
+                    beside(&spec, 1, target.as_ref(), &writer, clock, ends).unwrap();
                 }
                 _ => ends(),
             }

@@ -3,7 +3,7 @@
 //! `--list` and the run itself ask the same functions, so that one does not refuse what the other promised.
 
 use crate::machine::{self, Needs, Severity};
-use crate::trial;
+use crate::trial::{self, NEEDS_NETWORK, binaries};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,6 @@ use tipover_core::experiment::{
 };
 use tipover_core::schedule::Undo;
 use tipover_core::units::{Bytes, span};
-use tipover_lab::Binaries;
 
 /// Memory of a server without a limit, as most of them are idle with their defaults. Assumed.
 const SERVER: Bytes = Bytes::mib(150);
@@ -218,19 +217,6 @@ fn of_cluster(spec: &Spec) -> Option<String> {
         return can.err().map(|why| if shaped { format!("{NEEDS_NETWORK}: {why}") } else { why.to_string() });
     }
     None
-}
-
-/// Why a link cannot be broken, where there is none to be broken.
-pub const NEEDS_NETWORK: &str = "a rule breaks a link, which needs a network of namespaces";
-
-/// The user's own programs.
-pub fn binaries(spec: &Spec) -> Binaries {
-    let Some(lab) = &spec.lab else { return Binaries::default() };
-    Binaries {
-        mongod: lab.mongod.clone().map(Into::into),
-        mongos: lab.mongos.clone().map(Into::into),
-        polodb: lab.polodb.clone().map(Into::into),
-    }
 }
 
 /// What the rest of a matrix will take. Nothing was measured for it.

@@ -1,16 +1,17 @@
 //! Tipover: one laboratory for a database and its disk.
 
 mod agent;
-mod breaking;
 mod checking;
 mod clock;
 mod command;
 mod drive;
+mod engine_server;
 mod foresight;
 mod history;
 mod interrupt;
 mod machine;
 mod pgbench;
+mod places;
 mod probe;
 mod report;
 mod runner;
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
         Some(verb) if verb == LAB_KEEPER_VERB => {
             return ended(command::lab::keep().map(|()| Ending::Held));
         }
-        Some(verb) if verb == CHECK_SERVER_VERB => return ended(breaking::serve().map(|()| Ending::Held)),
+        Some(verb) if verb == CHECK_SERVER_VERB => return ended(engine_server::serve().map(|()| Ending::Held)),
         Some(verb) if verb == AGENT_VERB => return ended(agent::serve().map(|()| Ending::Held)),
         _ => {}
     }

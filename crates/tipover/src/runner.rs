@@ -2,7 +2,6 @@
 
 mod progress;
 
-use crate::breaking::{self, Laboratory};
 use crate::foresight::{AT_A_TIME, Estimate, needs};
 use crate::machine::{self, Requirement};
 use crate::store::Store;
@@ -114,18 +113,11 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
     }
     let surroundings = order.surroundings(&missed, &progress);
     let mut site = Site::new(work, interrupt);
-    let mut laboratory = Laboratory::default();
-    let (broken, mut missing): (Vec<_>, Vec<_>) =
+    // Clusters come first and are gone before a disk is mounted: both take the machine's memory.
+    let (in_clusters, others): (Vec<_>, Vec<_>) =
         missing.into_iter().partition(|trial| trial.cell.spec.lab.is_some());
-    for trial in together_by_cell(broken) {
-        interrupt.check()?;
-        progress.begin(std::slice::from_ref(&trial));
-        let record = breaking::carry_out(&mut laboratory, &trial, &surroundings)?;
-        store.keep_broken(&trial, &record)?;
-        tally.count(&record.verdict);
-        progress.end(&trial, &outcome(&record));
-    }
-    drop(laboratory);
+    let mut missing = together_by_cell(in_clusters);
+    missing.extend(others);
     while !missing.is_empty() {
         interrupt.check()?;
         let (together, others): (Vec<_>, Vec<_>) = {

@@ -437,12 +437,6 @@ impl Store {
         })
     }
 
-    /// Keeps a trial under faults, whose history and evidence lie where it was staged, as whole as
-    /// [`Store::keep`] does.
-    pub fn keep_broken(&self, trial: &Trial<'_>, record: &Record) -> Result<()> {
-        self.keep_with(trial, record, |_| Ok(()))
-    }
-
     fn keep_with(
         &self,
         trial: &Trial<'_>,

@@ -140,6 +140,7 @@ mod tests {
                 offered: None,
                 samples: Default::default(),
                 disk: None,
+                nodes: Default::default(),
             }
         };
         counts.enumerate().map(interval).collect()

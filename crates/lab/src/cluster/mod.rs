@@ -492,12 +492,13 @@ impl Cluster {
         &self.layout
     }
 
-    /// Gives every disk the shape that the recipe says. Until then they are as fast as they can be: making a
-    /// database on a spinning disk takes minutes.
+    /// Gives every disk the shape that `recipe` says, which differs from the cluster's own in nothing else.
+    /// Until then they are as fast as they can be: making a database on a spinning disk takes minutes.
     ///
     /// # Errors
     /// A disk does not obey.
-    pub fn shape(&self) -> Result<(), ClusterError> {
+    pub fn shape(&mut self, recipe: &Recipe) -> Result<(), ClusterError> {
+        self.recipe = recipe.clone();
         self.each_disk(&|shape| {
             shape
                 .parse()

@@ -1,6 +1,6 @@
 //! The laboratory's end of the pipe to an agent.
 
-use crate::agent::{Answer, Command, Cut, Secret};
+use crate::agent::{Answer, Command, Cut, Secret, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
@@ -104,11 +104,19 @@ impl AgentProcess {
         self.hear()
     }
 
-    /// Starts the target of `spec` with its data in `folder`.
-    pub fn begin(&mut self, spec: &Spec, folder: PathBuf, seed: u64, clock: Clock) -> Result<Answer> {
+    /// Starts the target of `spec` with its data in `folder`, or on the servers of a cluster.
+    pub fn begin(
+        &mut self,
+        spec: &Spec,
+        folder: PathBuf,
+        servers: &Servers,
+        seed: u64,
+        clock: Clock,
+    ) -> Result<Answer> {
         self.ask(&Command::Start {
             spec: Box::new(spec.clone()),
             address: spec.target.address.as_ref().map(|address| Secret(address.with_secrets().into())),
+            servers: servers.clone(),
             folder,
             seed,
             origin_ns: clock.origin_ns(),

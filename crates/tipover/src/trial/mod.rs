@@ -1,37 +1,47 @@
-//! One trial: load → settle → warm up → shape → settle → measure → record.
+//! One trial, wherever its target runs: load → warm up → shape → settle → measure, while faults are carried out
+//! where there are any → recover → read back → judge → record.
 
 mod agent_process;
+mod cluster;
+mod faults;
 mod neighbour;
+mod phases;
 mod recording;
 mod search;
 mod site;
 mod verdict;
+mod watch;
 
 pub use crate::interrupt::{Interrupt, Interrupted};
+pub use cluster::binaries;
 pub use neighbour::home;
 pub use search::{planned, search};
 pub use site::{Site, data_key, mount_options};
 
-use crate::agent::{Answer, Command, Cut};
+use crate::agent::{Answer, Command, Servers};
 use crate::clock::Clock;
 use crate::history;
 use crate::machine;
-use crate::probe::{self, Probe};
+use crate::probe;
 use crate::store::{self, Kept};
 use agent_process::AgentProcess;
+use cluster::{NodeWatch, Running};
+use faults::Times;
+use site::bring_records;
+use watch::{Eyes, Watch};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tipover_core::check::{Check, Judgement};
-use tipover_core::device::{Counters, Spec as DeviceSpec};
-use tipover_core::experiment::{DiskMode, Spec, TargetKind, Trial, redact};
-use tipover_core::measure::{Books, CachePoint, Canary, KeptUp, Offered, WarmUp, WarmUpRule, Within};
-use tipover_core::metric::{Metric, Sample, name as metric, of_disk, probe as probes};
-use tipover_core::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
+use tipover_core::device::Spec as DeviceSpec;
+use tipover_core::experiment::{DiskMode, Spec, Trial, redact};
+use tipover_core::measure::{Canary, WarmUp};
+use tipover_core::metric::{Metric, of_disk, probe as probes};
+use tipover_core::record::{FORMAT, Interval, Phase, Provenance, Record, Verdict};
 use tipover_core::target::Facts;
-use tipover_core::units::{Tick, span};
+use tipover_core::units::Tick;
 use tipover_lab::{Group, Limits};
 
 /// Hears what a trial is doing, for people who wait.
@@ -64,6 +74,9 @@ pub struct Surroundings<'a> {
     pub results: &'a Path,
 }
 
+/// Why a link cannot be broken, where there is none to be broken.
+pub const NEEDS_NETWORK: &str = "a rule breaks a link, which needs a network of namespaces";
+
 /// Pause of a session between operations while warming up, in place of the request path. A session behind a
 /// slow disk waits most of the time, and the engine's eviction has the processors to itself; warmed up at
 /// full speed the engine's cache would be fuller than eviction lets it be later, and the page cache would
@@ -85,7 +98,7 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
     // What is measured cold has no warm-up to share; what is checked afterwards is all that was done since
     // the tables were made.
     let spec = &a.cell.spec;
-    let alone = spec.trial.cold || spec.workload.kind.is_checked();
+    let alone = spec.trial.cold || spec.keeps_history() || spec.workload.kind.is_checked();
     a == b || (!alone && unshaped(a) == unshaped(b))
 }
 
@@ -119,8 +132,8 @@ pub fn carry_out<'t>(
             let (record, series) = (series.failed(&failed, &error), series.common.series.clone());
             keep(&failed, Kept { record, series, accesses: None })?;
         }
-        // Whatever went wrong may have been the disk.
-        series.site.unmount();
+        // Whatever went wrong may have been the disk, or the cluster.
+        series.site.clear();
     }
     Ok(left.into())
 }
@@ -147,7 +160,7 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
 /// It cannot be reached, or does not let us in.
 pub fn ask_server(spec: &Spec) -> Result<Facts> {
     let mut agent = AgentProcess::start(None, None)?;
-    let Answer::Started { facts, .. } = agent.begin(spec, PathBuf::new(), 0, Clock::start())? else {
+    let Answer::Started { facts, .. } = agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Clock::start())? else {
         bail!("expected to hear of the start");
     };
     agent.stop()?;
@@ -174,21 +187,6 @@ struct Common {
     series: Vec<Interval>,
 }
 
-/// The end of an interval: what the agent and all probes said.
-struct Mark {
-    cut: Cut,
-    samples: BTreeMap<String, Sample>,
-    /// Absent when the target does not live on a disk of ours.
-    disk: Option<Counters>,
-    disk_cpu: Duration,
-}
-
-/// Everything that is read at the end of an interval.
-struct Watch {
-    agent: AgentProcess,
-    probes: Vec<(&'static str, Box<dyn Probe>)>,
-}
-
 /// The data of a cell, loaded.
 struct Data {
     /// Where they are; empty for a server, and for what lives in the agent's memory.
@@ -197,6 +195,8 @@ struct Data {
     loaded: Facts,
     /// Whether they live in the agent's memory, and are written when it is there.
     inside: bool,
+    /// The cluster that holds them.
+    cluster: Option<Running>,
 }
 
 /// Phases and intervals of the trial at hand.
@@ -213,29 +213,38 @@ impl Series<'_> {
         left: &mut VecDeque<Trial<'_>>,
         keep: &mut impl FnMut(&Trial<'_>, Kept) -> Result<()>,
     ) -> Result<()> {
-        let Some(Trial { cell, .. }) = left.front() else { return Ok(()) };
-        let spec = &cell.spec;
+        let Some(first) = left.front() else { return Ok(()) };
+        let spec = &first.cell.spec;
+        let staged = match spec.keeps_history() {
+            true => Some(store::stage(self.context.results, first)?),
+            false => None,
+        };
         let mut common = Log::default();
         let begin = self.clock.now();
         let (data, evidence) = self.data(spec)?;
         self.phase(&mut common, "load", begin, evidence);
-        if spec.disk.mode != DiskMode::None {
+        if data.cluster.is_none() && spec.disk.mode != DiskMode::None {
             self.calibrate(left, keep)?;
         }
         let Some(seed) = left.front().map(|trial| trial.seed(self.context.seed)) else { return Ok(()) };
         let (mut watch, generator_cost_ns, limited) = self.start(spec, data, seed)?;
         let mut canary = self.canary();
-        let staged = match left.front().filter(|trial| trial.cell.spec.workload.keeps_history()) {
-            Some(trial) => Some(store::stage(self.context.results, trial)?),
-            None => None,
-        };
         let history = staged.as_ref().map(|staged| staged.join(history::HISTORY));
-        watch.agent.ask(&Command::Run { load: None, seed: None, history })?;
+        // Checks under faults ask for nothing that was there before, so there is nothing to warm up, and they
+        // begin where it counts.
+        let at_once = spec.breaking.is_some() && spec.checks_alone();
+        if !at_once {
+            watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history: history.clone() })?;
+        }
         let mut first_of_all = true;
+        let mut usable = true;
         while let Some(trial) = left.front() {
             let spec = &trial.cell.spec;
             let mut log = Log::default();
-            let warm_up = self.warm_up(spec, &mut watch, !first_of_all, &mut log)?;
+            let warm_up = match at_once {
+                true => WarmUp::Steady("the checks warm nothing up".into()),
+                false => self.warm_up(spec, &mut watch, !first_of_all, &mut log)?,
+            };
             if std::mem::take(&mut first_of_all) {
                 // The first warm-up belongs to all; the others only go back to where it ended.
                 common.phases.append(&mut log.phases);
@@ -244,38 +253,81 @@ impl Series<'_> {
                 self.common.series = common.series.clone();
             }
             let shape = spec.shape()?;
-            self.site.shape(spec)?;
+            match &mut watch.cluster {
+                Some(running) => running.shape(spec)?,
+                None => self.site.shape(spec)?,
+            }
             if spec.trial.drop_caches_every.is_some() {
                 // What loading and warming up left there would answer until the first drop.
                 self.drop_caches()?;
             }
-            let first = self.settle(spec, &mut watch, &mut log)?;
+            let first = if at_once {
+                let (load, history) = (Some(Box::new(spec.load.clone())), history.clone());
+                watch.eyes.agent.ask(&Command::Run { load, seed: None, history })?;
+                self.mark(&mut watch)?
+            } else {
+                self.settle(spec, &mut watch, &mut log)?
+            };
             let recording = self.begin_recording(spec)?;
-            let measured = self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?;
-            if let Some(huge) = watch.agent.huge_pages() {
+            let times = match (&spec.breaking, &watch.cluster) {
+                (Some(breaking), Some(running)) => {
+                    let cluster = running.cluster();
+                    Some(Times::of(spec, breaking, breaking.length, (trial.repeat, seed), cluster)?)
+                }
+                _ => None,
+            };
+            let (measured, conducted) = match &times {
+                Some(times) => {
+                    let how = (times, generator_cost_ns);
+                    let (measured, conducted) =
+                        self.measure_under_faults(spec, &mut watch, first, how, &mut log)?;
+                    (measured, Some(conducted))
+                }
+                None => (self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?, None),
+            };
+            if let Some(huge) = watch.eyes.agent.huge_pages() {
                 self.common.target.insert("huge_pages_bytes".into(), huge.0.into());
             }
             let accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
-            // The canary is of the machine, so no session runs beside it; the next warm-up starts them again.
-            watch.agent.ask(&Command::Pause)?;
+            let broken = match (conducted, &mut watch.cluster, &staged) {
+                (Some(conducted), Some(running), Some(staged)) => {
+                    let (broken, whole) =
+                        self.judge_broken(spec, running, conducted, (seed, staged), &mut log)?;
+                    usable = whole;
+                    Some(broken)
+                }
+                // The canary is of the machine, so no session runs beside it; the next warm-up starts them
+                // again.
+                _ => watch.eyes.agent.ask(&Command::Pause).map(|_| None)?,
+            };
             let before = std::mem::replace(&mut canary, self.canary());
             // Unshaped again, so that nothing waits for a slow disk that is not measured.
-            self.site.unshape()?;
+            match watch.cluster.as_ref().filter(|_| usable) {
+                Some(running) => running.unshape()?,
+                None => self.site.unshape()?,
+            }
             let mut unlike = None;
             if self.site.mounted().is_some() {
                 let calibration = self.site.calibrate(&shape)?;
                 unlike = verdict::unlike_asked(&calibration);
                 self.common.disk = self.disk_facts(&shape, calibration)?;
             }
-            let checked = match &staged {
+            let checked = match staged.as_ref().filter(|_| broken.is_none()) {
                 Some(staged) => Some(self.check(spec, &mut watch, staged, &mut log)?),
                 None => None,
             };
+            if let Some(running) = &watch.cluster {
+                self.common.target.insert("nodes".into(), running.describe().into());
+            }
             let mut record = self.record(trial);
             record.phases.append(&mut log.phases);
             record.missed.extend(unlike);
-            record.verdict = verdict::judge(spec, &measured, &warm_up, limited, checked.as_ref());
+            record.verdict = match &broken {
+                Some(broken) => verdict::judge_broken(spec, &measured, broken),
+                None => verdict::judge(spec, &measured, &warm_up, limited, checked.as_ref()),
+            };
             record.checked = checked;
+            record.broken = broken.map(Box::new);
             record.measured = Some(measured);
             record.canaries = vec![before, canary];
             let mut series = self.common.series.clone();
@@ -284,9 +336,12 @@ impl Series<'_> {
             left.pop_front();
         }
         if staged.is_none() {
-            watch.agent.ask(&Command::Halt)?;
+            watch.eyes.agent.ask(&Command::Halt)?;
         }
-        watch.agent.stop()?;
+        watch.eyes.agent.stop()?;
+        if let Some(running) = watch.cluster.filter(|_| usable) {
+            self.site.give_back(running);
+        }
         Ok(())
     }
 
@@ -294,9 +349,9 @@ impl Series<'_> {
     fn check(&self, spec: &Spec, watch: &mut Watch, staged: &Path, log: &mut Log) -> Result<Judgement> {
         self.context.report.doing("checking");
         let begin = self.clock.now();
-        watch.agent.ask(&Command::Halt)?;
+        watch.eyes.agent.ask(&Command::Halt)?;
         let (history, evidence) = (staged.join(history::HISTORY), staged.join(history::EVIDENCE));
-        let Answer::Checked(judgement) = watch.agent.ask(&Command::Check { history, evidence })? else {
+        let Answer::Checked(judgement) = watch.eyes.agent.ask(&Command::Check { history, evidence })? else {
             bail!("expected to hear of a verdict");
         };
         let verdict = judgement.verdict.words();
@@ -312,21 +367,31 @@ impl Series<'_> {
     /// Sees to it that the data are there; also the evidence of that.
     fn data(&mut self, spec: &Spec) -> Result<(Data, String)> {
         let (report, interrupt) = (self.context.report, self.context.interrupt);
-        let nowhere = |loaded, inside| Data { folder: PathBuf::new(), loaded, inside };
+        let nowhere = |loaded, inside| Data { folder: PathBuf::new(), loaded, inside, cluster: None };
+        if spec.lab.is_some() {
+            let mut running = self.site.cluster(spec, report)?;
+            let started = running.sentence();
+            let (loaded, evidence) = match spec.checks_alone() {
+                true => (Facts::new(), "empty tables of checks".into()),
+                false => running.load(spec, report, interrupt)?,
+            };
+            let evidence = format!("{started}; {evidence}");
+            return Ok((Data { cluster: Some(running), ..nowhere(loaded, false) }, evidence));
+        }
         if spec.workload.kind.is_checked() {
             let folder = match spec.disk.mode {
                 DiskMode::None => PathBuf::new(),
                 _ => self.site.empty(spec, report)?,
             };
             let evidence = "tables of our own, made anew through the process that is measured";
-            return Ok((Data { folder, loaded: Facts::new(), inside: true }, evidence.into()));
+            return Ok((Data { folder, ..nowhere(Facts::new(), true) }, evidence.into()));
         }
         Ok(if spec.disk.mode != DiskMode::None {
             let (folder, loaded) = self.site.data(spec, report, interrupt)?;
             let evidence = "all records written, checkpointed, and dropped from the page cache";
-            (Data { folder, loaded, inside: false }, evidence.into())
+            (Data { folder, ..nowhere(loaded, false) }, evidence.into())
         } else if spec.target.kind.is_server() {
-            let (loaded, evidence) = self.site.served(spec, report, interrupt)?;
+            let (loaded, evidence) = bring_records(spec, &Servers::default(), report, interrupt)?;
             (nowhere(loaded, false), evidence)
         } else {
             let evidence = "all records written, into the process that is measured";
@@ -337,11 +402,16 @@ impl Series<'_> {
     /// Starts the target on its data, in its memory group; also what the generator costs per operation, and
     /// whether memory is limited.
     fn start(&mut self, spec: &Spec, data: Data, seed: u64) -> Result<(Watch, f64, bool)> {
-        let Data { folder, loaded, inside } = data;
-        let group = self.group(spec)?;
+        let Data { folder, loaded, inside, cluster } = data;
+        // The memory of a plan with a cluster is that of its nodes.
+        let (group, huge_pages) = match cluster {
+            Some(_) => (None, None),
+            None => (self.group(spec)?, spec.machine.huge_pages),
+        };
         self.context.report.doing("starting the target");
-        let mut agent = AgentProcess::start(group.as_ref(), spec.machine.huge_pages)?;
-        let answer = agent.begin(spec, folder, seed, self.clock)?;
+        let mut agent = AgentProcess::start(group.as_ref(), huge_pages)?;
+        let servers = cluster.as_ref().map(Running::servers).unwrap_or_default();
+        let answer = agent.begin(spec, folder, &servers, seed, self.clock)?;
         let Answer::Started { facts, metrics, generator_cost_ns } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
@@ -350,17 +420,36 @@ impl Series<'_> {
         if inside {
             agent.load(2, |_| self.context.interrupt.check())?;
         }
+        if spec.breaking.is_some() {
+            self.context.report.doing("preparing the tables of checks");
+            agent.ask(&Command::Prepare)?;
+        }
         self.common.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
         self.common.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
-        let watch = Watch { probes: self.probes(spec, &agent, group.as_ref()), agent };
-        let read = watch.probes.iter().map(|(name, probe)| (name.to_string(), probe.metrics()));
+        let probes = self.probes(spec, &agent, group.as_ref());
+        let mut nodes = match &cluster {
+            Some(running) => NodeWatch::of_all(running.cluster(), spec, seed),
+            None => vec![],
+        };
+        if let Some(running) = &cluster {
+            self.common.missed.extend(running.lost());
+            self.common.missed.extend(nodes.iter().flat_map(NodeWatch::missing));
+        }
+        let read = probes.iter().map(|(name, probe)| (name.to_string(), probe.metrics()));
         let disk = self.site.mounted().map(|_| (probes::DISK.to_string(), of_disk()));
-        self.common.metrics = read.chain([(probes::TARGET.to_string(), metrics)]).chain(disk).collect();
-        Ok((watch, generator_cost_ns, group.is_some()))
+        let own = nodes.iter_mut().flat_map(NodeWatch::metrics);
+        self.common.metrics = own.chain([(probes::TARGET.to_string(), metrics)]).collect();
+        self.common.metrics.extend(read.chain(disk));
+        let limited = group.is_some() || cluster.is_some();
+        Ok((Watch { eyes: Eyes { agent, probes, nodes }, cluster }, generator_cost_ns, limited))
     }
 
     /// What a server tells of itself, and the machine under it if it is ours, against its vendor's advice.
     fn judge_server(&mut self, spec: &Spec, facts: &Facts) {
+        // What is to be broken is set up for that.
+        if spec.breaking.is_some() {
+            return;
+        }
         let home = spec.target.address.as_ref().and_then(|at| neighbour::home(at, spec.target.kind).ok());
         let machine = serde_json::from_value::<machine::Facts>(self.machine.clone()).ok();
         let here = machine.as_ref().zip(home.as_ref());
@@ -471,330 +560,7 @@ impl Series<'_> {
         }
     }
 
-    fn probes(
-        &mut self,
-        spec: &Spec,
-        agent: &AgentProcess,
-        group: Option<&Arc<Group>>,
-    ) -> Vec<(&'static str, Box<dyn Probe>)> {
-        let mut probes: Vec<(&'static str, Box<dyn Probe>)> = Vec::new();
-        let mut missing = Vec::new();
-        let mut add = |name, probe: Result<Box<dyn Probe>, probe::NotAvailable>| match probe {
-            Ok(probe) => {
-                missing.extend(probe.missing().iter().map(ToString::to_string));
-                probes.push((name, probe));
-            }
-            Err(reason) => missing.push(reason.to_string()),
-        };
-        fn boxed<P: Probe + 'static>(probe: P) -> Box<dyn Probe> {
-            Box::new(probe)
-        }
-        if let Some(address) = spec.target.address.as_ref().filter(|_| spec.target.kind.is_server()) {
-            let lacking = |what: &str, reason: String| probe::NotAvailable { what: what.into(), reason };
-            let process = neighbour::process(address, spec.target.kind);
-            let processes = process.clone().map_err(|reason| lacking("the server's process", reason));
-            let processes = processes.and_then(probe::Processes::of_tree);
-            add(probes::PROCESS, processes.map(boxed));
-            let device =
-                process.and_then(neighbour::device).map_err(|why| lacking("the server's device", why));
-            add(probes::DEVICE, device.and_then(|name| probe::Device::named(&name)).map(boxed));
-        } else {
-            let processes = match group {
-                Some(group) => probe::Processes::in_group(group),
-                None => probe::Processes::given(&[agent.id()]),
-            };
-            add(probes::PROCESS, processes.map(boxed));
-        }
-        let mut device = None;
-        if let Some(path) = self.site.mounted().and_then(|disk| disk.block_device()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let found = probe::Device::named(&name);
-            device = found.as_ref().ok().and_then(|device| device.number());
-            add(probes::DEVICE, found.map(boxed));
-        }
-        if let Some(group) = group {
-            add(probes::GROUP, probe::GroupUse::of(group, device).map(boxed));
-        }
-        // The group's own stalls say more than the machine's, where the kernel keeps them.
-        let pressure = match group.and_then(|group| group.unified()) {
-            Some(unified) => {
-                probe::Pressure::of_group(Some(unified)).or_else(|_| probe::Pressure::of_system())
-            }
-            None => probe::Pressure::of_system(),
-        };
-        add(probes::PRESSURE, pressure.map(boxed));
-        add(probes::SYSTEM, probe::System::open().map(boxed));
-        self.common.missed.extend(missing);
-        probes
-    }
-
-    /// Reads everything, the witnesses of the read budget first and close together.
-    fn mark(&self, watch: &mut Watch) -> Result<Mark> {
-        let cut = watch.agent.cut()?;
-        let mut samples = BTreeMap::from([(probes::TARGET.to_string(), cut.target.clone())]);
-        let mut disk = None;
-        for (name, probe) in &mut watch.probes {
-            if disk.is_none() && ![probes::PROCESS, probes::DEVICE].contains(name) {
-                disk = self.disk_counters()?;
-            }
-            let sample = probe.sample(&|| self.clock.now()).with_context(|| format!("the {name} probe"))?;
-            samples.insert(name.to_string(), sample);
-        }
-        let disk = disk.map_or_else(|| self.disk_counters(), |disk| Ok(Some(disk)))?;
-        let disk_cpu = self.site.mounted().map(|disk| disk.daemon_cpu()).transpose()?.unwrap_or_default();
-        Ok(Mark { cut, samples, disk, disk_cpu })
-    }
-
-    /// The disk's counters, their moment on the trial clock.
-    fn disk_counters(&self) -> Result<Option<Counters>> {
-        let Some(disk) = self.site.mounted() else { return Ok(None) };
-        let counters = disk.counters()?;
-        Ok(Some(Counters { at: Tick(counters.at.0.saturating_sub(self.clock.origin_ns())), ..counters }))
-    }
-
-    /// Waits for one interval and closes it.
-    fn interval(&self, spec: &Spec, phase: &str, watch: &mut Watch, log: &mut Log) -> Result<Mark> {
-        self.context.interrupt.check()?;
-        std::thread::sleep(spec.trial.interval);
-        let mark = self.mark(watch)?;
-        log.series.push(Interval {
-            phase: phase.into(),
-            begin: mark.cut.begin,
-            end: mark.cut.end,
-            books: mark.cut.books.clone(),
-            offered: mark.cut.offered.clone(),
-            samples: mark.samples.clone(),
-            disk: mark.disk,
-        });
-        Ok(mark)
-    }
-
     fn phase(&self, log: &mut Log, name: &str, begin: Tick, evidence: impl Into<String>) {
         log.phases.push(Phase { name: name.into(), begin, end: self.clock.now(), evidence: evidence.into() });
-    }
-
-    /// Runs the workload on the unshaped disk until the caches are at rest. `again`: they were at rest before
-    /// another shape was measured, so they need not turn over once more, only be flat.
-    fn warm_up(&self, spec: &Spec, watch: &mut Watch, again: bool, log: &mut Log) -> Result<WarmUp> {
-        let begin = self.clock.now();
-        let name = if again { "re-warm" } else { "warm-up" };
-        if spec.target.kind.is_server() || spec.workload.kind.is_checked() {
-            return self.warm_server(spec, watch, begin, log);
-        }
-        if spec.target.kind != TargetKind::Wiredtiger {
-            self.phase(log, name, begin, "this target caches nothing");
-            self.load(spec, watch)?;
-            return Ok(WarmUp::Steady("this target caches nothing".into()));
-        }
-        if spec.trial.cold {
-            let evidence = "none: the plan wants the target cold";
-            self.phase(log, name, begin, evidence);
-            self.load(spec, watch)?;
-            return Ok(WarmUp::Steady(evidence.into()));
-        }
-        self.context.report.doing(name);
-        let held = |bytes: f64| if again { 0.0 } else { bytes };
-        let engine = spec.effective_cache_bytes().0 as f64;
-        let rule = WarmUpRule {
-            least: spec.trial.warm_up_least,
-            most: spec.trial.warm_up_most,
-            engine_cache_bytes: held(engine),
-            page_cache_bytes: held(spec.machine.memory.map_or(0.0, |memory| memory.0 as f64 - engine)),
-        };
-        watch.agent.ask(&Command::Pace { think_ns: WARM_UP_PAUSE.as_nanos() as u64, request_path: false })?;
-        let origin = self.mark(watch)?;
-        let mut operations = 0;
-        let mut points = Vec::new();
-        loop {
-            let mark = self.interval(spec, name, watch, log)?;
-            operations += mark.cut.books.done();
-            let grown = |name: &str| mark.cut.target.growth(&origin.cut.target, name).unwrap_or(0.0);
-            points.push(CachePoint {
-                at: self.clock.now().since(begin),
-                operations,
-                engine_misses: grown(metric::ENGINE_PAGE_READS),
-                engine_read_bytes: grown(metric::ENGINE_FILE_READ_BYTES),
-                // Where the kernel's cache is dropped before it is measured, how full it was is of no matter.
-                device_read_bytes: mark
-                    .disk
-                    .zip(origin.disk)
-                    .filter(|_| spec.trial.drop_caches_every.is_none())
-                    .map_or(0.0, |(now, then)| (now.read.bytes.0 - then.read.bytes.0) as f64),
-            });
-            let verdict = rule.judge(&points);
-            match &verdict {
-                WarmUp::NotYet(reason) => self.context.report.note(reason),
-                WarmUp::Steady(evidence) | WarmUp::Never(evidence) => {
-                    self.phase(log, name, begin, evidence.clone());
-                    self.load(spec, watch)?;
-                    return Ok(verdict);
-                }
-            }
-        }
-    }
-
-    /// Runs the load against a server for as long as the plan says. How full its caches should be is not
-    /// known to us, so the hit ratio is shown and nothing is concluded from it.
-    fn warm_server(&self, spec: &Spec, watch: &mut Watch, begin: Tick, log: &mut Log) -> Result<WarmUp> {
-        self.context.report.doing("warm-up");
-        self.load(spec, watch)?;
-        let mut samples: Vec<Sample> = vec![self.mark(watch)?.cut.target];
-        while self.clock.now().since(begin) < spec.trial.warm_up_least {
-            samples.push(self.interval(spec, "warm-up", watch, log)?.cut.target);
-        }
-        let hits = |from: &Sample, to: &Sample| {
-            let requests =
-                to.growth(from, metric::ENGINE_PAGE_REQUESTS).filter(|requests| *requests > 0.0)?;
-            Some(100.0 * (1.0 - to.growth(from, metric::ENGINE_PAGE_READS)? / requests))
-        };
-        let middle = &samples[samples.len() / 2];
-        let halves = hits(&samples[0], middle).zip(hits(middle, &samples[samples.len() - 1]));
-        let time = span::rounded(self.clock.now().since(begin));
-        let evidence = match halves {
-            Some((first, second)) => format!(
-                "{time} of the load, as the plan says; the engine's cache served {first:.2} % of the pages in the \
-                 first half and {second:.2} % in the second"
-            ),
-            None => format!("{time} of the load, as the plan says; the server told no cache hits in it"),
-        };
-        self.phase(log, "warm-up", begin, evidence.clone());
-        Ok(WarmUp::Steady(evidence))
-    }
-
-    /// Loads the target as the plan says.
-    fn load(&self, spec: &Spec, watch: &mut Watch) -> Result<()> {
-        let think_ns = spec.load.think.as_nanos() as u64;
-        watch.agent.ask(&match spec.load.arrivals {
-            Some(_) => Command::Offer,
-            None => Command::Pace { think_ns, request_path: true },
-        })?;
-        Ok(())
-    }
-
-    /// Waits until every session has waited for the shaped device, or the device hardly works.
-    fn settle(&self, spec: &Spec, watch: &mut Watch, log: &mut Log) -> Result<Mark> {
-        self.context.report.doing("settling");
-        let begin = self.clock.now();
-        // A read that misses makes about eight requests, one after the other.
-        let needed = f64::from(spec.load.sessions) * 8.0 * spec.trial.settle_turns;
-        let Some(first) = self.disk_counters()? else {
-            let mark = self.interval(spec, "settle", watch, log)?;
-            self.phase(log, "settle", begin, "there is no disk of ours to settle");
-            return Ok(mark);
-        };
-        let mut before = first;
-        let mut easy = 0;
-        loop {
-            let mark = self.interval(spec, "settle", watch, log)?;
-            let Some(disk) = mark.disk else { return Ok(mark) };
-            let served = (disk.read.requests - first.read.requests) as f64;
-            let busy = disk.rates_since(&before).map_or(0.0, |rates| rates.utilization.0);
-            easy = if busy < 0.5 { easy + 1 } else { 0 };
-            before = disk;
-            self.context.report.share(served / needed);
-            let waited = self.clock.now().since(begin);
-            let evidence = if served >= needed {
-                format!("the shaped device answered {served:.0} requests, {needed:.0} were needed")
-            } else if easy >= 2 {
-                format!(
-                    "the shaped device was busy {:.0} % of the time: there is no queue to settle",
-                    busy * 100.0
-                )
-            } else if waited >= spec.trial.settle_most {
-                format!(
-                    "{served:.0} of {needed:.0} requests after {}: not waited longer",
-                    span::rounded(waited)
-                )
-            } else {
-                continue;
-            };
-            self.phase(log, "settle", begin, evidence);
-            return Ok(mark);
-        }
-    }
-
-    /// Empties the kernel's cache of the disk, if the target has one of ours.
-    fn drop_caches(&self) -> Result<()> {
-        Ok(self.site.mounted().map_or(Ok(()), |disk| disk.drop_caches())?)
-    }
-
-    fn measure(
-        &self,
-        spec: &Spec,
-        watch: &mut Watch,
-        first: Mark,
-        generator_cost_ns: f64,
-        log: &mut Log,
-    ) -> Result<Measured> {
-        self.context.report.doing("measuring");
-        let begin = first.cut.end;
-        let started = Instant::now();
-        let mut books: Option<Books> = None;
-        let mut offered: Option<Offered> = None;
-        let mut backlog = Vec::new();
-        let mut dropped = Instant::now();
-        let last = loop {
-            if spec.trial.drop_caches_every.is_some_and(|every| dropped.elapsed() >= every) {
-                dropped = Instant::now();
-                self.drop_caches()?;
-            }
-            let mark = self.interval(spec, "measure", watch, log)?;
-            let interval = Books::from_text(&mark.cut.books).map_err(anyhow::Error::msg)?;
-            let books = match &mut books {
-                Some(books) => {
-                    books.merge(&interval);
-                    books
-                }
-                none => none.insert(interval),
-            };
-            let at = mark.cut.end.since(begin).as_secs_f64();
-            backlog.extend(mark.cut.offered.as_ref().map(|offered| (at, offered.backlog)));
-            match (&mut offered, &mark.cut.offered) {
-                (Some(offered), Some(next)) => offered.append(next).map_err(anyhow::Error::msg)?,
-                (none, next) => *none = next.clone(),
-            }
-            let operations = books.done();
-            let (elapsed, trial) = (started.elapsed(), &spec.trial);
-            let share = operations as f64 / trial.measure_operations as f64;
-            self.context.report.share(share.min(elapsed.as_secs_f64() / trial.measure_least.as_secs_f64()));
-            let enough = elapsed >= trial.measure_least && operations >= trial.measure_operations;
-            if enough || elapsed >= trial.measure_most {
-                break mark;
-            }
-        };
-        let seconds = last.cut.end.since(begin).as_secs_f64();
-        if let Some(offered) = &mut offered
-            && let Answer::Paused { unanswered } = watch.agent.ask(&Command::Pause)?
-        {
-            offered.unanswered = u64::from(unanswered);
-        }
-        let books = books.unwrap_or_else(Books::closed);
-        let operations = books.done();
-        let mut evidence = spec.trial.in_words(operations, seconds);
-        if let Some(offered) = &offered {
-            evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
-        }
-        let intervals: Vec<&Interval> = log.series.iter().filter(|i| i.phase == "measure").collect();
-        let within = Within::of(&intervals).map_err(anyhow::Error::msg)?;
-        self.phase(log, "measure", begin, evidence);
-        let path = spec.target.request_path_cpu.as_nanos() as u64;
-        Ok(Measured {
-            begin,
-            end: last.cut.end,
-            books: books.to_text(),
-            offered,
-            cpu: Cpu {
-                process_ns: last.cut.process_cpu_ns - first.cut.process_cpu_ns,
-                sessions_ns: last.cut.sessions_cpu_ns - first.cut.sessions_cpu_ns,
-                generator_ns: (operations as f64 * generator_cost_ns) as u64,
-                request_path_ns: operations * path,
-                disk_ns: (last.disk_cpu - first.disk_cpu).as_nanos() as u64,
-            },
-            first: first.samples,
-            last: last.samples,
-            disk: first.disk.zip(last.disk),
-            nodes: BTreeMap::new(),
-            within: Some(within),
-        })
     }
 }

@@ -40,7 +40,7 @@ pub fn search(
             // Whatever else went wrong then is only what being in a hurry does.
             context.interrupt.check()?;
             record.failed = Some(series.reason(&error));
-            series.site.unmount();
+            series.site.clear();
             keep(record)
         }
     }
@@ -124,20 +124,23 @@ impl Series<'_> {
         let seed = Trial { cell, repeat: 0, twin: false }.seed(self.context.seed);
         let (mut watch, _, _) = self.start(spec, data, seed)?;
         let mut log = Log::default();
-        watch.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
+        watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
         self.warm_up(spec, &mut watch, false, &mut log)?;
-        watch.agent.ask(&Command::Halt)?;
-        if let Some(disk) = self.site.mounted() {
-            disk.set_spec(&spec.shape()?)?;
+        watch.eyes.agent.ask(&Command::Halt)?;
+        match &mut watch.cluster {
+            Some(running) => running.shape(spec)?,
+            None => self.site.shape(spec)?,
         }
         Ok(watch)
     }
 
     fn stop(&mut self, watch: Watch) -> Result<()> {
-        if let Some(disk) = self.site.mounted() {
-            disk.set_spec(&Default::default())?;
+        self.site.unshape()?;
+        watch.eyes.agent.stop()?;
+        if let Some(running) = watch.cluster {
+            running.unshape()?;
+            self.site.give_back(running);
         }
-        watch.agent.stop()?;
         Ok(())
     }
 
@@ -154,7 +157,7 @@ impl Series<'_> {
         // Every trial draws operations of its own.
         let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1), history: None };
         let before = self.disk_counters()?;
-        watch.agent.ask(&command)?;
+        watch.eyes.agent.ask(&command)?;
         let begin = Instant::now();
         let mut lost_after = None;
         let mut books: Option<Books> = None;
@@ -164,7 +167,7 @@ impl Series<'_> {
             let left = request.duration.saturating_sub(begin.elapsed());
             std::thread::sleep(left.min(Duration::from_millis(500)));
             self.context.report.share(begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
-            let cut = watch.agent.cut()?;
+            let cut = watch.eyes.agent.cut()?;
             add(&mut books, &cut.books)?;
             match (&mut offered, cut.offered) {
                 (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
@@ -177,12 +180,12 @@ impl Series<'_> {
             }
         }
         let device = self.disk_counters()?.zip(before).and_then(|(after, before)| after.rates_since(&before));
-        let Answer::Paused { unanswered } = watch.agent.ask(&Command::Pause)? else {
+        let Answer::Paused { unanswered } = watch.eyes.agent.ask(&Command::Pause)? else {
             bail!("expected to hear of the pause");
         };
         // What was answered meanwhile counts with its latency.
-        add(&mut books, &watch.agent.cut()?.books)?;
-        watch.agent.ask(&Command::Halt)?;
+        add(&mut books, &watch.eyes.agent.cut()?.books)?;
+        watch.eyes.agent.ask(&Command::Halt)?;
         let books = books.unwrap_or_else(|| Books::new(offered.is_some()));
         let late = match &offered {
             Some(offered) => generator_was_late(offered, promises).map_err(anyhow::Error::msg)?,
@@ -227,7 +230,7 @@ impl Series<'_> {
     }
 
     fn gauges(&mut self, watch: &mut Watch) -> Result<Gauges> {
-        let sample = watch.agent.sample()?;
+        let sample = watch.eyes.agent.sample()?;
         let queue = self.site.mounted().map(|disk| disk.counters()).transpose()?;
         Ok(Gauges {
             queue: queue.map_or(0, |counters| counters.in_flight),

@@ -1,8 +1,9 @@
-//! What trials share: the mounted disk and the data sets on it.
+//! What trials share: the mounted disk and the data sets on it, or the cluster of a cell.
 
 use super::agent_process::AgentProcess;
+use super::cluster::Running;
 use super::{Interrupt, Report};
-use crate::agent::{Answer, Command};
+use crate::agent::{Answer, Command, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -16,11 +17,13 @@ use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
 /// WiredTiger removes its journal at checkpoints; a minute of it must fit.
 const JOURNAL_DISK: Bytes = Bytes(2 << 30);
 
-/// A mounted disk and the data on it. Dropped, everything is unmounted and forgotten.
+/// A mounted disk and the data on it, or a cluster; never both, because they would share the machine. Dropped,
+/// everything is taken away and forgotten.
 pub struct Site {
     folder: PathBuf,
     interrupt: Interrupt,
     mounted: Option<Mounted>,
+    cluster: Option<Running>,
 }
 
 struct Mounted {
@@ -35,12 +38,28 @@ struct Mounted {
 impl Site {
     /// Nothing is mounted yet; disks that keep their bytes in files keep them under `folder`.
     pub fn new(folder: &Path, interrupt: &Interrupt) -> Site {
-        Site { folder: folder.to_path_buf(), interrupt: interrupt.clone(), mounted: None }
+        Site { folder: folder.to_path_buf(), interrupt: interrupt.clone(), mounted: None, cluster: None }
+    }
+
+    /// The cluster of `spec`, taken out of the site for a trial: one that goes wrong is not given back with
+    /// [`Site::give_back`], and the next trial gets a new one.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn cluster(&mut self, spec: &Spec, report: &dyn Report) -> Result<Running> {
+        self.mounted = None;
+        Running::of(self.cluster.take(), spec, &self.folder, report)
+    }
+
+    /// Keeps a cluster that can be used again.
+    pub fn give_back(&mut self, cluster: Running) {
+        self.cluster = Some(cluster);
     }
 
     /// The disk of `spec`, mounted and unshaped. One that differs in more than its shape replaces the one
     /// before, and the data on that are gone.
     pub fn disk(&mut self, spec: &Spec, report: &dyn Report) -> Result<&Disk> {
+        self.cluster = None;
         let root = rustix::process::geteuid().is_root();
         // Without root a mounted disk keeps its readahead.
         let readahead = if root { Bytes(0) } else { spec.disk.readahead };
@@ -132,7 +151,7 @@ impl Site {
             report.doing("loading");
             let (dataset, _) = spec.load_of(0);
             let mut agent = AgentProcess::start(None, None)?;
-            agent.begin(spec, folder.clone(), 0, Clock::start())?;
+            agent.begin(spec, folder.clone(), &Servers::default(), 0, Clock::start())?;
             let facts = agent.load(2, |records| {
                 report.share(records as f64 / dataset.records as f64);
                 interrupt.check()
@@ -155,37 +174,6 @@ impl Site {
         Ok(folder)
     }
 
-    /// Sees to it that a server holds the records of `spec`: what is there already is used, an empty place is
-    /// loaded, and anything else is left alone and refused. Gives what the target said, and the evidence.
-    pub fn served(
-        &mut self,
-        spec: &Spec,
-        report: &dyn Report,
-        interrupt: &Interrupt,
-    ) -> Result<(Facts, String)> {
-        let (dataset, _) = spec.load_of(0);
-        report.doing("looking for the records");
-        let mut agent = AgentProcess::start(None, None)?;
-        let Answer::Started { mut facts, .. } = agent.begin(spec, PathBuf::new(), 0, Clock::start())? else {
-            bail!("expected to hear of the start");
-        };
-        let Answer::Examined(found) = agent.ask(&Command::Examine)? else {
-            bail!("expected to hear what is there");
-        };
-        let evidence = if found.loaded(&dataset.table).map_err(anyhow::Error::msg)? {
-            format!("the records were there: all {} looked at, and none after the last", found.asked)
-        } else {
-            report.doing("loading");
-            facts = agent.load(2, |records| {
-                report.share(records as f64 / dataset.records as f64);
-                interrupt.check()
-            })?;
-            format!("none of the records was there, so all {} were written", dataset.records)
-        };
-        agent.stop()?;
-        Ok((facts, evidence))
-    }
-
     /// Calibrates the disk for a shape, once; the disk must be idle. It is unshaped afterwards.
     pub fn calibrate(&mut self, shape: &device::Spec) -> Result<serde_json::Value> {
         let mounted = self.mounted.as_mut().context("no disk is mounted")?;
@@ -198,9 +186,9 @@ impl Site {
         Ok(mounted.calibrations[&key].clone())
     }
 
-    /// Forgets the disk and everything on it; the next trial mounts a new one.
-    pub fn unmount(&mut self) {
-        self.mounted = None;
+    /// Forgets the disk and everything on it, and the cluster; the next trial gets new ones.
+    pub fn clear(&mut self) {
+        (self.mounted, self.cluster) = (None, None);
     }
 
     /// The journal's own disk.
@@ -212,6 +200,42 @@ impl Site {
     pub fn mounted(&self) -> Option<&Disk> {
         self.mounted.as_ref().map(|m| &m.disk)
     }
+}
+
+/// Sees to it that a server holds the records of `spec`: what is there already is used, an empty place is
+/// loaded, and anything else is left alone and refused. Without `servers` of a cluster it is
+/// the one at the cell's address. Gives what the target said, and the evidence.
+///
+/// # Errors
+/// Something else is there, it cannot be written, or an interrupt.
+pub fn bring_records(
+    spec: &Spec,
+    servers: &Servers,
+    report: &dyn Report,
+    interrupt: &Interrupt,
+) -> Result<(Facts, String)> {
+    let (dataset, _) = spec.load_of(0);
+    report.doing("looking for the records");
+    let mut agent = AgentProcess::start(None, None)?;
+    let begun = agent.begin(spec, PathBuf::new(), servers, 0, Clock::start())?;
+    let Answer::Started { mut facts, .. } = begun else {
+        bail!("expected to hear of the start");
+    };
+    let Answer::Examined(found) = agent.ask(&Command::Examine)? else {
+        bail!("expected to hear what is there");
+    };
+    let evidence = if found.loaded(&dataset.table).map_err(anyhow::Error::msg)? {
+        format!("the records were there: all {} looked at, and none after the last", found.asked)
+    } else {
+        report.doing("loading");
+        facts = agent.load(2, |records| {
+            report.share(records as f64 / dataset.records as f64);
+            interrupt.check()
+        })?;
+        format!("none of the records was there, so all {} were written", dataset.records)
+    };
+    agent.stop()?;
+    Ok((facts, evidence))
 }
 
 /// See [`tipover_lab::mount_options`]; the daemon is this program.

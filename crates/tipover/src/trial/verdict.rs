@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tipover_core::check::{Judgement, Verdict as Believed};
+use super::faults::believable;
+use tipover_core::check::{Broken, Judgement, Verdict as Believed};
 use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
 use tipover_core::measure::{Books, Budget, Offered, WarmUp, little_residual};
 use tipover_core::metric::{name as metric, probe};
@@ -46,6 +47,19 @@ pub fn judge(
     // The speed of a database that does not keep what it acknowledged is not worth a figure.
     if let Some(judgement) = checked.filter(|judgement| judgement.verdict != Believed::Valid) {
         reasons.push(format!("what was checked is {}: {}", judgement.verdict.words(), judgement.summary()));
+    }
+    if reasons.is_empty() { Verdict::Valid } else { Verdict::Invalid { reasons } }
+}
+
+/// Judges a trial in which something was broken, which is not whether the database kept its word: operations
+/// that fail and sessions that wait are what faults do, but the laboratory must have done and seen what it was
+/// to.
+pub fn judge_broken(spec: &Spec, measured: &Measured, broken: &Broken) -> Verdict {
+    let mut reasons = believable(broken);
+    match (measured.books(), &measured.offered) {
+        (Err(error), _) => reasons.push(format!("the latencies cannot be read: {error}")),
+        (Ok(books), Some(offered)) => reasons.extend(of_open_loop(spec, offered, &books)),
+        (Ok(_), None) => {}
     }
     if reasons.is_empty() { Verdict::Valid } else { Verdict::Invalid { reasons } }
 }

@@ -148,6 +148,9 @@ impl Spec {
 pub struct BreakSpec {
     /// Which checks; each takes its share of the sessions.
     pub checks: Vec<Check>,
+    /// Sessions of the checks, in a closed loop beside the load of the plan. 0: the checks are the load.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sessions: u32,
     /// The faults, counted from the beginning of the load. They begin later by up to `jitter`.
     pub faults: Schedule,
     /// Each repeat begins its faults later by a part of this, drawn from its seed, so that they do not always
@@ -185,6 +188,10 @@ pub struct BreakSpec {
     pub hold: Duration,
     /// What power cuts do to what was not flushed, in turns: run after run, and cut after cut.
     pub power: Turns,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What power cuts do, one after the other and again from the beginning: "survive=0% or
@@ -242,6 +249,7 @@ impl Default for BreakSpec {
         let Exposure { window, least_acknowledged, objective, .. } = Exposure::default();
         BreakSpec {
             checks: vec![Check::Ledger],
+            sessions: 0,
             faults: Schedule::default(),
             jitter: Duration::from_millis(500),
             length: Duration::from_secs(6),
@@ -302,15 +310,19 @@ impl BreakSpec {
         BankSpec { seed, ..self.bank }
     }
 
-    /// What no type can say.
+    /// What no type can say; `sessions` are the load's.
     pub(super) fn check(&self, sessions: u32) -> Result<(), String> {
+        let (sessions, whose) = match self.sessions {
+            0 => (sessions, "load.sessions"),
+            own => (own, "break.sessions"),
+        };
         if self.checks.is_empty() {
             let all = Check::ALL.map(Check::name).join(", ");
             return Err(format!("break.checks names no check; there are {all}"));
         }
         if (sessions as usize) < self.checks.len() {
             return Err(format!(
-                "load.sessions = {sessions} is too few for {} checks: each needs one at least",
+                "{whose} = {sessions} is too few for {} checks: each needs one at least",
                 self.checks.len()
             ));
         }

@@ -221,11 +221,19 @@ impl Spec {
     /// What no type can say of a cell with a cluster of its own.
     fn check_lab(&self) -> Result<(), super::PlanError> {
         let wrong = |text: &str| Err(super::PlanError(text.into()));
-        let (Some(lab), Some(breaking)) = (&self.lab, &self.breaking) else {
-            return wrong("[lab] and [break] need each other: a cluster is made to be broken and checked");
+        let Some(lab) = &self.lab else {
+            return wrong(
+                "[break] needs [lab]: only what runs in a cluster of the laboratory's own can be broken",
+            );
         };
         if self.target.address.is_some() {
             return wrong("a lab's servers have addresses of their own: leave target.address out");
+        }
+        if self.disk.trace || self.trial.cold || self.trial.drop_caches_every.is_some() {
+            return wrong(
+                "disk.trace, trial.cold and trial.drop_caches_every are for an embedded engine: leave them out of a \
+                 plan with [lab]",
+            );
         }
         if lab.recipe.is_unread() {
             return Ok(());
@@ -244,6 +252,17 @@ impl Spec {
         if self.load.arrivals.is_some() && !self.load.think.is_zero() {
             return wrong("load.think belongs to a closed loop; load.arrivals makes it an open one");
         }
+        if self.checks_alone() {
+            if self.workload.records.is_some() || self.workload.working_set.is_some() {
+                return wrong(
+                    "nobody would ask for the records of [workload]: the checks are the load unless \
+                     break.sessions gives them sessions beside it",
+                );
+            }
+        } else {
+            self.check_workload_of_lab()?;
+        }
+        let Some(breaking) = &self.breaking else { return Ok(()) };
         for rule in &breaking.faults.rules {
             match rule.fault {
                 Fault::PowerCut { .. }
@@ -265,6 +284,42 @@ impl Spec {
             }
         }
         breaking.check(self.load.sessions).map_err(super::PlanError)
+    }
+
+    /// What no type can say of a workload that is sent to a cluster.
+    fn check_workload_of_lab(&self) -> Result<(), super::PlanError> {
+        let wrong = |text: &str| Err(super::PlanError(text.into()));
+        if self.workload.kind.is_file() {
+            return wrong("files are read by target.kind = \"file\", which runs in no cluster");
+        }
+        if self.workload.kind.is_checked() {
+            return wrong("in a lab, what is checked is named by break.checks: leave workload.kind out");
+        }
+        if self.workload.working_set.is_some() {
+            return wrong(
+                "workload.working_set is a share of the embedded engine's cache: give workload.records",
+            );
+        }
+        self.workload.check().map_err(super::PlanError)?;
+        if self.records() == 0 {
+            return wrong("give workload.records: how many records the servers hold");
+        }
+        Ok(())
+    }
+
+    /// Whether the checks are the whole load, on tables that every trial makes anew.
+    pub fn checks_alone(&self) -> bool {
+        self.workload.kind.is_checked() || self.breaking.as_ref().is_some_and(|breaking| breaking.sessions == 0)
+    }
+
+    /// Whether what sessions see is written down, and checked afterwards.
+    pub fn keeps_history(&self) -> bool {
+        self.breaking.is_some() || self.workload.keeps_history()
+    }
+
+    /// Whether the target is a server, whatever is behind it.
+    pub fn is_served(&self) -> bool {
+        self.lab.is_some() || self.target.kind.is_server()
     }
 
     /// The device that the cell is measured on.
@@ -353,6 +408,10 @@ impl Spec {
     pub fn load_of(&self, seed: u64) -> (Dataset, Box<dyn Workload>) {
         const DATA_SEED: u64 = 1;
         let w = &self.workload;
+        if let Some(breaking) = self.breaking.as_ref().filter(|_| self.checks_alone()) {
+            let (dataset, split) = breaking.load_of(self.load.sessions, seed).expect("it was checked");
+            return (dataset, Box::new(split));
+        }
         match w.kind {
             WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents => {
                 let dataset = self.dataset(DATA_SEED);

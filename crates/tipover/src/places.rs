@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tipover_core::check::{Answer, Version};
 use tipover_core::experiment::{Spec, TargetKind};
@@ -23,9 +23,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The server at `url`, which is as its recipe gives it; `spec` is the cell's.
-    pub fn new(spec: &Spec, url: &str) -> Place {
+    /// The server at `url`, which is as its recipe gives it; `spec` is the cell's, and `seed` the trial's, after
+    /// which the accounts of its bank are called.
+    pub fn new(spec: &Spec, seed: u64, url: &str) -> Place {
         let mut spec = spec.clone();
+        if let Some(breaking) = &spec.breaking {
+            spec.workload.bank = Some(breaking.bank_of(seed));
+        }
         // The cell is one of a lab; what is connected to is a server like any other.
         (spec.lab, spec.breaking) = (None, None);
         let own = matches!(spec.target.kind, TargetKind::Wiredtiger | TargetKind::Guilty);
@@ -52,9 +56,34 @@ impl Place {
 pub struct Places {
     known: Vec<Known>,
     timeout: Duration,
-    /// Those of them that take writes.
-    now: Mutex<Vec<usize>>,
+    writers: Writers,
     opened: AtomicUsize,
+}
+
+/// Says which servers take writes, while sessions are at work.
+#[derive(Clone)]
+pub struct Writers {
+    /// All servers that may ever take writes.
+    urls: Arc<[String]>,
+    /// Those of them that do now.
+    now: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Writers {
+    /// These take writes from now on; if none of them is known, nothing changes.
+    pub fn set(&self, urls: &[&str]) {
+        let index = |url: &&str| self.urls.iter().position(|known| known == url);
+        let now: Vec<usize> = urls.iter().filter_map(index).collect();
+        if !now.is_empty() {
+            *self.now.lock() = now;
+        }
+    }
+
+    /// The `n`-th of those that take writes, counted round and round.
+    fn nth(&self, n: usize) -> usize {
+        let now = self.now.lock();
+        now[n % now.len()]
+    }
 }
 
 /// A server that may ever take writes. It is connected to once for all sessions, when the first needs it:
@@ -80,34 +109,26 @@ impl Known {
 }
 
 impl Places {
-    /// All servers that may ever take writes; the first of them does now.
+    /// All servers that may ever take writes; the first `writers` of them do now.
     ///
     /// # Panics
     /// If there is none.
-    pub fn new(places: Vec<Place>, timeout: Duration) -> Places {
-        assert!(!places.is_empty(), "somebody must be there to take writes");
+    pub fn new(places: Vec<Place>, writers: usize, timeout: Duration) -> Places {
+        assert!((1..=places.len()).contains(&writers), "somebody must be there to take writes");
+        let urls = places.iter().map(|place| place.url.clone()).collect();
         let known = |place| Known { place, target: OnceLock::new(), connecting: Mutex::new(()) };
         let known = places.into_iter().map(known).collect();
-        Places { known, timeout, now: Mutex::new(vec![0]), opened: AtomicUsize::new(0) }
+        let writers = Writers { urls, now: Arc::new(Mutex::new((0..writers).collect())) };
+        Places { known, timeout, writers, opened: AtomicUsize::new(0) }
     }
 
-    /// These take writes from now on; if none of them is known, nothing changes.
-    pub fn set(&self, places: &[Place]) {
-        let index = |place: &Place| self.known.iter().position(|known| known.place.url == place.url);
-        let now: Vec<usize> = places.iter().filter_map(index).collect();
-        if !now.is_empty() {
-            *self.now.lock() = now;
-        }
-    }
-
-    /// The `n`-th of those that take writes, counted round and round.
-    fn of(&self, n: usize) -> usize {
-        let now = self.now.lock();
-        now[n % now.len()]
+    /// To say who takes writes.
+    pub fn writers(&self) -> Writers {
+        self.writers.clone()
     }
 
     fn first(&self) -> Result<&dyn Target, TargetError> {
-        self.known[self.of(0)].target(self.timeout)
+        self.known[self.writers.nth(0)].target(self.timeout)
     }
 }
 
@@ -143,11 +164,12 @@ impl Target for Places {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.first()?.read_lists()
     }
+    /// None: each server tells its own, to whoever watches its node.
     fn metrics(&self) -> Vec<Metric> {
-        self.first().map_or_else(|_| vec![], |target| target.metrics())
+        vec![]
     }
     fn sample(&self) -> Result<BTreeMap<String, f64>, TargetError> {
-        self.first()?.sample()
+        Ok(BTreeMap::new())
     }
 }
 
@@ -166,7 +188,7 @@ impl<'a> Follower<'a> {
     /// The session at the place where it is, opened if there is none.
     fn go(&mut self) -> Result<&mut (dyn Session + 'a), TargetError> {
         if self.at.is_none() {
-            let place = self.places.of(self.turn);
+            let place = self.places.writers.nth(self.turn);
             let opened = self.places.known[place].target(self.places.timeout)?.open(self.dataset);
             self.at = Some((place, opened.inspect_err(|_| self.turn += 1)?));
         }
@@ -183,7 +205,7 @@ impl<'a> Follower<'a> {
         }
         self.turn += 1;
         // A session with a wire makes its connection anew by itself, if this is still the place to be.
-        let place = self.places.of(self.turn);
+        let place = self.places.writers.nth(self.turn);
         if self.at.as_ref().is_some_and(|(at, _)| *at != place || !self.has_wire) {
             self.at = None;
         }
@@ -257,7 +279,6 @@ mod tests {
     use crate::drive::{self, Plan};
     use crate::history::{self, HistoryWriter, Pace};
     use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::sync::Arc;
     use tipover_core::check::{Evidence, KeyScan, Source, Verdict};
     use tipover_core::experiment::Retries;
     use tipover_core::workload::bank::{Bank, BankSpec};
@@ -311,8 +332,8 @@ mod tests {
             let store: &'static Guilty = Box::leak(Box::new(Guilty::open(&spec(), Path::new("")).unwrap()));
             let (first, second) = (Way::to(store), Way::to(store));
             let spec = spec();
-            let both = [&first, &second].map(|way| Place::new(&spec, &way.address));
-            let places = Places::new(both.to_vec(), Duration::from_secs(10));
+            let both = [&first, &second].map(|way| Place::new(&spec, 1, &way.address));
+            let places = Places::new(both.to_vec(), 1, Duration::from_secs(10));
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(history::HISTORY);
             let history = HistoryWriter::create(&path, Pace::Groups).unwrap();
@@ -327,7 +348,7 @@ mod tests {
                 let before = sessions.cut().books.done();
                 first.cut();
                 std::thread::sleep(Duration::from_millis(50));
-                places.set(&both[1..]);
+                places.writers().set(&[&both[1].url]);
                 sessions.cut();
                 let (begin, mut after) = (std::time::Instant::now(), 0);
                 while after < before && begin.elapsed() < Duration::from_secs(20) {

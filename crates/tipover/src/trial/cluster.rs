@@ -1,0 +1,330 @@
+//! The cluster of a cell: started once, used by all trials of the cells that differ in their disks' shape alone.
+
+use super::Report;
+use super::site::bring_records;
+use crate::agent::{Secret, Servers};
+use crate::interrupt::Interrupt;
+use crate::places::Place;
+use crate::probe::NodeProbe;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tipover_core::check::Source;
+use tipover_core::device::Counters;
+use tipover_core::experiment::recipe::Replication;
+use tipover_core::experiment::{LabSpec, Spec, TargetKind};
+use tipover_core::metric::{Metric, Sample, probe as probes};
+use tipover_core::target::{Facts, Target};
+use tipover_core::units::{Bytes, Tick};
+use tipover_disk::DaemonCommand;
+use tipover_lab::network::Link;
+use tipover_lab::recipe::Own;
+use tipover_lab::{Binaries, Cluster, ClusterOptions, Node};
+
+/// A server that answers may still recover; what it cannot give after so long it does not have.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running cluster, and the cell it was made for.
+pub struct Running {
+    spec: Spec,
+    cluster: Cluster,
+    /// What its target said when the records of the cell had been written.
+    loaded: Option<Facts>,
+}
+
+/// The cell without what a running cluster can change.
+fn unshaped(spec: &Spec) -> Spec {
+    let mut spec = spec.clone();
+    spec.disk.shape = String::new();
+    spec
+}
+
+/// The user's own programs.
+pub fn binaries(spec: &Spec) -> Binaries {
+    let Some(lab) = &spec.lab else { return Binaries::default() };
+    Binaries {
+        mongod: lab.mongod.clone().map(Into::into),
+        mongos: lab.mongos.clone().map(Into::into),
+        polodb: lab.polodb.clone().map(Into::into),
+    }
+}
+
+fn start(spec: &Spec, work: &Path) -> Result<Cluster> {
+    let lab = spec.lab.as_ref().context("a trial of a lab has a [lab] table")?;
+    let recipe = spec.cluster()?;
+    let root = rustix::process::geteuid().is_root();
+    // One node needs no network, unless a link is to be broken.
+    let network = root && recipe.layout().nodes.len() > 1;
+    let mut cluster = Cluster::start(&ClusterOptions {
+        version: lab.version,
+        disk_daemon: Some(DaemonCommand::this_program(&[crate::DISK_DAEMON_VERB])),
+        folder: work.to_path_buf(),
+        network: network.then(|| DaemonCommand::this_program(&[crate::NETWORK_DAEMON_VERB])),
+        own: Some(own(spec)?),
+        binaries: binaries(spec),
+        seed: 1,
+        recipe,
+    })?;
+    if !lab.delay.is_zero() {
+        cluster.set_links(Link::delayed(lab.delay))?;
+    }
+    Ok(cluster)
+}
+
+/// This program, serving the embedded engine.
+fn own(spec: &Spec) -> Result<Own> {
+    let mut served = Spec { lab: None, breaking: None, ..spec.clone() };
+    // Settings of the server are those of the target here, because the server is the target.
+    if let Some(lab) = &spec.lab {
+        served.target.settings.extend(lab.settings.clone());
+    }
+    let command = DaemonCommand::this_program(&[crate::CHECK_SERVER_VERB, &serde_json::to_string(&served)?]);
+    let name = if spec.target.kind == TargetKind::Guilty { "a guilty store" } else { "WiredTiger" };
+    Ok(Own { name: name.into(), command })
+}
+
+/// The servers that take writes: the primary, or every member that runs.
+pub fn writers(cluster: &Cluster) -> Vec<String> {
+    // A driver of MongoDB's is given all members and finds the primary itself.
+    if let Some(url) = cluster.client_url() {
+        return vec![url];
+    }
+    let primary = vec![cluster.primary().to_string()];
+    let names = match cluster.recipe().replication {
+        Replication::Galera => cluster.nodes().iter().map(|node| node.name().to_string()).collect(),
+        _ => primary,
+    };
+    names.iter().filter_map(|name| cluster.url(name).ok()).collect()
+}
+
+impl Running {
+    /// The cluster of `spec`: `before`, if it was made for such a cell and is whole, or a new one. Its disks
+    /// are as fast as they can be.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn of(before: Option<Running>, spec: &Spec, work: &Path, report: &dyn Report) -> Result<Running> {
+        let wanted = unshaped(spec);
+        let usable = before.filter(|running| running.spec == wanted).and_then(|mut running| {
+            let names = running.names();
+            running.cluster.unshape().ok()?;
+            running.cluster.come_back(&names).ok()?;
+            running.settle(PATIENCE).ok()?;
+            Some(running)
+        });
+        if let Some(running) = usable {
+            return Ok(running);
+        }
+        report.doing("starting the cluster");
+        Ok(Running { cluster: start(spec, work)?, spec: wanted, loaded: None })
+    }
+
+    /// Sees to it that the records of `spec` are there, and gives what the target said after loading.
+    ///
+    /// # Errors
+    /// They cannot be written, or an interrupt.
+    pub fn load(&mut self, spec: &Spec, report: &dyn Report, interrupt: &Interrupt) -> Result<(Facts, String)> {
+        if let Some(facts) = &self.loaded {
+            return Ok((facts.clone(), "the records are there, from a trial before".into()));
+        }
+        let (facts, evidence) = bring_records(spec, &self.servers(), report, interrupt)?;
+        self.loaded = Some(facts.clone());
+        Ok((facts, evidence))
+    }
+
+    /// Every server that may take writes, now or after a failover.
+    pub fn servers(&self) -> Servers {
+        let mut urls = writers(&self.cluster);
+        let writers = urls.len();
+        if self.cluster.client_url().is_none() {
+            let all = self.names().into_iter().filter_map(|name| self.cluster.url(&name).ok());
+            let others: Vec<String> = all.filter(|url| !urls.contains(url)).collect();
+            urls.extend(others);
+        }
+        Servers { urls: urls.into_iter().map(Secret).collect(), writers }
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The cluster, to be broken.
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// Its nodes.
+    pub fn names(&self) -> Vec<String> {
+        self.cluster.nodes().iter().map(|node| node.name().to_string()).collect()
+    }
+
+    /// What it is, for the record.
+    pub fn sentence(&self) -> String {
+        let version = self.cluster.nodes().first().and_then(Node::server).map(|s| s.version().to_string());
+        let lab = self.spec.lab.as_ref().map(|lab: &LabSpec| lab.recipe.name.as_str()).unwrap_or_default();
+        format!("{lab}: {} nodes of {}", self.cluster.nodes().len(), version.unwrap_or_default())
+    }
+
+    /// Its nodes and who of them is primary.
+    pub fn describe(&self) -> String {
+        format!("{}; primary at the end: {}", self.names().join(", "), self.cluster.primary())
+    }
+
+    /// The survivors and each replica by itself.
+    pub fn sources(&self, spec: &Spec, seed: u64) -> Vec<(Source, Place)> {
+        if let Some(url) = self.cluster.client_url() {
+            let survivors = (Source::Survivors, Place::new(spec, seed, &url));
+            return std::iter::once(survivors).chain(self.secondaries(spec, seed)).collect();
+        }
+        let survivor = self.cluster.survivor();
+        let mut sources: Vec<(Source, Place)> = self
+            .names()
+            .into_iter()
+            .filter_map(|name| {
+                let place = Place::new(spec, seed, &self.cluster.url(&name).ok()?);
+                let survives = survivor == Some(name.as_str());
+                let source = if survives { Source::Survivors } else { Source::Replica(name) };
+                Some((source, place))
+            })
+            .collect();
+        sources.sort_by(|a, b| a.0.cmp(&b.0));
+        sources
+    }
+
+    /// The secondaries of a replica set of MongoDB's. A member of a shard has only a part of the data, so in
+    /// a sharded cluster nobody is read alone.
+    fn secondaries(&self, spec: &Spec, seed: u64) -> Vec<(Source, Place)> {
+        let sharded = self.cluster.recipe().replication == Replication::Sharded;
+        let set = self.cluster.layout().first_data_set().filter(|_| !sharded);
+        let names = set.into_iter().flat_map(|set| set.data_nodes());
+        let others = names.filter(|name| *name != self.cluster.primary());
+        let place = |name: &String| Some(Place::new(spec, seed, &self.cluster.url(name).ok()?));
+        others.filter_map(|name| Some((Source::Replica(name.clone()), place(name)?))).collect()
+    }
+
+    /// Whether every node's server runs.
+    pub fn all_run(&mut self) -> bool {
+        self.names().iter().all(|name| self.cluster.node_mut(name).is_ok_and(Node::is_running))
+    }
+
+    /// Waits until every node follows.
+    pub fn settle(&mut self, patience: Duration) -> Result<()> {
+        Ok(self.cluster.wait_whole(patience)?)
+    }
+
+    /// Gives the disks the shapes of `spec`.
+    pub fn shape(&mut self, spec: &Spec) -> Result<()> {
+        Ok(self.cluster.shape(&spec.cluster()?)?)
+    }
+
+    /// Makes the disks as fast as they can be.
+    pub fn unshape(&self) -> Result<()> {
+        Ok(self.cluster.unshape()?)
+    }
+
+    /// Bytes of the primary's files on its disk.
+    pub fn data(&self) -> Option<Bytes> {
+        let node = self.cluster.node(self.cluster.primary()).ok()?;
+        node.disk()?;
+        Some(bytes_below(node.server()?.data()))
+    }
+
+    /// What cannot be had on this machine.
+    pub fn lost(&self) -> Vec<String> {
+        let alone = self.cluster.nodes().len() == 1;
+        if alone { vec![] } else { self.cluster.lost().to_vec() }
+    }
+}
+
+/// Bytes that the files below a folder take.
+fn bytes_below(folder: &Path) -> Bytes {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(about) = entry.metadata() else { continue };
+        sum += if about.is_dir() { bytes_below(&entry.path()).0 } else { about.blocks() * 512 };
+    }
+    Bytes(sum)
+}
+
+/// Reads a node: what the kernel and its disk count of it, and what its server tells.
+pub struct NodeWatch {
+    name: String,
+    probe: NodeProbe,
+    place: Option<Place>,
+    server: Option<Box<dyn Target>>,
+}
+
+/// A server that needs longer for its statistics holds up the interval of all nodes.
+const STATISTICS: Duration = Duration::from_secs(1);
+
+impl NodeWatch {
+    /// One for each node of `cluster`, whose servers run, in the trial with this seed.
+    pub fn of_all(cluster: &Cluster, spec: &Spec, seed: u64) -> Vec<NodeWatch> {
+        let watch = |node: &Node| NodeWatch {
+            name: node.name().into(),
+            probe: NodeProbe::of(node),
+            place: cluster.url(node.name()).ok().map(|url| Place::new(spec, seed, &url)),
+            server: None,
+        };
+        cluster.nodes().iter().map(watch).collect()
+    }
+
+    /// What it reads, by probe.
+    pub fn metrics(&mut self) -> BTreeMap<String, Vec<Metric>> {
+        let own = self.server().map(|server| (probes::TARGET.to_string(), server.metrics()));
+        self.probe.metrics().into_iter().chain(own).collect()
+    }
+
+    /// What cannot be read, a sentence each.
+    pub fn missing(&self) -> Vec<String> {
+        self.probe.missing().iter().map(|lacking| format!("{}: {lacking}", self.name)).collect()
+    }
+
+    fn server(&mut self) -> Option<&dyn Target> {
+        if self.server.is_none() {
+            self.server = self.place.as_ref()?.target(STATISTICS).ok();
+        }
+        self.server.as_deref()
+    }
+
+    /// Its name, and everything that can be read of it now; `asks`: whether its server is asked too, which one
+    /// that is being broken may not answer.
+    ///
+    /// # Errors
+    /// The kernel or the disk says something that is not understood.
+    pub fn sample(
+        &mut self,
+        cluster: &Cluster,
+        asks: bool,
+        now: &dyn Fn() -> Tick,
+    ) -> Result<(String, BTreeMap<String, Sample>)> {
+        let node = cluster.node(&self.name)?;
+        let begin = now();
+        let told = match self.server().filter(|_| asks).map(Target::sample) {
+            Some(Ok(values)) => Some((probes::TARGET.to_string(), Sample { begin, end: now(), values })),
+            Some(Err(_)) => {
+                self.server = None;
+                None
+            }
+            None => None,
+        };
+        let counted = self.probe.sample(node, now).with_context(|| format!("reading {}", self.name))?;
+        Ok((self.name.clone(), counted.into_iter().chain(told).collect()))
+    }
+}
+
+/// The counters of the primary's disk, their moment on the trial clock, if it has one of ours.
+pub fn primary_disk(cluster: &Cluster, origin_ns: u64) -> Result<Option<Counters>> {
+    let Some(disk) = cluster.node(cluster.primary())?.disk() else { return Ok(None) };
+    let counters = disk.counters()?;
+    Ok(Some(Counters { at: Tick(counters.at.0.saturating_sub(origin_ns)), ..counters }))
+}
+
+/// Processor time of the daemons of all nodes' disks.
+pub fn disks_cpu(cluster: &Cluster) -> Result<Duration> {
+    let disks = cluster.nodes().iter().flat_map(|node| node.disk().into_iter().chain(node.journal()));
+    disks.map(|disk| Ok(disk.daemon_cpu()?)).sum()
+}

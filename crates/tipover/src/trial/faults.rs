@@ -1,0 +1,331 @@
+//! Trials under faults: the schedule while sessions are at work, recovery, and the question whether
+//! everything that was acknowledged is still there.
+//!
+//! measure under faults → undo → every node follows → read twice from the survivors and from each replica →
+//! judge
+
+use super::cluster::{PATIENCE, Running, writers};
+use super::watch::Nodes;
+use super::{Log, Series};
+use crate::agent::Secret;
+use crate::clock::Clock;
+use crate::history;
+use crate::in_words;
+use crate::places::Place;
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tipover_core::check::{Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Source};
+use tipover_core::experiment::{BreakSpec, Check, Spec};
+use tipover_core::schedule::{Schedule, Timed};
+use tipover_core::target::{Target, TargetError};
+use tipover_core::workload::Random;
+use tipover_lab::recipe::ServerError;
+use tipover_lab::{Cluster, ClusterError, Conductor, Policy};
+
+/// A replica that fell behind under load catches up without: one transaction and its flush after the other.
+const FOLLOWS: Duration = Duration::from_secs(90);
+/// What an open session still fails to give after so long, it does not have: recovery is over by then.
+const RECOVERED: Duration = Duration::from_secs(5);
+/// How long after the length of the plan undoing may take before the clients stop without it.
+const UNDO: Duration = Duration::from_secs(120);
+
+/// A schedule with all that chance had to say in it.
+pub(super) struct Times {
+    schedule: Schedule,
+    timed: Vec<Timed>,
+    /// Everything happens later by this.
+    jitter: Duration,
+    length: Duration,
+    policy: Policy,
+}
+
+/// What was done to a cluster.
+pub(super) struct Conducted {
+    carried: Vec<Carried>,
+    /// Whether all could be undone.
+    undone: Result<(), ClusterError>,
+}
+
+/// A schedule that is being carried out, for whoever measures meanwhile.
+pub(super) struct Conducting<'a, 'c> {
+    conductor: &'a Mutex<Conductor<'c>>,
+    /// Who takes writes, when that has changed.
+    writers: Mutex<Option<Vec<String>>>,
+    stop: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Conducting<'_, '_> {
+    /// Whether everything was done, and watched afterwards for as long as the plan says.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Who takes writes now, if that is news.
+    pub fn new_writers(&self) -> Option<Vec<Secret>> {
+        Some(self.writers.lock().take()?.into_iter().map(Secret).collect())
+    }
+
+    /// Shows as much of the cluster as can be seen now: nothing while nodes are being acted on, and only what
+    /// needs no server's word while a fault is in force.
+    pub fn look<R>(&self, see: impl FnOnce(Nodes<'_>) -> R) -> R {
+        match self.conductor.try_lock() {
+            Some(conductor) => see(Nodes::There(conductor.cluster(), conductor.is_quiet())),
+            None => see(Nodes::Away),
+        }
+    }
+}
+
+/// Ends the conducting also where whoever measures fails.
+struct StopsAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopsAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Times {
+    /// Those of the `repeat`-th trial, with its seed, of a cell on `cluster`.
+    ///
+    /// # Errors
+    /// A rule names what is not there, or breaks a link where there is no network.
+    pub fn of(
+        spec: &Spec,
+        breaking: &BreakSpec,
+        length: Duration,
+        (repeat, seed): (u32, u64),
+        cluster: &Cluster,
+    ) -> Result<Times> {
+        use tipover_core::schedule::Undo;
+        if breaking.faults.rules.iter().any(|rule| rule.fault.undo() == Undo::Heal) {
+            cluster.network().context(super::NEEDS_NETWORK)?;
+        }
+        let names: Vec<String> = cluster.nodes().iter().map(|node| node.name().to_string()).collect();
+        let timed = breaking.faults.expand(&names, length, seed)?;
+        // An empty schedule is a run in peace.
+        let later = Random::new(seed, 7).unit();
+        let jitter = if timed.is_empty() { Duration::ZERO } else { breaking.jitter.mul_f64(later) };
+        let policy = Policy {
+            power: breaking.power.seeded(seed),
+            turn: repeat,
+            failover: spec.lab.as_ref().map_or(Duration::ZERO, |lab| lab.failover),
+        };
+        Ok(Times { schedule: breaking.faults.clone(), timed, jitter, length, policy })
+    }
+
+    /// How long it takes at least.
+    pub fn length(&self) -> Duration {
+        self.length + self.jitter
+    }
+
+    /// Carries it out on `cluster` while `work` is done, and undoes at the end what is still in force.
+    ///
+    /// # Errors
+    /// Those of `work`. What a cluster did not do is in the result.
+    pub fn conduct(
+        &self,
+        cluster: &mut Cluster,
+        clock: Clock,
+        work: impl FnOnce(&Conducting<'_, '_>) -> Result<()>,
+    ) -> Result<Conducted> {
+        let conductor = Conductor::new(cluster, &self.schedule, self.timed.clone(), self.policy.clone());
+        let conductor = Mutex::new(conductor);
+        let conducting = Conducting {
+            conductor: &conductor,
+            writers: Mutex::default(),
+            stop: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        };
+        let (worked, undone) = std::thread::scope(|scope| {
+            let acting = scope.spawn(|| self.act(&conducting, clock));
+            let stops = StopsAtEnd(&conducting.stop);
+            let worked = work(&conducting);
+            drop(stops);
+            (worked, acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        worked?;
+        let (carried, finished) = conductor.into_inner().finish(&|| clock.now());
+        Ok(Conducted { carried, undone: undone.and(finished) })
+    }
+
+    /// Does what is due until all is done, or until it is stopped.
+    fn act(&self, conducting: &Conducting<'_, '_>, clock: Clock) -> Result<(), ClusterError> {
+        let Conducting { conductor, writers: news, stop, over } = conducting;
+        let begun = Instant::now();
+        let last = self.timed.iter().map(|line| line.at).max().unwrap_or(self.length);
+        // Bringing a node back can take longer than planned; the time to watch it afterwards stays.
+        let (watched, mut acted) = (self.length.saturating_sub(last), Duration::ZERO);
+        let mut undone = Ok(());
+        let mut known = writers(conductor.lock().cluster());
+        while !stop.load(Ordering::Acquire) && begun.elapsed() < self.length() + UNDO && undone.is_ok() {
+            let elapsed = begun.elapsed();
+            let next = conductor.lock().next().map(|next| next + self.jitter);
+            if next.is_none() && elapsed >= self.length().max(acted + watched) {
+                break;
+            }
+            if next.is_some_and(|next| next <= elapsed) {
+                let mut conductor = conductor.lock();
+                undone = conductor.act(elapsed.saturating_sub(self.jitter), &|| clock.now());
+                acted = begun.elapsed();
+                let now = writers(conductor.cluster());
+                if now != known {
+                    known.clone_from(&now);
+                    *news.lock() = Some(now);
+                }
+                continue;
+            }
+            let pause = next.unwrap_or(self.length()).saturating_sub(begun.elapsed());
+            std::thread::sleep(pause.clamp(Duration::from_micros(200), Duration::from_millis(20)));
+        }
+        over.store(true, Ordering::Release);
+        undone
+    }
+}
+
+/// Everything that was read after recovery, or why it could not be.
+#[derive(Default)]
+struct Read {
+    keys: Vec<KeyScan>,
+    bank: Vec<BankScan>,
+    lists: Vec<ListScan>,
+    failed: Option<String>,
+}
+
+impl Series<'_> {
+    /// Waits until every node follows, reads everything back, and judges it by the history where the trial
+    /// is staged. Also whether the cluster can be used again.
+    pub(super) fn judge_broken(
+        &self,
+        spec: &Spec,
+        running: &mut Running,
+        conducted: Conducted,
+        (seed, staged): (u64, &Path),
+        log: &mut Log,
+    ) -> Result<(Broken, bool)> {
+        let breaking = spec.breaking.as_ref().context("a trial that breaks something has a [break] table")?;
+        let Conducted { carried, undone } = conducted;
+        self.context.report.doing("reading everything back");
+        let begin = self.clock.now();
+        // A database that does not come back has lost everything; that is a finding and no failure of ours.
+        // A node that did not catch up under load is waited for once more without.
+        let (whole, late) = match undone.map_err(anyhow::Error::from) {
+            Ok(()) => (running.settle(FOLLOWS), None),
+            Err(error) if running.all_run() && running.settle(FOLLOWS).is_ok() => {
+                (Ok(()), Some(in_words(&error)))
+            }
+            Err(error) => (Err(error), None),
+        };
+        let mut read = self.read_back(&running.sources(spec, seed), breaking, whole.is_ok());
+        let scans = read.keys.len() + read.bank.len() + read.lists.len();
+        self.phase(log, "read", begin, format!("{scans} readings of everything"));
+        let data = running.data();
+        let away = match (read.failed, whole) {
+            (None, Ok(())) => None,
+            (Some(reason), Ok(())) => Some(Aftermath::DidNotComeBack(reason)),
+            (Some(reason), Err(error)) => {
+                let reason = format!("{}; {reason}", in_words(&error));
+                Some(match is_late(&error) {
+                    true => Aftermath::NotBackInTime(reason),
+                    false => Aftermath::DidNotComeBack(reason),
+                })
+            }
+            (None, Err(error)) => Some(Aftermath::NodeStaysAway(in_words(&error))),
+        };
+        let usable = away.is_none();
+        let history = history::read(&staged.join(history::HISTORY))?.history;
+        read.lists.iter_mut().for_each(|scan| scan.complete(&history));
+        let mut evidence = Evidence {
+            checks: breaking.checks.clone(),
+            exposure: Some(breaking.exposure()),
+            claimed: breaking.isolation,
+            injections: carried.iter().map(|carried| carried.injection.clone()).collect(),
+            aftermath: late.map(Aftermath::NodeCameLate).into_iter().chain(away).collect(),
+            keys: read.keys,
+            accounts: breaking.checks.contains(&Check::Bank).then_some(breaking.bank_of(seed)),
+            bank: read.bank,
+            lists: read.lists,
+        };
+        history::keep_evidence(&staged.join(history::EVIDENCE), &evidence)?;
+        Ok((Broken::judge(history, &mut evidence, carried, data)?, usable))
+    }
+
+    /// Reads everything twice from the survivors and, if all follow, from each replica.
+    fn read_back(&self, sources: &[(Source, Place)], breaking: &BreakSpec, whole: bool) -> Read {
+        let mut read = Read::default();
+        for pass in 1..=2 {
+            if pass == 2 {
+                std::thread::sleep(breaking.read_again);
+            }
+            let readable = |source: &Source| whole || *source == Source::Survivors;
+            for (source, place) in sources.iter().filter(|(source, _)| readable(source)) {
+                if let Err(error) = self.read_one(&mut read, breaking, (pass, source), place) {
+                    let who = match source {
+                        Source::Survivors => "the survivors".to_string(),
+                        Source::Replica(name) => format!("replica {name}"),
+                    };
+                    read.failed = Some(format!("{who}: {error}"));
+                    return read;
+                }
+            }
+        }
+        read
+    }
+
+    fn read_one(
+        &self,
+        read: &mut Read,
+        breaking: &BreakSpec,
+        (pass, source): (u32, &Source),
+        place: &Place,
+    ) -> Result<(), TargetError> {
+        let (source, now) = (|| source.clone(), || self.clock.now());
+        if breaking.checks.contains(&Check::Ledger) || breaking.checks.contains(&Check::Register) {
+            let rows = patiently(place, PATIENCE, |target| target.read_keys())?;
+            read.keys.push(KeyScan { source: source(), pass, at: now(), rows });
+        }
+        if breaking.checks.contains(&Check::Bank) {
+            let (balances, transfers) = patiently(place, PATIENCE, |target| target.read_bank())?;
+            read.bank.push(BankScan { source: source(), pass, at: now(), balances, transfers });
+        }
+        // Of a replica, nobody is asked for lists: their fates are those among the survivors.
+        if breaking.checks.contains(&Check::Isolation) && source() == Source::Survivors {
+            let lists = patiently(place, PATIENCE, |target| target.read_lists())?;
+            read.lists.push(ListScan { source: source(), pass, at: now(), lists });
+        }
+        Ok(())
+    }
+}
+
+/// What speaks against a trial in which something was broken, which is not whether the database kept its
+/// word: the laboratory did not do what it was to do, or did not see it.
+pub(super) fn believable(broken: &Broken) -> Vec<String> {
+    let ours = broken.problems.iter().filter(|finding| ["history", "faults"].contains(&finding.checker.as_str()));
+    ours.map(|finding| format!("{}: {}", finding.summary, finding.evidence.join("; "))).collect()
+}
+
+/// Asks until it is answered: a server that has just come back may refuse for a while.
+fn patiently<R>(
+    place: &Place,
+    patience: Duration,
+    ask: impl Fn(&dyn Target) -> Result<R, TargetError>,
+) -> Result<R, TargetError> {
+    let began = Instant::now();
+    loop {
+        let connected = place.target(PATIENCE);
+        let patience = if connected.is_ok() { RECOVERED.min(patience) } else { patience };
+        match connected.and_then(|target| ask(target.as_ref())) {
+            Ok(answer) => return Ok(answer),
+            Err(error) if began.elapsed() > patience => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+    }
+}
+
+/// Whether a server was still on its way when nobody waited any longer, and had not given up itself.
+fn is_late(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(ServerError::NotReady { .. })))
+}

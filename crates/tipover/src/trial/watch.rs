@@ -1,0 +1,191 @@
+//! What is read at the end of every interval: the agent's counts, the probes of the machine and of the
+//! target's own place, and those of each node of a cluster.
+
+use super::agent_process::AgentProcess;
+use super::cluster::{self, NodeWatch, Running};
+use super::neighbour;
+use super::{Log, Series};
+use crate::agent::Cut;
+use crate::probe::{self, Probe};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tipover_core::device::Counters;
+use tipover_core::experiment::Spec;
+use tipover_core::metric::{Sample, probe as probes};
+use tipover_core::record::Interval;
+use tipover_core::units::Tick;
+use tipover_lab::{Cluster, Group};
+
+/// The end of an interval: what the agent and all probes said.
+pub(super) struct Mark {
+    pub cut: Cut,
+    pub samples: BTreeMap<String, Sample>,
+    /// Of the target's disk, in a cluster the primary's; absent when it does not live on one of ours.
+    pub disk: Option<Counters>,
+    /// Of the daemons of all its disks.
+    pub disk_cpu: Duration,
+    /// By the name of the node.
+    pub nodes: BTreeMap<String, BTreeMap<String, Sample>>,
+    /// The target's own statistics, in a cluster the primary's.
+    pub target: Sample,
+}
+
+/// Who is read.
+pub(super) struct Eyes {
+    pub agent: AgentProcess,
+    pub probes: Vec<(&'static str, Box<dyn Probe>)>,
+    pub nodes: Vec<NodeWatch>,
+}
+
+/// A target at work: everything that is read of it, and the cluster that it may run on.
+pub(super) struct Watch {
+    pub eyes: Eyes,
+    pub cluster: Option<Running>,
+}
+
+/// What can be read of a cluster now.
+#[derive(Clone, Copy)]
+pub(super) enum Nodes<'a> {
+    /// The target runs in no cluster.
+    None,
+    /// Nodes are being acted on: nobody else can look at them.
+    Away,
+    /// All; whether servers are asked for their statistics too.
+    There(&'a Cluster, bool),
+}
+
+impl Series<'_> {
+    pub(super) fn probes(
+        &mut self,
+        spec: &Spec,
+        agent: &AgentProcess,
+        group: Option<&Arc<Group>>,
+    ) -> Vec<(&'static str, Box<dyn Probe>)> {
+        let mut probes: Vec<(&'static str, Box<dyn Probe>)> = Vec::new();
+        let mut missing = Vec::new();
+        let mut add = |name, probe: Result<Box<dyn Probe>, probe::NotAvailable>| match probe {
+            Ok(probe) => {
+                missing.extend(probe.missing().iter().map(ToString::to_string));
+                probes.push((name, probe));
+            }
+            Err(reason) => missing.push(reason.to_string()),
+        };
+        fn boxed<P: Probe + 'static>(probe: P) -> Box<dyn Probe> {
+            Box::new(probe)
+        }
+        if let Some(address) = spec.target.address.as_ref().filter(|_| spec.target.kind.is_server()) {
+            let lacking = |what: &str, reason: String| probe::NotAvailable { what: what.into(), reason };
+            let process = neighbour::process(address, spec.target.kind);
+            let processes = process.clone().map_err(|reason| lacking("the server's process", reason));
+            let processes = processes.and_then(probe::Processes::of_tree);
+            add(probes::PROCESS, processes.map(boxed));
+            let device =
+                process.and_then(neighbour::device).map_err(|why| lacking("the server's device", why));
+            add(probes::DEVICE, device.and_then(|name| probe::Device::named(&name)).map(boxed));
+        } else if spec.lab.is_none() {
+            let processes = match group {
+                Some(group) => probe::Processes::in_group(group),
+                None => probe::Processes::given(&[agent.id()]),
+            };
+            add(probes::PROCESS, processes.map(boxed));
+        }
+        let mut device = None;
+        if let Some(path) = self.site.mounted().and_then(|disk| disk.block_device()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let found = probe::Device::named(&name);
+            device = found.as_ref().ok().and_then(|device| device.number());
+            add(probes::DEVICE, found.map(boxed));
+        }
+        if let Some(group) = group {
+            add(probes::GROUP, probe::GroupUse::of(group, device).map(boxed));
+        }
+        // The group's own stalls say more than the machine's, where the kernel keeps them.
+        let pressure = match group.and_then(|group| group.unified()) {
+            Some(unified) => {
+                probe::Pressure::of_group(Some(unified)).or_else(|_| probe::Pressure::of_system())
+            }
+            None => probe::Pressure::of_system(),
+        };
+        add(probes::PRESSURE, pressure.map(boxed));
+        add(probes::SYSTEM, probe::System::open().map(boxed));
+        self.common.missed.extend(missing);
+        probes
+    }
+
+    /// Reads everything, the witnesses of the read budget first and close together.
+    pub(super) fn mark(&self, watch: &mut Watch) -> Result<Mark> {
+        let Watch { eyes, cluster } = watch;
+        let nodes = cluster.as_ref().map_or(Nodes::None, |running| Nodes::There(running.cluster(), true));
+        self.read(eyes, nodes)
+    }
+
+    /// As [`Series::mark`], with as much of the cluster as can be read.
+    pub(super) fn read(&self, eyes: &mut Eyes, cluster: Nodes<'_>) -> Result<Mark> {
+        let cut = eyes.agent.cut()?;
+        let now = || self.clock.now();
+        let mut target = cut.target.clone();
+        let (mut disk, mut nodes, mut disk_cpu) = (None, BTreeMap::new(), Duration::ZERO);
+        if let Nodes::There(cluster, asks) = cluster {
+            for node in &mut eyes.nodes {
+                nodes.extend([node.sample(cluster, asks, &now)?]);
+            }
+            target = nodes.get(cluster.primary()).and_then(|own| own.get(probes::TARGET)).cloned().unwrap_or(target);
+            disk = cluster::primary_disk(cluster, self.clock.origin_ns())?;
+            disk_cpu = cluster::disks_cpu(cluster)?;
+        }
+        let mut samples = BTreeMap::from([(probes::TARGET.to_string(), cut.target.clone())]);
+        for (name, probe) in &mut eyes.probes {
+            if disk.is_none() && ![probes::PROCESS, probes::DEVICE].contains(name) {
+                disk = self.disk_counters()?;
+            }
+            let sample = probe.sample(&now).with_context(|| format!("the {name} probe"))?;
+            samples.insert(name.to_string(), sample);
+        }
+        let disk = disk.map_or_else(|| self.disk_counters(), |disk| Ok(Some(disk)))?;
+        if let Some(disk) = self.site.mounted() {
+            disk_cpu += disk.daemon_cpu()?;
+        }
+        Ok(Mark { cut, samples, disk, disk_cpu, nodes, target })
+    }
+
+    /// The disk's counters, their moment on the trial clock; of a cluster none.
+    pub(super) fn disk_counters(&self) -> Result<Option<Counters>> {
+        let Some(disk) = self.site.mounted() else { return Ok(None) };
+        let counters = disk.counters()?;
+        Ok(Some(Counters { at: Tick(counters.at.0.saturating_sub(self.clock.origin_ns())), ..counters }))
+    }
+
+    /// Waits for one interval and closes it.
+    pub(super) fn interval(
+        &self,
+        spec: &Spec,
+        phase: &str,
+        watch: &mut Watch,
+        log: &mut Log,
+    ) -> Result<Mark> {
+        self.context.interrupt.check()?;
+        std::thread::sleep(spec.trial.interval);
+        let mark = self.mark(watch)?;
+        log.series.push(mark.interval(phase, spec));
+        Ok(mark)
+    }
+}
+
+impl Mark {
+    /// As it is kept.
+    pub fn interval(&self, phase: &str, spec: &Spec) -> Interval {
+        Interval {
+            phase: phase.into(),
+            begin: self.cut.begin,
+            end: self.cut.end,
+            books: self.cut.books.clone(),
+            offered: self.cut.offered.clone(),
+            samples: self.samples.clone(),
+            // Nodes have their own.
+            disk: self.disk.filter(|_| spec.lab.is_none()),
+            nodes: self.nodes.clone(),
+        }
+    }
+}
