@@ -12,7 +12,7 @@ use crate::places::{Place, Places, Writers};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tipover_core::check::Judgement;
@@ -245,15 +245,7 @@ pub fn serve() -> Result<()> {
     }
     let (dataset, workload) = spec.load_of(seed);
     let generator_cost_ns = drive::generator_cost_ns(&dataset, workload.as_ref());
-    let (started, writers) = match &servers.urls[..] {
-        [] => (tipover_targets::start(&spec, &folder), None),
-        urls => {
-            let places = urls.iter().map(|Secret(url)| Place::new(&spec, seed, url)).collect();
-            let places = Places::new(places, servers.writers, spec.load.timeout);
-            let writers = places.writers();
-            (Ok(Box::new(places) as Box<dyn Target>), Some(writers))
-        }
-    };
+    let (started, writers) = start(&spec, seed, &servers, &folder);
     let target = match started {
         Ok(target) => RequestPath::new(target, spec.target.request_path_cpu),
         Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
@@ -263,8 +255,7 @@ pub fn serve() -> Result<()> {
         Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
     };
     answer(&Answer::Started { facts, metrics: target.metrics(), generator_cost_ns })?;
-    let clock = Clock::at(origin_ns);
-    let records = Records::new(dataset.records);
+    let (clock, records) = (Clock::at(origin_ns), Records::new(dataset.records));
     while let Some(command) = next()? {
         match command {
             Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
@@ -330,6 +321,22 @@ pub fn serve() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The target of `spec`, and of a cluster who says where writes go.
+fn start(
+    spec: &Spec,
+    seed: u64,
+    servers: &Servers,
+    folder: &Path,
+) -> (Result<Box<dyn Target>, TargetError>, Option<Writers>) {
+    if servers.urls.is_empty() {
+        return (tipover_targets::start(spec, folder), None);
+    }
+    let places = servers.urls.iter().map(|Secret(url)| Place::new(spec, seed, url)).collect();
+    let places = Places::new(places, servers.writers, spec.load.timeout);
+    let writers = places.writers();
+    (Ok(Box::new(places)), Some(writers))
 }
 
 /// Reads some of the records.

@@ -14,7 +14,8 @@ use tipover_core::target::{Target, TargetError};
 use tipover_core::workload::bank::Bank;
 use tipover_core::workload::{Dataset, Records, Snapshots};
 
-/// How long the tables of checks are tried to be made: a cluster that has just elected may refuse for a moment.
+/// How long the tables of checks are tried to be made: a cluster that has just elected may refuse for a
+/// moment.
 const PREPARED: Duration = Duration::from_secs(5);
 
 /// Makes the tables anew: every account of the bank, an empty ledger, no lists. `seed` is the trial's.

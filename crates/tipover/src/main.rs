@@ -105,7 +105,9 @@ fn main() -> ExitCode {
         Some(verb) if verb == LAB_KEEPER_VERB => {
             return ended(command::lab::keep().map(|()| Ending::Held));
         }
-        Some(verb) if verb == CHECK_SERVER_VERB => return ended(engine_server::serve().map(|()| Ending::Held)),
+        Some(verb) if verb == CHECK_SERVER_VERB => {
+            return ended(engine_server::serve().map(|()| Ending::Held));
+        }
         Some(verb) if verb == AGENT_VERB => return ended(agent::serve().map(|()| Ending::Held)),
         _ => {}
     }

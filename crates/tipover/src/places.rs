@@ -23,8 +23,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The server at `url`, which is as its recipe gives it; `spec` is the cell's, and `seed` the trial's, after
-    /// which the accounts of its bank are called.
+    /// The server at `url`, which is as its recipe gives it; `spec` is the cell's, and `seed` the trial's,
+    /// after which the accounts of its bank are called.
     pub fn new(spec: &Spec, seed: u64, url: &str) -> Place {
         let mut spec = spec.clone();
         if let Some(breaking) = &spec.breaking {

@@ -28,19 +28,21 @@ const BINARY: &[(&str, &[&str])] = &[
             "interrupt",
         ],
     ),
-    ("runner", &["foresight", "breaking", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    ("runner", &["foresight", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     // What a run will need: `--list` and the run itself ask here.
     ("foresight", &["trial", "machine"]),
-    ("trial", &["agent", "machine", "drive", "history", "probe", "store", "clock", "interrupt"]),
-    // Trials with a cluster of their own that is broken: like a trial, whose servers come and go.
-    ("breaking", &["foresight", "trial", "checking", "machine", "drive", "history", "store", "clock"]),
+    ("trial", &["agent", "machine", "drive", "history", "places", "probe", "store", "clock", "interrupt"]),
     // Drop-ins: like a trial they drive, without a laboratory around them.
     ("ycsb", &["trial", "drive", "clock"]),
     ("pgbench", &["trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.
     ("storage", &["machine", "drive", "probe", "store", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.
-    ("agent", &["checking", "drive", "history", "probe", "clock"]),
+    ("agent", &["checking", "drive", "history", "places", "probe", "clock"]),
+    // The servers of a cluster as one target; its tests drive it.
+    ("places", &["drive", "history", "clock"]),
+    // The process of an embedded engine that is served, to be killed like a server.
+    ("engine_server", &[]),
     ("checking", &["drive", "history", "clock"]),
     // What the machine is and can do.
     ("machine", &["probe"]),

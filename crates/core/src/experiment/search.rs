@@ -170,6 +170,24 @@ impl SearchSpec {
     }
 }
 
+impl SearchSpec {
+    /// Whether the faults of `spec`, if it has any, happen in every trial of the search: each begins its
+    /// schedule anew.
+    ///
+    /// # Errors
+    /// The rule that never acts in the shortest trial, and what to change.
+    pub fn check_faults(&self, spec: &Spec) -> Result<(), PlanError> {
+        let Some(breaking) = &spec.breaking else { return Ok(()) };
+        let shortest = self.short.min(self.long).min(self.confirmation);
+        let names = spec.cluster()?.layout().names();
+        breaking.faults.expand(&names, shortest, 1).map(drop).map_err(|error| {
+            PlanError(format!(
+                "break.faults in a search: {error}; make search.short, search.long and search.confirmation longer"
+            ))
+        })
+    }
+}
+
 /// The interventions that can be made on `spec`, each with the changed settings.
 pub fn interventions(spec: &Spec, scale: Scale) -> Vec<(&'static Intervention, Spec)> {
     INTERVENTIONS

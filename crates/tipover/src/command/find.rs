@@ -78,6 +78,9 @@ impl Find {
             let known = search.sweeps.join(", ");
             return Err(BadInput(format!("search.sweeps: the plan has none of {known}")).into());
         }
+        for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+            search.check_faults(&cell.spec).map_err(|e| BadInput(format!("{}: {e}", experiment.name)))?;
+        }
         if self.list {
             return list(&experiment, &search, results, json);
         }

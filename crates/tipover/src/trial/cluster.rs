@@ -1,4 +1,5 @@
-//! The cluster of a cell: started once, used by all trials of the cells that differ in their disks' shape alone.
+//! The cluster of a cell: started once, used by all trials of the cells that differ in their disks' shape
+//! alone.
 
 use super::Report;
 use super::site::bring_records;
@@ -124,7 +125,12 @@ impl Running {
     ///
     /// # Errors
     /// They cannot be written, or an interrupt.
-    pub fn load(&mut self, spec: &Spec, report: &dyn Report, interrupt: &Interrupt) -> Result<(Facts, String)> {
+    pub fn load(
+        &mut self,
+        spec: &Spec,
+        report: &dyn Report,
+        interrupt: &Interrupt,
+    ) -> Result<(Facts, String)> {
         if let Some(facts) = &self.loaded {
             return Ok((facts.clone(), "the records are there, from a trial before".into()));
         }
@@ -290,8 +296,8 @@ impl NodeWatch {
         self.server.as_deref()
     }
 
-    /// Its name, and everything that can be read of it now; `asks`: whether its server is asked too, which one
-    /// that is being broken may not answer.
+    /// Its name, and everything that can be read of it now; `asks`: whether its server is asked too, which
+    /// one that is being broken may not answer.
     ///
     /// # Errors
     /// The kernel or the disk says something that is not understood.

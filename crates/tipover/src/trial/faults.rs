@@ -23,10 +23,10 @@ use tipover_core::schedule::{Schedule, Timed};
 use tipover_core::target::{Target, TargetError};
 use tipover_core::workload::Random;
 use tipover_lab::recipe::ServerError;
-use tipover_lab::{Cluster, ClusterError, Conductor, Policy};
+use tipover_lab::{Cluster, Conductor, Policy};
 
 /// A replica that fell behind under load catches up without: one transaction and its flush after the other.
-const FOLLOWS: Duration = Duration::from_secs(90);
+pub(super) const FOLLOWS: Duration = Duration::from_secs(90);
 /// What an open session still fails to give after so long, it does not have: recovery is over by then.
 const RECOVERED: Duration = Duration::from_secs(5);
 /// How long after the length of the plan undoing may take before the clients stop without it.
@@ -46,7 +46,14 @@ pub(super) struct Times {
 pub(super) struct Conducted {
     carried: Vec<Carried>,
     /// Whether all could be undone.
-    undone: Result<(), ClusterError>,
+    undone: Result<()>,
+}
+
+impl Conducted {
+    /// Whether all could be undone.
+    pub fn undone(self) -> Result<()> {
+        self.undone
+    }
 }
 
 /// A schedule that is being carried out, for whoever measures meanwhile.
@@ -149,11 +156,11 @@ impl Times {
         });
         worked?;
         let (carried, finished) = conductor.into_inner().finish(&|| clock.now());
-        Ok(Conducted { carried, undone: undone.and(finished) })
+        Ok(Conducted { carried, undone: undone.and(finished.map_err(Into::into)) })
     }
 
     /// Does what is due until all is done, or until it is stopped.
-    fn act(&self, conducting: &Conducting<'_, '_>, clock: Clock) -> Result<(), ClusterError> {
+    fn act(&self, conducting: &Conducting<'_, '_>, clock: Clock) -> Result<()> {
         let Conducting { conductor, writers: news, stop, over } = conducting;
         let begun = Instant::now();
         let last = self.timed.iter().map(|line| line.at).max().unwrap_or(self.length);
@@ -169,7 +176,8 @@ impl Times {
             }
             if next.is_some_and(|next| next <= elapsed) {
                 let mut conductor = conductor.lock();
-                undone = conductor.act(elapsed.saturating_sub(self.jitter), &|| clock.now());
+                undone =
+                    conductor.act(elapsed.saturating_sub(self.jitter), &|| clock.now()).map_err(Into::into);
                 acted = begun.elapsed();
                 let now = writers(conductor.cluster());
                 if now != known {
@@ -212,7 +220,7 @@ impl Series<'_> {
         let begin = self.clock.now();
         // A database that does not come back has lost everything; that is a finding and no failure of ours.
         // A node that did not catch up under load is waited for once more without.
-        let (whole, late) = match undone.map_err(anyhow::Error::from) {
+        let (whole, late) = match undone {
             Ok(()) => (running.settle(FOLLOWS), None),
             Err(error) if running.all_run() && running.settle(FOLLOWS).is_ok() => {
                 (Ok(()), Some(in_words(&error)))
@@ -303,7 +311,8 @@ impl Series<'_> {
 /// What speaks against a trial in which something was broken, which is not whether the database kept its
 /// word: the laboratory did not do what it was to do, or did not see it.
 pub(super) fn believable(broken: &Broken) -> Vec<String> {
-    let ours = broken.problems.iter().filter(|finding| ["history", "faults"].contains(&finding.checker.as_str()));
+    let ours =
+        broken.problems.iter().filter(|finding| ["history", "faults"].contains(&finding.checker.as_str()));
     ours.map(|finding| format!("{}: {}", finding.summary, finding.evidence.join("; "))).collect()
 }
 

@@ -1,5 +1,5 @@
-//! One trial, wherever its target runs: load → warm up → shape → settle → measure, while faults are carried out
-//! where there are any → recover → read back → judge → record.
+//! One trial, wherever its target runs: load → warm up → shape → settle → measure, while faults are carried
+//! out where there are any → recover → read back → judge → record.
 
 mod agent_process;
 mod cluster;
@@ -25,11 +25,10 @@ use crate::machine;
 use crate::probe;
 use crate::store::{self, Kept};
 use agent_process::AgentProcess;
+use anyhow::{Context, Result, bail};
 use cluster::{NodeWatch, Running};
 use faults::Times;
 use site::bring_records;
-use watch::{Eyes, Watch};
-use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +42,7 @@ use tipover_core::record::{FORMAT, Interval, Phase, Provenance, Record, Verdict}
 use tipover_core::target::Facts;
 use tipover_core::units::Tick;
 use tipover_lab::{Group, Limits};
+use watch::{Eyes, Watch};
 
 /// Hears what a trial is doing, for people who wait.
 pub trait Report {
@@ -160,7 +160,9 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
 /// It cannot be reached, or does not let us in.
 pub fn ask_server(spec: &Spec) -> Result<Facts> {
     let mut agent = AgentProcess::start(None, None)?;
-    let Answer::Started { facts, .. } = agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Clock::start())? else {
+    let Answer::Started { facts, .. } =
+        agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Clock::start())?
+    else {
         bail!("expected to hear of the start");
     };
     agent.stop()?;
@@ -199,6 +201,29 @@ struct Data {
     cluster: Option<Running>,
 }
 
+/// A target that trials share, and what is known of it.
+struct Sitting {
+    watch: Watch,
+    generator_cost_ns: f64,
+    /// Whether its memory is.
+    limited: bool,
+    /// Where the trial is staged, if what its sessions see is written down.
+    staged: Option<PathBuf>,
+    /// The machine's, when it was read last.
+    canary: Canary,
+    /// Checks under faults ask for nothing that was there before, so there is nothing to warm up, and they
+    /// begin where it counts.
+    at_once: bool,
+    /// Whether its cluster is whole.
+    usable: bool,
+}
+
+impl Sitting {
+    fn history(&self) -> Option<PathBuf> {
+        self.staged.as_ref().map(|staged| staged.join(history::HISTORY))
+    }
+}
+
 /// Phases and intervals of the trial at hand.
 #[derive(Default)]
 struct Log {
@@ -227,23 +252,18 @@ impl Series<'_> {
             self.calibrate(left, keep)?;
         }
         let Some(seed) = left.front().map(|trial| trial.seed(self.context.seed)) else { return Ok(()) };
-        let (mut watch, generator_cost_ns, limited) = self.start(spec, data, seed)?;
-        let mut canary = self.canary();
-        let history = staged.as_ref().map(|staged| staged.join(history::HISTORY));
-        // Checks under faults ask for nothing that was there before, so there is nothing to warm up, and they
-        // begin where it counts.
-        let at_once = spec.breaking.is_some() && spec.checks_alone();
-        if !at_once {
-            watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history: history.clone() })?;
+        let mut sitting = self.start(spec, data, seed)?;
+        sitting.staged = staged;
+        if !sitting.at_once {
+            let history = sitting.history();
+            sitting.watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history })?;
         }
         let mut first_of_all = true;
-        let mut usable = true;
         while let Some(trial) = left.front() {
-            let spec = &trial.cell.spec;
             let mut log = Log::default();
-            let warm_up = match at_once {
+            let warm_up = match sitting.at_once {
                 true => WarmUp::Steady("the checks warm nothing up".into()),
-                false => self.warm_up(spec, &mut watch, !first_of_all, &mut log)?,
+                false => self.warm_up(&trial.cell.spec, &mut sitting.watch, !first_of_all, &mut log)?,
             };
             if std::mem::take(&mut first_of_all) {
                 // The first warm-up belongs to all; the others only go back to where it ended.
@@ -252,89 +272,11 @@ impl Series<'_> {
                 self.common.phases = common.phases.clone();
                 self.common.series = common.series.clone();
             }
-            let shape = spec.shape()?;
-            match &mut watch.cluster {
-                Some(running) => running.shape(spec)?,
-                None => self.site.shape(spec)?,
-            }
-            if spec.trial.drop_caches_every.is_some() {
-                // What loading and warming up left there would answer until the first drop.
-                self.drop_caches()?;
-            }
-            let first = if at_once {
-                let (load, history) = (Some(Box::new(spec.load.clone())), history.clone());
-                watch.eyes.agent.ask(&Command::Run { load, seed: None, history })?;
-                self.mark(&mut watch)?
-            } else {
-                self.settle(spec, &mut watch, &mut log)?
-            };
-            let recording = self.begin_recording(spec)?;
-            let times = match (&spec.breaking, &watch.cluster) {
-                (Some(breaking), Some(running)) => {
-                    let cluster = running.cluster();
-                    Some(Times::of(spec, breaking, breaking.length, (trial.repeat, seed), cluster)?)
-                }
-                _ => None,
-            };
-            let (measured, conducted) = match &times {
-                Some(times) => {
-                    let how = (times, generator_cost_ns);
-                    let (measured, conducted) =
-                        self.measure_under_faults(spec, &mut watch, first, how, &mut log)?;
-                    (measured, Some(conducted))
-                }
-                None => (self.measure(spec, &mut watch, first, generator_cost_ns, &mut log)?, None),
-            };
-            if let Some(huge) = watch.eyes.agent.huge_pages() {
-                self.common.target.insert("huge_pages_bytes".into(), huge.0.into());
-            }
-            let accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
-            let broken = match (conducted, &mut watch.cluster, &staged) {
-                (Some(conducted), Some(running), Some(staged)) => {
-                    let (broken, whole) =
-                        self.judge_broken(spec, running, conducted, (seed, staged), &mut log)?;
-                    usable = whole;
-                    Some(broken)
-                }
-                // The canary is of the machine, so no session runs beside it; the next warm-up starts them
-                // again.
-                _ => watch.eyes.agent.ask(&Command::Pause).map(|_| None)?,
-            };
-            let before = std::mem::replace(&mut canary, self.canary());
-            // Unshaped again, so that nothing waits for a slow disk that is not measured.
-            match watch.cluster.as_ref().filter(|_| usable) {
-                Some(running) => running.unshape()?,
-                None => self.site.unshape()?,
-            }
-            let mut unlike = None;
-            if self.site.mounted().is_some() {
-                let calibration = self.site.calibrate(&shape)?;
-                unlike = verdict::unlike_asked(&calibration);
-                self.common.disk = self.disk_facts(&shape, calibration)?;
-            }
-            let checked = match staged.as_ref().filter(|_| broken.is_none()) {
-                Some(staged) => Some(self.check(spec, &mut watch, staged, &mut log)?),
-                None => None,
-            };
-            if let Some(running) = &watch.cluster {
-                self.common.target.insert("nodes".into(), running.describe().into());
-            }
-            let mut record = self.record(trial);
-            record.phases.append(&mut log.phases);
-            record.missed.extend(unlike);
-            record.verdict = match &broken {
-                Some(broken) => verdict::judge_broken(spec, &measured, broken),
-                None => verdict::judge(spec, &measured, &warm_up, limited, checked.as_ref()),
-            };
-            record.checked = checked;
-            record.broken = broken.map(Box::new);
-            record.measured = Some(measured);
-            record.canaries = vec![before, canary];
-            let mut series = self.common.series.clone();
-            series.append(&mut log.series);
-            keep(trial, Kept { record, series, accesses }).map_err(NotKept)?;
+            let kept = self.one(trial, &mut sitting, &warm_up, log)?;
+            keep(trial, kept).map_err(NotKept)?;
             left.pop_front();
         }
+        let Sitting { mut watch, staged, usable, .. } = sitting;
         if staged.is_none() {
             watch.eyes.agent.ask(&Command::Halt)?;
         }
@@ -343,6 +285,94 @@ impl Series<'_> {
             self.site.give_back(running);
         }
         Ok(())
+    }
+
+    /// One trial on a target that is warm: shape → settle → measure → judge.
+    fn one(
+        &mut self,
+        trial: &Trial<'_>,
+        sitting: &mut Sitting,
+        warm_up: &WarmUp,
+        mut log: Log,
+    ) -> Result<Kept> {
+        let spec = &trial.cell.spec;
+        let history = sitting.history();
+        let Sitting { watch, generator_cost_ns, limited, staged, canary, at_once, usable } = sitting;
+        let seed = trial.seed(self.context.seed);
+        let shape = spec.shape()?;
+        match &mut watch.cluster {
+            Some(running) => running.shape(spec)?,
+            None => self.site.shape(spec)?,
+        }
+        if spec.trial.drop_caches_every.is_some() {
+            // What loading and warming up left there would answer until the first drop.
+            self.drop_caches()?;
+        }
+        let first = if *at_once {
+            let load = Some(Box::new(spec.load.clone()));
+            watch.eyes.agent.ask(&Command::Run { load, seed: None, history })?;
+            self.mark(watch)?
+        } else {
+            self.settle(spec, watch, &mut log)?
+        };
+        let recording = self.begin_recording(spec)?;
+        let (measured, conducted) = match (&spec.breaking, &watch.cluster) {
+            (Some(breaking), Some(running)) => {
+                let draws = (trial.repeat, seed);
+                let times = Times::of(spec, breaking, breaking.length, draws, running.cluster())?;
+                let how = (&times, *generator_cost_ns);
+                let (measured, conducted) = self.measure_under_faults(spec, watch, first, how, &mut log)?;
+                (measured, Some(conducted))
+            }
+            _ => (self.measure(spec, watch, first, *generator_cost_ns, &mut log)?, None),
+        };
+        if let Some(huge) = watch.eyes.agent.huge_pages() {
+            self.common.target.insert("huge_pages_bytes".into(), huge.0.into());
+        }
+        let accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
+        let broken = match (conducted, &mut watch.cluster, &*staged) {
+            (Some(conducted), Some(running), Some(staged)) => {
+                let (broken, whole) =
+                    self.judge_broken(spec, running, conducted, (seed, staged), &mut log)?;
+                *usable = whole;
+                Some(broken)
+            }
+            // The canary is of the machine, so no session runs beside it; the next warm-up starts them again.
+            _ => watch.eyes.agent.ask(&Command::Pause).map(|_| None)?,
+        };
+        let before = std::mem::replace(canary, self.canary());
+        // Unshaped again, so that nothing waits for a slow disk that is not measured.
+        match watch.cluster.as_ref().filter(|_| *usable) {
+            Some(running) => running.unshape()?,
+            None => self.site.unshape()?,
+        }
+        let mut unlike = None;
+        if self.site.mounted().is_some() {
+            let calibration = self.site.calibrate(&shape)?;
+            unlike = verdict::unlike_asked(&calibration);
+            self.common.disk = self.disk_facts(&shape, calibration)?;
+        }
+        let checked = match staged.as_ref().filter(|_| broken.is_none()) {
+            Some(staged) => Some(self.check(spec, watch, staged, &mut log)?),
+            None => None,
+        };
+        if let Some(running) = &watch.cluster {
+            self.common.target.insert("nodes".into(), running.describe().into());
+        }
+        let mut record = self.record(trial);
+        record.phases.append(&mut log.phases);
+        record.missed.extend(unlike);
+        record.verdict = match &broken {
+            Some(broken) => verdict::judge_broken(spec, &measured, broken),
+            None => verdict::judge(spec, &measured, warm_up, *limited, checked.as_ref()),
+        };
+        record.checked = checked;
+        record.broken = broken.map(Box::new);
+        record.measured = Some(measured);
+        record.canaries = vec![before, *canary];
+        let mut series = self.common.series.clone();
+        series.append(&mut log.series);
+        Ok(Kept { record, series, accesses })
     }
 
     /// Ends the sessions, reads everything back, and judges.
@@ -399,9 +429,8 @@ impl Series<'_> {
         })
     }
 
-    /// Starts the target on its data, in its memory group; also what the generator costs per operation, and
-    /// whether memory is limited.
-    fn start(&mut self, spec: &Spec, data: Data, seed: u64) -> Result<(Watch, f64, bool)> {
+    /// Starts the target on its data, in its memory group.
+    fn start(&mut self, spec: &Spec, data: Data, seed: u64) -> Result<Sitting> {
         let Data { folder, loaded, inside, cluster } = data;
         // The memory of a plan with a cluster is that of its nodes.
         let (group, huge_pages) = match cluster {
@@ -440,8 +469,15 @@ impl Series<'_> {
         let own = nodes.iter_mut().flat_map(NodeWatch::metrics);
         self.common.metrics = own.chain([(probes::TARGET.to_string(), metrics)]).collect();
         self.common.metrics.extend(read.chain(disk));
-        let limited = group.is_some() || cluster.is_some();
-        Ok((Watch { eyes: Eyes { agent, probes, nodes }, cluster }, generator_cost_ns, limited))
+        Ok(Sitting {
+            limited: group.is_some() || cluster.is_some(),
+            watch: Watch { eyes: Eyes { agent, probes, nodes }, cluster },
+            generator_cost_ns,
+            staged: None,
+            canary: self.canary(),
+            at_once: spec.breaking.is_some() && spec.checks_alone(),
+            usable: true,
+        })
     }
 
     /// What a server tells of itself, and the machine under it if it is ours, against its vendor's advice.

@@ -17,7 +17,13 @@ use tipover_core::units::{Tick, span};
 impl Series<'_> {
     /// Runs the workload on the unshaped disk until the caches are at rest. `again`: they were at rest before
     /// another shape was measured, so they need not turn over once more, only be flat.
-    pub(super) fn warm_up(&self, spec: &Spec, watch: &mut Watch, again: bool, log: &mut Log) -> Result<WarmUp> {
+    pub(super) fn warm_up(
+        &self,
+        spec: &Spec,
+        watch: &mut Watch,
+        again: bool,
+        log: &mut Log,
+    ) -> Result<WarmUp> {
         let begin = self.clock.now();
         let name = if again { "re-warm" } else { "warm-up" };
         if spec.is_served() || spec.workload.kind.is_checked() {
@@ -43,7 +49,10 @@ impl Series<'_> {
             engine_cache_bytes: held(engine),
             page_cache_bytes: held(spec.machine.memory.map_or(0.0, |memory| memory.0 as f64 - engine)),
         };
-        watch.eyes.agent.ask(&Command::Pace { think_ns: WARM_UP_PAUSE.as_nanos() as u64, request_path: false })?;
+        watch
+            .eyes
+            .agent
+            .ask(&Command::Pace { think_ns: WARM_UP_PAUSE.as_nanos() as u64, request_path: false })?;
         let origin = self.mark(watch)?;
         let mut operations = 0;
         let mut points = Vec::new();
@@ -261,7 +270,7 @@ impl Series<'_> {
         mut evidence: String,
         log: &mut Log,
     ) -> Result<Measured> {
-        let (seconds, operations, begin) = (course.seconds(), course.operations(), course.begin());
+        let (seconds, operations, begin) = (course.seconds(), course.operations(), course.since());
         let Course { first, last, books, offered, backlog, .. } = course;
         let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));
         let books = books.unwrap_or_else(Books::closed);
@@ -321,7 +330,7 @@ impl Course {
             Some(books) => books.merge(&interval),
             none => *none = Some(interval),
         }
-        let at = mark.cut.end.since(self.begin()).as_secs_f64();
+        let at = mark.cut.end.since(self.since()).as_secs_f64();
         self.backlog.extend(mark.cut.offered.as_ref().map(|offered| (at, offered.backlog)));
         match (&mut self.offered, &mark.cut.offered) {
             (Some(offered), Some(next)) => offered.append(next).map_err(anyhow::Error::msg)?,
@@ -335,7 +344,8 @@ impl Course {
         Ok(())
     }
 
-    fn begin(&self) -> Tick {
+    /// Where it begins: at the end of what was read first.
+    fn since(&self) -> Tick {
         self.first.cut.end
     }
 
@@ -344,7 +354,7 @@ impl Course {
     }
 
     fn seconds(&self) -> f64 {
-        self.last.as_ref().map_or(0.0, |last| last.cut.end.since(self.begin()).as_secs_f64())
+        self.last.as_ref().map_or(0.0, |last| last.cut.end.since(self.since()).as_secs_f64())
     }
 }
 

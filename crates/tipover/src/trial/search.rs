@@ -1,11 +1,15 @@
 //! The search for tipping points in one cell: many short trials at different loads on one warmed-up target.
 
+use super::cluster::primary_disk;
+use super::faults::{FOLLOWS, Times};
+use super::watch::Eyes;
 use super::{Log, Series, Site, Surroundings, Watch};
-use crate::agent::{Answer, Command};
+use crate::agent::{Answer, Command, Cut};
 use crate::clock::Clock;
 use crate::machine;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
+use tipover_core::device::Counters;
 use tipover_core::experiment::{Cell, LoadSpec, Promise, Spec, Trial};
 use tipover_core::measure::{Books, Offered};
 use tipover_core::record::FORMAT;
@@ -105,10 +109,9 @@ impl Series<'_> {
                     self.context.report.doing(&at_load(&request, search.goals.scale));
                     self.context.report.note(&request.why);
                     let number = search.trials.len() as u64;
-                    let load = load_for(&spec.load, &request, search.goals.scale);
                     let goals = search.goals.clone();
                     let canary = self.canary();
-                    let mut trial = self.one(&mut watch, load, &request, &goals, &record.promises, number)?;
+                    let mut trial = self.at(spec, &mut watch, &request, &goals, &record.promises, number)?;
                     trial.canaries = vec![canary, self.canary()];
                     record.searches[place].trials.push(trial);
                 }
@@ -122,7 +125,7 @@ impl Series<'_> {
     fn warmed_up(&mut self, cell: &Cell, spec: &Spec) -> Result<Watch> {
         let (data, _) = self.data(spec)?;
         let seed = Trial { cell, repeat: 0, twin: false }.seed(self.context.seed);
-        let (mut watch, _, _) = self.start(spec, data, seed)?;
+        let mut watch = self.start(spec, data, seed)?.watch;
         let mut log = Log::default();
         watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
         self.warm_up(spec, &mut watch, false, &mut log)?;
@@ -145,41 +148,73 @@ impl Series<'_> {
     }
 
     /// One trial at one load.
-    fn one(
-        &mut self,
+    fn at(
+        &self,
+        spec: &Spec,
         watch: &mut Watch,
-        load: LoadSpec,
         request: &Request,
         goals: &Goals,
         promises: &[Promise],
         number: u64,
     ) -> Result<FinishedTrial> {
-        // Every trial draws operations of its own.
+        let load = load_for(&spec.load, request, goals.scale);
+        // Every trial draws operations of its own, and begins its faults anew.
         let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1), history: None };
-        let before = self.disk_counters()?;
+        let times = match (&spec.breaking, &watch.cluster) {
+            (Some(breaking), Some(running)) => {
+                let cluster = running.cluster();
+                Some(Times::of(spec, breaking, request.duration, (number as u32, number + 1), cluster)?)
+            }
+            _ => None,
+        };
+        let primary = primary(watch);
+        let before = self.device(watch)?;
         watch.eyes.agent.ask(&command)?;
-        let begin = Instant::now();
-        let mut lost_after = None;
-        let mut books: Option<Books> = None;
-        let mut offered: Option<Offered> = None;
-        while begin.elapsed() < request.duration {
+        let mut seen = Seen { begin: Instant::now(), books: None, offered: None, lost_after: None };
+        let see = |seen: &mut Seen, eyes: &mut Eyes| -> Result<bool> {
             self.context.interrupt.check()?;
-            let left = request.duration.saturating_sub(begin.elapsed());
-            std::thread::sleep(left.min(Duration::from_millis(500)));
-            self.context.report.share(begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
-            let cut = watch.eyes.agent.cut()?;
-            add(&mut books, &cut.books)?;
-            match (&mut offered, cut.offered) {
-                (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
-                (all, more) => *all = more,
+            self.context.report.share(seen.begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
+            seen.add(eyes.agent.cut()?)?;
+            let bad = bad_so_far(seen.books.as_ref(), promises);
+            let over = seen.begin.elapsed() >= request.duration;
+            if !over && is_lost(&bad, request.load, request.duration, goals) {
+                seen.lost_after = Some(seen.begin.elapsed());
             }
-            let bad = bad_so_far(books.as_ref(), promises);
-            if begin.elapsed() < request.duration && is_lost(&bad, request.load, request.duration, goals) {
-                lost_after = Some(begin.elapsed());
-                break;
+            Ok(over || seen.lost_after.is_some())
+        };
+        let Watch { eyes, cluster } = watch;
+        match (times, cluster) {
+            (Some(times), Some(running)) => {
+                let conducted = times.conduct(running.cluster_mut(), self.clock, |conducting| {
+                    let mut looked = Instant::now();
+                    loop {
+                        if let Some(writers) = conducting.new_writers() {
+                            eyes.agent.ask(&Command::Writers(writers))?;
+                        }
+                        std::thread::sleep(Duration::from_millis(10));
+                        if looked.elapsed() >= LOOK || seen.begin.elapsed() >= request.duration {
+                            looked = Instant::now();
+                            if see(&mut seen, eyes)? {
+                                return Ok(());
+                            }
+                        }
+                    }
+                })?;
+                conducted.undone().context("the cluster did not come back after its faults")?;
+                running.settle(FOLLOWS)?;
             }
+            _ => loop {
+                let left = request.duration.saturating_sub(seen.begin.elapsed());
+                std::thread::sleep(left.min(LOOK));
+                if see(&mut seen, eyes)? {
+                    break;
+                }
+            },
         }
-        let device = self.disk_counters()?.zip(before).and_then(|(after, before)| after.rates_since(&before));
+        let Seen { mut books, offered, lost_after, .. } = seen;
+        // Another primary has another disk, whose counters have nothing to do with these.
+        let after = if self::primary(watch) == primary { self.device(watch)? } else { None };
+        let device = after.zip(before).and_then(|(after, before)| after.rates_since(&before));
         let Answer::Paused { unanswered } = watch.eyes.agent.ask(&Command::Pause)? else {
             bail!("expected to hear of the pause");
         };
@@ -229,13 +264,44 @@ impl Series<'_> {
         }
     }
 
+    /// The counters of the target's disk, in a cluster the primary's.
+    fn device(&self, watch: &Watch) -> Result<Option<Counters>> {
+        match &watch.cluster {
+            Some(running) => primary_disk(running.cluster(), self.clock.origin_ns()),
+            None => self.disk_counters(),
+        }
+    }
+
     fn gauges(&mut self, watch: &mut Watch) -> Result<Gauges> {
         let sample = watch.eyes.agent.sample()?;
-        let queue = self.site.mounted().map(|disk| disk.counters()).transpose()?;
+        let queue = self.device(watch)?;
         Ok(Gauges {
             queue: queue.map_or(0, |counters| counters.in_flight),
             dirty_bytes: sample.get("engine_dirty_bytes").unwrap_or(0.0),
         })
+    }
+}
+
+/// How often a trial is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A trial of a search as far as it has come.
+struct Seen {
+    begin: Instant,
+    books: Option<Books>,
+    offered: Option<Offered>,
+    /// When it could not hold its promises any more.
+    lost_after: Option<Duration>,
+}
+
+impl Seen {
+    fn add(&mut self, cut: Cut) -> Result<()> {
+        add(&mut self.books, &cut.books)?;
+        match (&mut self.offered, cut.offered) {
+            (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
+            (all, more) => *all = more,
+        }
+        Ok(())
     }
 }
 
@@ -256,6 +322,11 @@ impl Gauges {
         let idle = Self::DIRTY_TARGET * spec.cache_bytes().0 as f64;
         Gauges { dirty_bytes: self.dirty_bytes.max(idle), ..self }
     }
+}
+
+/// Who is primary of the cluster, if there is one.
+fn primary(watch: &Watch) -> Option<String> {
+    watch.cluster.as_ref().map(|running| running.cluster().primary().to_string())
 }
 
 /// Operations that are bad already, for each promise.

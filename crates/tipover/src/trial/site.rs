@@ -17,8 +17,8 @@ use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
 /// WiredTiger removes its journal at checkpoints; a minute of it must fit.
 const JOURNAL_DISK: Bytes = Bytes(2 << 30);
 
-/// A mounted disk and the data on it, or a cluster; never both, because they would share the machine. Dropped,
-/// everything is taken away and forgotten.
+/// A mounted disk and the data on it, or a cluster; never both, because they would share the machine.
+/// Dropped, everything is taken away and forgotten.
 pub struct Site {
     folder: PathBuf,
     interrupt: Interrupt,

@@ -1,8 +1,8 @@
 //! Whether a measured trial can be believed.
 
+use super::faults::believable;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use super::faults::believable;
 use tipover_core::check::{Broken, Judgement, Verdict as Believed};
 use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
 use tipover_core::measure::{Books, Budget, Offered, WarmUp, little_residual};
@@ -52,8 +52,8 @@ pub fn judge(
 }
 
 /// Judges a trial in which something was broken, which is not whether the database kept its word: operations
-/// that fail and sessions that wait are what faults do, but the laboratory must have done and seen what it was
-/// to.
+/// that fail and sessions that wait are what faults do, but the laboratory must have done and seen what it
+/// was to.
 pub fn judge_broken(spec: &Spec, measured: &Measured, broken: &Broken) -> Verdict {
     let mut reasons = believable(broken);
     match (measured.books(), &measured.offered) {

@@ -131,7 +131,11 @@ impl Series<'_> {
             for node in &mut eyes.nodes {
                 nodes.extend([node.sample(cluster, asks, &now)?]);
             }
-            target = nodes.get(cluster.primary()).and_then(|own| own.get(probes::TARGET)).cloned().unwrap_or(target);
+            target = nodes
+                .get(cluster.primary())
+                .and_then(|own| own.get(probes::TARGET))
+                .cloned()
+                .unwrap_or(target);
             disk = cluster::primary_disk(cluster, self.clock.origin_ns())?;
             disk_cpu = cluster::disks_cpu(cluster)?;
         }

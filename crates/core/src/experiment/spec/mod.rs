@@ -309,7 +309,8 @@ impl Spec {
 
     /// Whether the checks are the whole load, on tables that every trial makes anew.
     pub fn checks_alone(&self) -> bool {
-        self.workload.kind.is_checked() || self.breaking.as_ref().is_some_and(|breaking| breaking.sessions == 0)
+        self.workload.kind.is_checked()
+            || self.breaking.as_ref().is_some_and(|breaking| breaking.sessions == 0)
     }
 
     /// Whether what sessions see is written down, and checked afterwards.
