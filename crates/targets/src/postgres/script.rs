@@ -18,6 +18,8 @@ pub struct Scripted {
     run: Run,
     /// The statements that this connection knows, by script and command.
     prepared: Vec<Vec<bool>>,
+    /// What they are called there.
+    names: Vec<Vec<String>>,
     /// Those whose preparation was not confirmed yet, in the order in which they were sent.
     unconfirmed: VecDeque<(usize, usize)>,
     /// Of the operation at hand.
@@ -68,11 +70,15 @@ const NO_OPERATION: (u32, u64) = (u32::MAX, u64::MAX);
 impl Scripted {
     /// Session number 0, until it is told another.
     pub fn new(hello: Hello, scripts: Arc<Scripts>) -> Self {
-        let prepared = scripts.scripts().iter().map(|script| vec![false; script.commands.len()]).collect();
+        let lengths = || scripts.scripts().iter().map(|script| script.commands.len()).enumerate();
+        let prepared = lengths().map(|(_, length)| vec![false; length]).collect();
+        let named = |(script, length)| (0..length).map(|command| format!("P_{script}_{command}")).collect();
+        let names = lengths().map(named).collect();
         Scripted {
             hello,
             run: Run::new(scripts, 0),
             prepared,
+            names,
             unconfirmed: VecDeque::new(),
             op: NO_OPERATION,
             command: 0,
@@ -223,8 +229,8 @@ impl Scripted {
         }
         let script = self.op.0 as usize;
         let name = match protocol {
-            script::Protocol::Prepared => format!("P_{script}_{command}"),
-            _ => String::new(),
+            script::Protocol::Prepared => self.names[script][command].as_str(),
+            _ => "",
         };
         if name.is_empty() || !std::mem::replace(&mut self.prepared[script][command], true) {
             if !name.is_empty() {
@@ -232,7 +238,7 @@ impl Scripted {
             }
             let text = self.run.statement(command).numbered();
             put(output, b'P', |body| {
-                put_text(body, &name);
+                put_text(body, name);
                 put_text(body, &text);
                 // The server finds out the types of parameters.
                 body.extend_from_slice(&[0; 2]);
@@ -242,7 +248,7 @@ impl Scripted {
         let count = parameters.clone().count() as u16;
         put(output, b'B', |body| {
             body.push(0);
-            put_text(body, &name);
+            put_text(body, name);
             body.extend_from_slice(&[0; 2]);
             body.extend_from_slice(&count.to_be_bytes());
             for parameter in parameters {

@@ -229,8 +229,8 @@ impl Watch<'_> {
                 .map_or(GLANCE, |every| every.saturating_sub(self.clock.now().since(self.told_at)));
             let time = if stopped { GLANCE } else { left.min(until_told).min(GLANCE) };
             let all_ended = sessions.wait(time.max(Duration::from_millis(1)));
-            self.books.merge(&sessions.cut().books);
             if all_ended || interrupt.is_set() {
+                self.books.merge(&sessions.cut().books);
                 return;
             }
             let aborts = self.options.exit_on_abort && self.tally.aborted.load(Ordering::Relaxed);

@@ -186,6 +186,7 @@ impl Scripts {
     }
 
     /// All of them, in the order in which they were added.
+    #[inline]
     pub fn scripts(&self) -> &[Script] {
         &self.scripts
     }

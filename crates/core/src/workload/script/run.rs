@@ -64,16 +64,19 @@ impl Run {
     }
 
     /// What it runs.
+    #[inline]
     pub fn scripts(&self) -> &Arc<Scripts> {
         &self.scripts
     }
 
     /// The script that it is in.
+    #[inline]
     pub fn script(&self) -> &Script {
         &self.scripts.scripts[self.script as usize]
     }
 
     /// The command that was begun last.
+    #[inline]
     pub fn command(&self) -> usize {
         self.at.saturating_sub(1)
     }
@@ -173,6 +176,7 @@ impl Run {
     }
 
     /// What `debug` was given since it was asked last, with the number of the command from 1.
+    #[inline]
     pub fn notes(&mut self) -> impl Iterator<Item = String> + '_ {
         let (script, command) = (self.script, self.at);
         self.notes.drain(..).map(move |value| {
@@ -185,6 +189,7 @@ impl Run {
     }
 
     /// The statement of a command.
+    #[inline]
     pub fn statement(&self, command: usize) -> &Statement {
         match &self.script().commands[command].action {
             Action::Sql(statement) => statement,
@@ -193,6 +198,7 @@ impl Run {
     }
 
     /// The statement of a command, if it is one.
+    #[inline]
     pub fn statement_of(&self, command: usize) -> Option<&Statement> {
         match &self.script().commands.get(command)?.action {
             Action::Sql(statement) => Some(statement),
@@ -218,11 +224,13 @@ impl Run {
     }
 
     /// The value of a parameter; `None` is NULL.
+    #[inline]
     pub fn parameter(&self, number: usize) -> Option<&Value> {
         self.variables[number].as_ref().filter(|value| **value != Value::Null)
     }
 
     /// Where the results of a command's statement go.
+    #[inline]
     pub fn store(&self, command: usize) -> Option<&Store> {
         self.statement(command).store.as_ref()
     }

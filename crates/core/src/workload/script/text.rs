@@ -134,6 +134,7 @@ pub struct Store {
 
 impl Statement {
     /// The variables that are its parameters, one for each use.
+    #[inline]
     pub fn parameters(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(number) => Some(*number),

@@ -44,6 +44,7 @@ impl Value {
     }
 
     /// A number that is rounded to the nearest integer, of two equally near ones the even one.
+    #[inline]
     pub fn integer(&self) -> Result<i64, String> {
         match *self {
             Value::Integer(value) => Ok(value),
@@ -98,6 +99,7 @@ impl Value {
     }
 
     /// Appends it as it stands in a statement. Doubles have 15 significant digits, as C's `%.15g`.
+    #[inline]
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
             Value::Integer(value) => put_integer(*value, out),
