@@ -11,6 +11,8 @@ pub struct Account {
     levels: BTreeMap<String, f64>,
     seconds: f64,
     apart_s: f64,
+    /// How old the engine's statistics may have been, of windows that were added up the sum.
+    old_s: f64,
 }
 
 impl Account {
@@ -54,6 +56,7 @@ impl Account {
             }
             self.levels.insert(name.clone(), *value);
         }
+        self.old_s = self.level(metric::ENGINE_STATISTICS_AGE_MS).unwrap_or(0.0) / 1e3;
     }
 
     /// Both together, such as two trials of a cell or two nodes of a cluster. What only one of them counted
@@ -72,6 +75,7 @@ impl Account {
             levels: self.levels.into_iter().filter_map(most).collect(),
             seconds: self.seconds + other.seconds,
             apart_s: self.apart_s + other.apart_s,
+            old_s: self.old_s + other.old_s,
         }
     }
 
@@ -102,7 +106,6 @@ impl Account {
 
     /// The same where one of them is the engine, whose statistics may be old at either end.
     pub(super) fn apart_from_engine(&self) -> f64 {
-        let old_s = self.level(metric::ENGINE_STATISTICS_AGE_MS).unwrap_or(0.0) / 1e3;
-        if self.seconds > 0.0 { (self.apart_s + old_s) / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { (self.apart_s + self.old_s) / self.seconds } else { 0.0 }
     }
 }

@@ -146,6 +146,9 @@ fn readings_that_lie_apart_excuse_a_little_and_prove_nothing_when_far_apart() {
     let mut old = off.clone();
     old.push((metric::ENGINE_STATISTICS_AGE_MS, 500.0));
     assert_eq!(Budget::reads(&account(&old)).closes, Some(true));
+    // It is excused for each of several trials, and for no more than in one.
+    let (both, twice) = (account(&old).plus(&account(&old)), account(&off).plus(&account(&off)));
+    assert_eq!((Budget::reads(&both).closes, Budget::reads(&twice).closes), (Some(true), Some(false)));
     let liar = but(&old, &[(metric::DEVICE_READ_BYTES, Some(3.2e8))]);
     assert_eq!(Budget::reads(&account(&liar)).closes, Some(false));
 }
