@@ -13,7 +13,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
-use tipover_core::check::Carried;
+use tipover_core::check::{Carried, NewPrimary};
 use tipover_core::device::{self, CutReport, PowerCut};
 use tipover_core::experiment::Turns;
 use tipover_core::experiment::recipe::Replication;
@@ -56,6 +56,7 @@ struct InForce {
     /// When it took effect, and how long that took, where this is known better than when it was begun.
     moment: Option<(Tick, Duration)>,
     outages: Vec<Outage>,
+    primaries: Vec<NewPrimary>,
 }
 
 /// Carries out a schedule. Who holds it asks [`Conductor::next`] when to call [`Conductor::act`].
@@ -68,6 +69,8 @@ pub struct Conductor<'c> {
     tasks: BTreeMap<u64, Task>,
     in_force: BTreeMap<u32, InForce>,
     carried: Vec<Carried>,
+    /// When the database was last asked who takes writes.
+    asked: Option<(Instant, Tick)>,
 }
 
 impl<'c> Conductor<'c> {
@@ -87,6 +90,7 @@ impl<'c> Conductor<'c> {
             tasks: BTreeMap::new(),
             in_force: BTreeMap::new(),
             carried: vec![],
+            asked: None,
         };
         for Timed { at, injection, rule, action } in timed {
             let task = match action {
@@ -116,6 +120,7 @@ impl<'c> Conductor<'c> {
                 outages: vec![],
             },
             evidence: vec![],
+            primaries: vec![],
         };
         if self.carried.len() <= place {
             self.carried.resize_with(place + 1, empty);
@@ -155,7 +160,7 @@ impl<'c> Conductor<'c> {
                 Some(Task::Inject(injection, fault)) => self.inject(injection, fault, at, clock)?,
                 Some(Task::Undo(injection)) => self.undo(injection, clock)?,
                 Some(Task::Toggle(injection)) => self.toggle(injection, at)?,
-                Some(Task::FailOver(injection)) => self.fail_over(injection)?,
+                Some(Task::FailOver(injection)) => self.fail_over(injection, clock)?,
                 None => {}
             }
         }
@@ -173,6 +178,34 @@ impl<'c> Conductor<'c> {
             result = result.and(self.undo(injection, clock));
         }
         (std::mem::take(&mut self.carried), result)
+    }
+
+    /// Looks whether the database has elected another primary because of what is in force. Only where nodes
+    /// are dead and not silent: one that is stopped or cut off would keep whoever asks it waiting.
+    pub fn watch_elections(&mut self, clock: &dyn Fn() -> Tick) {
+        const PAUSE: Duration = Duration::from_millis(100);
+        let dead = |force: &InForce| matches!(force.fault, Fault::Kill { .. } | Fault::PowerCut { .. });
+        let answers = !self.in_force.is_empty() && self.in_force.values().all(dead);
+        let lately = self.asked.is_some_and(|(when, _)| when.elapsed() < PAUSE);
+        if answers && !lately && self.cluster.recipe().replication.elects_by_itself() {
+            let last = self.in_force.keys().next_back().copied();
+            let old = self.cluster.primary().to_string();
+            last.into_iter().for_each(|injection| self.ask_for_primary(injection, &old, clock));
+        }
+    }
+
+    /// Asks who takes writes now, and notes one who is not `old`.
+    fn ask_for_primary(&mut self, injection: u32, old: &str, clock: &dyn Fn() -> Tick) {
+        self.cluster.find_primary();
+        let now = clock();
+        let entry = &mut self.carried[injection as usize];
+        if self.cluster.primary() != old {
+            let begun = entry.injection.at;
+            let at = self.asked.map_or(begun, |(_, asked)| asked.max(begun));
+            let node = self.cluster.primary().to_string();
+            entry.primaries.push(NewPrimary { node, at, uncertainty: now.since(at) });
+        }
+        self.asked = Some((Instant::now(), now));
     }
 
     fn names(&self, nodes: &Nodes) -> Vec<String> {
@@ -220,6 +253,7 @@ impl<'c> Conductor<'c> {
             ballast: vec![],
             moment: None,
             outages: vec![],
+            primaries: vec![],
             fault: fault.clone(),
         };
         self.cluster.find_primary();
@@ -230,6 +264,7 @@ impl<'c> Conductor<'c> {
             force.moment.unwrap_or_else(|| (before, began.elapsed()));
         entry.injection.effect = effect;
         entry.injection.outages = std::mem::take(&mut force.outages);
+        entry.primaries = std::mem::take(&mut force.primaries);
         entry.evidence = evidence;
         self.in_force.insert(injection, force);
         Ok(())
@@ -274,7 +309,12 @@ impl<'c> Conductor<'c> {
                     Err(error) => return Ok((Effect::Nothing { reason: error.to_string() }, vec![])),
                 };
                 force.nodes = vec![old.clone()];
+                let (at, began) = (clock(), Instant::now());
                 let effect = self.cluster.step_down(&successor)?;
+                if self.cluster.primary() != old {
+                    let node = self.cluster.primary().to_string();
+                    force.primaries.push(NewPrimary { node, at, uncertainty: began.elapsed() });
+                }
                 let how = match self.cluster.recipe().replication.elects_by_itself() {
                     true => "stepped down",
                     false => "stopped in good order",
@@ -468,22 +508,23 @@ impl<'c> Conductor<'c> {
         }
     }
 
-    fn fail_over(&mut self, injection: u32) -> Result<(), ClusterError> {
+    fn fail_over(&mut self, injection: u32, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
         let old = self.cluster.primary().to_string();
         if self.cluster.node_mut(&old)?.is_running() {
             return Ok(());
         }
-        let began = Instant::now();
+        let (at, began) = (clock(), Instant::now());
         let taken = self.cluster.successor().and_then(|name| {
             self.cluster.promote(&name)?;
             Ok(name)
         });
         let after = span::print(self.policy.failover);
-        let words = match taken {
+        let entry = &mut self.carried[injection as usize];
+        entry.evidence.push(match &taken {
             Ok(name) => format!("after {after} {name} took over from {old} in {:.0} ms", ms(began)),
             Err(error) => format!("after {after} nobody could take over from {old}: {error}"),
-        };
-        self.carried[injection as usize].evidence.push(words);
+        });
+        entry.primaries.extend(taken.ok().map(|node| NewPrimary { node, at, uncertainty: began.elapsed() }));
         Ok(())
     }
 
@@ -514,12 +555,16 @@ impl<'c> Conductor<'c> {
 
     fn undo(&mut self, injection: u32, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
         let Some(mut force) = self.in_force.remove(&injection) else { return Ok(()) };
+        let old = self.cluster.primary().to_string();
         let undone = self.end(&mut force);
         let entry = &mut self.carried[force.entry];
         entry.injection.undone = Some(clock());
         if let Some((effect, evidence)) = undone? {
             entry.injection.effect = effect;
             entry.evidence.extend(evidence);
+        }
+        if self.cluster.recipe().replication.elects_by_itself() {
+            self.ask_for_primary(injection, &old, clock);
         }
         match force.fault {
             // A server that gave up because of its disk is started again, as its supervisor would do.

@@ -24,6 +24,22 @@ pub struct Carried {
     pub injection: Injection,
     /// Sentences: which processes died, how many bytes were discarded, who took over.
     pub evidence: Vec<String>,
+    /// Nodes that became the primary because of it, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub primaries: Vec<NewPrimary>,
+}
+
+/// A node that became the primary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewPrimary {
+    /// Its name.
+    pub node: String,
+    /// Not before this moment of the trial clock.
+    #[serde(rename = "at_ns")]
+    pub at: Tick,
+    /// And at most so much later.
+    #[serde(rename = "uncertainty_ns", with = "span")]
+    pub uncertainty: Duration,
 }
 
 /// What one run under faults showed: a pure function of what was observed.
@@ -232,7 +248,11 @@ mod tests {
         evidence.aftermath = aftermath.to_vec();
         let before = evidence.clone();
         let carried = evidence.injections.iter().cloned();
-        let carried = carried.map(|injection| Carried { injection, evidence: vec!["a: 3 killed".into()] });
+        let carried = carried.map(|injection| Carried {
+            injection,
+            evidence: vec!["a: 3 killed".into()],
+            primaries: vec![],
+        });
         let carried: Vec<Carried> = carried.collect();
         let broken = Broken::judge(history.clone(), &mut evidence, carried, None).unwrap();
         assert_eq!(evidence, before, "what it was judged by is there to be kept");

@@ -20,7 +20,7 @@ pub mod register;
 
 pub use at_risk::AtRisk;
 pub use bank::Bank;
-pub use broken::{Broken, Carried};
+pub use broken::{Broken, Carried, NewPrimary};
 pub use evidence::{Aftermath, Evidence};
 pub use history::{Answer, Completion, Entry, Event, History, Intent, Version};
 pub use isolation::{Isolation, Model};

@@ -186,6 +186,7 @@ impl Times {
                 }
                 continue;
             }
+            conductor.lock().watch_elections(&|| clock.now());
             let pause = next.unwrap_or(self.length()).saturating_sub(begun.elapsed());
             std::thread::sleep(pause.clamp(Duration::from_micros(200), Duration::from_millis(20)));
         }
