@@ -3,7 +3,11 @@
 (() => {
   const root = document.documentElement;
   const page = JSON.parse(document.getElementById("page").textContent);
-  const charts = page.sections.flatMap((s) => s.blocks).filter((b) => b.chart).map((b) => b.chart);
+  const panels = page.sections.flatMap((s) => s.blocks).filter((b) => b.panels).map((b) => b.panels);
+  const charts = page.sections.flatMap((s) => s.blocks)
+    .flatMap((b) => (b.chart ? [b.chart] : b.panels ? b.panels.charts : []));
+  // The panels that a chart is one of.
+  const panelsOf = new Map(panels.flatMap((p) => p.charts.map((c) => [c, p])));
 
   // ---- colours ----
 
@@ -67,7 +71,9 @@
   }
 
   function trace(chart, series) {
-    const points = series.points.filter((p) => drawable(chart.y, p.y) && drawable(chart.x, p.x));
+    // A point without height is a gap in the line.
+    const points = series.points.filter((p) => drawable(chart.y, p.y) && drawable(chart.x, p.x))
+      .flatMap((p) => (p.apart ? [{ x: p.x, y: null }, p] : [p]));
     const nested = points.some((p) => Array.isArray(p.x));
     const x = nested ? [0, 1].map((i) => points.map((p) => p.x[i])) : points.map((p) => p.x);
     const ink = colourOf(series.subject);
@@ -78,7 +84,7 @@
       showlegend: !isTwin(chart, series),
       x,
       y: points.map((p) => p.y),
-      text: points.map((p) => hover(chart, series, p)),
+      text: points.map((p) => (p.y === null ? "" : hover(chart, series, p))),
       textposition: "none",
       hovertemplate: "%{text}<extra></extra>",
     };
@@ -100,16 +106,19 @@
       const edge = { color: ours ? colour("paper") : ink, width: 1 };
       return { ...common, type: "bar", marker: { color: ink, line: edge, pattern } };
     }
-    const dense = points.length >= DENSE;
-    const markers = series.role !== "reference" && !(dense && series.kind === "line");
+    const panel = panelsOf.has(chart);
+    const dense = panel || points.length >= DENSE;
+    // Between two gaps a point has no line that would show it.
+    const lone = points.some((p, i) => p.y !== null && (i === 0 || points[i - 1].y === null) && (points[i + 1]?.y ?? null) === null);
+    const markers = series.role !== "reference" && (lone || !(dense && series.kind === "line"));
     const lines = series.kind === "line";
     const symbol = MARKERS[Math.max(0, of(series.subject)) % MARKERS.length] + (ours ? "" : "-open");
     return {
       ...common,
       type: "scatter",
       mode: [lines && "lines", markers && "markers"].filter(Boolean).join("+"),
-      line: { color: ink, width: ours ? 2.25 : 1.75, dash: { ours: "solid", published: "dot", reference: "dash" }[series.role] },
-      marker: { color: ink, size: dense ? 5 : ours ? 8 : 13, symbol, line: { color: ink, width: ours ? 0 : 1.75 } },
+      line: { color: ink, width: panel ? 1.6 : ours ? 2.25 : 1.75, dash: { ours: "solid", published: "dot", reference: "dash" }[series.role] },
+      marker: { color: ink, size: panel ? 4 : dense ? 5 : ours ? 8 : 13, symbol, line: { color: ink, width: ours ? 0 : 1.75 } },
     };
   }
 
@@ -195,6 +204,45 @@
     return { shapes, annotations };
   }
 
+  // A fault in force is a shaded span, another primary an upright line; both have their number in the topmost panel.
+  function panelMarks(chart, { charts: all, marks }) {
+    const [shapes, annotations] = [[], []];
+    for (const { from, to, label, text } of marks) {
+      const ink = colour(to === undefined ? "accent" : "bad");
+      const upright = { type: "line", x0: from, x1: from, yref: "paper", y0: 0, y1: 1 };
+      shapes.push({ ...upright, line: { color: ink, width: 1.25, dash: to === undefined ? "dot" : "solid" } });
+      if (to !== undefined) {
+        shapes.push({ ...upright, type: "rect", x1: to, layer: "below", line: { width: 0 }, fillcolor: ink, opacity: 0.12 });
+      }
+      if (chart !== all[0]) continue;
+      annotations.push({ text: plain(label), hovertext: plain(text), x: from, xanchor: "left", yref: "paper", y: 1, yanchor: "top", showarrow: false, font: { size: 12, color: ink }, borderpad: 2 });
+    }
+    return { shapes, annotations };
+  }
+
+  function panelLayout(chart, of) {
+    const last = chart === of.charts.at(-1);
+    const names = (c) => (c ? c.series.map((s) => s.name).join() : "");
+    // The nodes are the same in one panel after the other.
+    const showlegend = chart.series.length > 1 && names(chart) !== names(of.charts[of.charts.indexOf(chart) - 1]);
+    const ends = of.charts.map((c) => extent(c, "x")).filter(Boolean);
+    const most = Math.max(0, ...ends.map(([, high]) => high));
+    const [x, y] = [axis({ ...chart, series: [] }, "x"), axis(chart, "y")];
+    const title = last ? x.title : { text: "" };
+    // A heading leaves room for the legend at its right.
+    document.getElementById(chart.id).previousElementSibling.classList.toggle("beside", showlegend);
+    return {
+      ...layout(chart),
+      ...panelMarks(chart, of),
+      xaxis: { ...x, title, range: [0, most], showticklabels: last, automargin: false },
+      yaxis: { ...y, title: { text: "" }, automargin: false, nticks: 4, minor: undefined },
+      margin: { l: 56, r: 14, t: showlegend ? 24 : 8, b: last ? 40 : 8 },
+      showlegend,
+      legend: { ...layout(chart).legend, y: 1, yref: "paper", yanchor: "bottom", x: 1, xanchor: "right", font: { size: 11.5, color: colour("ink") } },
+      hovermode: "closest",
+    };
+  }
+
   function layout(chart) {
     // The label of an upright line stands between plot and legend.
     const upright = (chart.lines ?? []).some((l) => l.on === "x");
@@ -236,7 +284,8 @@
   async function draw(chart) {
     try {
       const traces = [...chart.series.map((s) => trace(chart, s)), ...legendOfTwins(chart)];
-      await Plotly.react(chart.id, traces, layout(chart), config);
+      const of = panelsOf.get(chart);
+      await Plotly.react(chart.id, traces, of ? panelLayout(chart, of) : layout(chart), config);
       return 1;
     } catch (e) {
       tipoverFailed(`chart ${chart.title}: ${e}`);
@@ -257,6 +306,21 @@
       if (target.data && target.clientWidth !== target._fullLayout.width) Plotly.Plots.resize(target);
     }
   });
+
+  // Panels are looked at through the same window of time.
+  function follow({ charts: all }) {
+    const plots = all.map((c) => document.getElementById(c.id));
+    let led = false;
+    for (const plot of plots) {
+      plot.on?.("plotly_relayout", async (change) => {
+        if (led || !Object.keys(change).some((key) => key.startsWith("xaxis"))) return;
+        led = true;
+        const range = [...plot.layout.xaxis.range];
+        await Promise.all(plots.filter((p) => p !== plot).map((p) => Plotly.relayout(p, { "xaxis.range": range })));
+        led = false;
+      });
+    }
+  }
 
   // ---- theme ----
 
@@ -303,5 +367,8 @@
   document.querySelectorAll("main > section").forEach((s) => watcher.observe(s));
 
   nameButton();
-  drawAll().then(() => charts.forEach((c) => sizes.observe(document.getElementById(c.id))));
+  drawAll().then(() => {
+    charts.forEach((c) => sizes.observe(document.getElementById(c.id)));
+    panels.forEach(follow);
+  });
 })();

@@ -217,6 +217,40 @@ fn every_planted_culprit_is_convicted_and_the_honest_one_is_not() {
     });
 }
 
+/// What happened when, on the page: the kill stands where the record says, and what users got falls there.
+#[test]
+fn the_page_of_a_kill_shows_it_on_a_timeline() {
+    let place = Place::new();
+    let words =
+        ["break", "guilty", "--disk", "none", "--times", "1", "--length", "4 s", "--checks", "ledger"];
+    let ended = place.run(&[&words[..], &["--faults", "at 1 s: kill all, restart after 1 s"]].concat());
+    let (_, record) = records(&place, "results").remove(0);
+    let (fault, begin) =
+        (&record["broken"]["faults"][0], record["measured"]["begin"].as_u64().expect("a tick"));
+    let second = |tick: &Value| (tick.as_f64().expect("a tick") - begin as f64) / 1e9;
+    let name = record["experiment"].as_str().expect("a name");
+    let page = place.run(&["--json", "report", name]);
+    let page: Value = serde_json::from_str(&page.stdout).unwrap_or_else(|_| panic!("{}", page.stderr));
+    let sections = page["sections"].as_array().expect("sections");
+    let timeline = sections.iter().find(|section| section["id"] == "timeline").expect("a timeline");
+    let panels = &timeline["blocks"][0]["panels"];
+    let mark = &panels["marks"][0];
+    assert!((mark["from"].as_f64().expect("seconds") - second(&fault["at_ns"])).abs() < 1e-9, "{mark}");
+    assert!((mark["to"].as_f64().expect("seconds") - second(&fault["undone_ns"])).abs() < 1e-9, "{mark}");
+    assert!(mark["text"].as_str().expect("words").starts_with("kill all, restart after 1 s"), "{mark}");
+    let done = panels["charts"][0]["series"][0]["points"].as_array().expect("points");
+    let (from, to) = (second(&fault["at_ns"]), second(&fault["undone_ns"]));
+    let rates = |during: bool| {
+        let within = move |at: f64| from + 0.3 < at && at < to - 0.3;
+        let points = done.iter().filter(move |point| within(point["x"].as_f64().expect("seconds")) == during);
+        points.map(|point| point["y"].as_f64().expect("a rate")).collect::<Vec<f64>>()
+    };
+    assert!(rates(true).iter().all(|rate| *rate == 0.0) && !rates(true).is_empty(), "{done:?}");
+    assert!(rates(false)[0] > 0.0, "{done:?}");
+    assert!(sections.iter().any(|section| section["id"] == "nodes"), "its node is in a table");
+    assert!(ended.stdout.contains("valid") || ended.stdout.contains("Verdict"), "{}", ended.stdout);
+}
+
 /// Nobody planted this one: its transactions read, decide and write, and never hear of each other.
 #[test]
 fn polodb_is_convicted_of_the_updates_that_it_loses() {

@@ -9,6 +9,9 @@ mod claim;
 mod expression;
 mod faults;
 mod figure;
+pub mod nodes;
+pub mod spells;
+pub mod timeline;
 pub mod working_set;
 pub mod write_concern;
 

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tipover_core::experiment::{Experiment, Trial};
-use tipover_core::record::Interval;
+use tipover_core::record::{Interval, Record};
+use tipover_core::study::Cells;
 use tipover_disk::FileMap;
 
 /// The name of the file with the figures and verdicts of a page.
@@ -117,6 +118,9 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
     let besides = Besides {
         pictures: pictures(store, experiment, &mut damaged),
         series: cold_series(store, experiment, &mut damaged)?,
+        courses: report::Courses::of(&Cells::of(experiment, &records), |record| {
+            unless_damaged(series_of(store, experiment, record)?, &mut damaged)
+        }),
     };
     let mut page = report::of_experiment(experiment, &records, besides, command)?;
     let open = experiment.trials().into_iter().filter(|trial| trial.cell.spec.load.arrivals.is_some());
@@ -142,6 +146,13 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
 fn unless_damaged<T>(read: Result<T>, damaged: &mut Vec<String>) -> Option<T> {
     let note = |error: anyhow::Error| damaged.push(format!("{error:#}: the page goes without it."));
     read.map_err(note).ok()
+}
+
+/// The intervals of the trial that `record` is of.
+fn series_of(store: &Store, experiment: &Experiment, record: &Record) -> Option<Result<Vec<Interval>>> {
+    let mut cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+    let cell = cells.find(|cell| cell.id() == record.cell)?;
+    Some(store.series(&Trial { cell, repeat: record.repeat, twin: record.twin }))
 }
 
 /// The intervals of the first trial of each cell that was measured from cold.

@@ -177,6 +177,7 @@ fn shifts(found: &ComparedSides) -> Option<Chart> {
                 low: Some(100.0 * shift.low),
                 high: Some(100.0 * shift.high),
                 label: compared.comparison.sentence(),
+                apart: false,
             }
         })
         .collect();
@@ -285,6 +286,7 @@ fn of_course(number: usize, course: &Course) -> Chart {
             low: None,
             high: None,
             label: change.map_or_else(|| name.clone(), |change| change_in_words(course, change)),
+            apart: false,
         }
     });
     // Each level as a line of its own, so that the eye sees what the test found.
@@ -296,7 +298,7 @@ fn of_course(number: usize, course: &Course) -> Chart {
         let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
         for place in [begin, end.saturating_sub(1)] {
             let x = Coordinate::Number(place as f64 + 1.0);
-            levels.push(Point { x, y: mean, low: None, high: None, label: String::new() });
+            levels.push(Point { x, y: mean, low: None, high: None, label: String::new(), apart: false });
         }
         begin = end;
     }

@@ -138,6 +138,7 @@ fn section(section: &Section) -> String {
             Block::Facts(facts) => self::facts(facts),
             Block::Table(table) => self::table(table),
             Block::Chart(chart) => self::chart(chart),
+            Block::Panels(panels) => self::panels(panels),
             Block::Accesses(picture) => picture.html(),
         });
     }
@@ -319,6 +320,35 @@ fn chart(chart: &Chart) -> String {
         how = inline(&chart.how_to_read),
         cannot = inline(&chart.cannot_say),
         table = table(&data),
+    )
+}
+
+fn panels(panels: &Panels) -> String {
+    let id = escape(&panels.id);
+    let mut out = format!(
+        "<figure class=\"panels\" id=\"{id}\" aria-labelledby=\"{id}-t\">\n<figcaption id=\"{id}-t\">{}</figcaption>\n",
+        inline(&panels.title)
+    );
+    for chart in &panels.charts {
+        let unit = if chart.y.unit.is_empty() { String::new() } else { format!(", {}", chart.y.unit) };
+        out.push_str(&format!(
+            "<p class=\"panel\"><b>{}</b><span class=\"unit\">{}</span></p>\n<div class=\"plot panel\" id=\"{}\" \
+             data-chart role=\"img\" aria-label=\"{}. {}\"></div>\n",
+            inline(&chart.title),
+            inline(&unit),
+            escape(&chart.id),
+            escape(&chart.title),
+            escape(&panels.how_to_read),
+        ));
+    }
+    let tables: String =
+        panels.charts.iter().map(|chart| table(&table::of_chart(chart, CHART_ROWS))).collect();
+    out + &format!(
+        "<p class=\"guide\"><b>How to read it</b> {}</p>\n<p class=\"guide\"><b>What it cannot say</b> {}</p>\n\
+         <details class=\"all\"><summary>Data as tables</summary>\n{}{tables}</details>\n</figure>\n",
+        inline(&panels.how_to_read),
+        inline(&panels.cannot_say),
+        table(&panels.in_short)
     )
 }
 

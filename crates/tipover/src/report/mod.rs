@@ -24,7 +24,7 @@ pub use audit::of_audit;
 pub use beside::beside;
 pub use columns::Columns;
 pub use comparison::{of_comparison, of_history};
-pub use experiment::{Besides, Course, backlogs, of_experiment, studied};
+pub use experiment::{Besides, Course, Courses, backlogs, of_experiment, studied};
 pub use html::html;
 pub use number::Number;
 pub use page::*;

@@ -66,6 +66,8 @@ pub enum Block {
     Table(Table),
     /// A picture whose data can also be read as a table.
     Chart(Chart),
+    /// Charts one under another on the same axis.
+    Panels(Box<Panels>),
     /// A moving picture of a disk's accesses.
     Accesses(Box<AccessPicture>),
 }
@@ -386,6 +388,40 @@ pub struct Chart {
     pub cannot_say: String,
 }
 
+/// Charts of one thing that happened over time, one under another, with the same axis along the bottom and
+/// the same marks through all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Panels {
+    /// Lower-case letters, digits and "-"; unique on the page.
+    pub id: String,
+    /// What is drawn: "disk 600 IOPS, first trial".
+    pub title: String,
+    /// From top to bottom. What they have in common is explained once, below.
+    pub charts: Vec<Chart>,
+    /// From left to right.
+    pub marks: Vec<PanelMark>,
+    /// The same in few rows: all that a terminal shows.
+    pub in_short: Table,
+    /// What to look at and what it would mean.
+    pub how_to_read: String,
+    /// What a hasty reader would conclude from it and must not.
+    pub cannot_say: String,
+}
+
+/// A moment or a span on the common axis of panels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PanelMark {
+    /// Where it begins.
+    pub from: f64,
+    /// Where it ends; a moment has no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<f64>,
+    /// A number or a word in the topmost panel.
+    pub label: String,
+    /// All of it, shown when pointed at.
+    pub text: String,
+}
+
 /// One axis of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
@@ -503,6 +539,9 @@ pub struct Point {
     /// What is special about it; shown when pointed at and under the table of the data; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
+    /// Something is missing before it, so that no line joins it to the point before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
 }
 
 /// A place on the x axis.
@@ -537,7 +576,7 @@ impl Point {
     /// A point without error bar.
     pub fn new(x: impl Into<Coordinate>, y: f64) -> Self {
         assert!(y.is_finite(), "a drawn point is finite, {y} is not: leave it out and say why");
-        Point { x: x.into(), y, low: None, high: None, label: String::new() }
+        Point { x: x.into(), y, low: None, high: None, label: String::new(), apart: false }
     }
     /// With an error bar.
     pub fn between(mut self, low: f64, high: f64) -> Self {
@@ -548,6 +587,11 @@ impl Point {
     /// With a remark.
     pub fn label(mut self, label: &str) -> Self {
         self.label = label.into();
+        self
+    }
+    /// With a gap before it, or without.
+    pub fn apart(mut self, apart: bool) -> Self {
+        self.apart = apart;
         self
     }
 }
@@ -584,9 +628,10 @@ impl Page {
 
     /// All charts of the page, from top to bottom.
     pub fn charts(&self) -> impl Iterator<Item = &Chart> {
-        self.sections.iter().flat_map(|s| &s.blocks).filter_map(|b| match b {
-            Block::Chart(chart) => Some(chart),
-            _ => None,
+        self.sections.iter().flat_map(|s| &s.blocks).flat_map(|b| match b {
+            Block::Chart(chart) => std::slice::from_ref(chart),
+            Block::Panels(panels) => panels.charts.as_slice(),
+            _ => &[],
         })
     }
 
@@ -636,6 +681,12 @@ impl Page {
                                 chart.id
                             );
                         }
+                    }
+                    Block::Panels(panels) => {
+                        take(&panels.id);
+                        panels.charts.iter().for_each(|chart| take(&chart.id));
+                        let said = [&panels.how_to_read, &panels.cannot_say];
+                        assert!(said.iter().all(|text| !text.is_empty()), "{}: how to read it?", panels.id);
                     }
                     Block::Accesses(picture) => take(&picture.id),
                     Block::Prose(_) | Block::Callout(_) | Block::Facts(_) => {}

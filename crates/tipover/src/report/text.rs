@@ -184,6 +184,11 @@ impl Writer {
                 self.paragraph("It moves in the HTML report.", 2);
             }
             Block::Table(table) => self.table(table),
+            Block::Panels(panels) => {
+                self.table(&panels.in_short);
+                self.paragraph(&format!("What it cannot say: {}", panels.cannot_say), 2);
+                self.paragraph("The HTML report draws it.", 2);
+            }
             Block::Chart(chart) => {
                 self.table(&table::of_chart(chart, CHART_ROWS));
                 let remark = table::not_drawn(chart);

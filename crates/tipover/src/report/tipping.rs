@@ -222,7 +222,14 @@ fn surface(records: &[SearchRecord]) -> Option<Chart> {
             let (Some(low), Some(high)) = (capacity.low, capacity.high) else { continue };
             let y = capacity.estimate.unwrap_or((low * high).sqrt());
             let (low, high) = (Some(low.min(y)), Some(high.max(y)));
-            let point = Point { x: Coordinate::Name(x.clone()), y, low, high, label: capacity.sentence() };
+            let point = Point {
+                x: Coordinate::Name(x.clone()),
+                y,
+                low,
+                high,
+                label: capacity.sentence(),
+                apart: false,
+            };
             match lines.iter_mut().find(|(name, _)| *name == line) {
                 Some((_, points)) => points.push(point),
                 None => lines.push((line.clone(), vec![point])),
@@ -427,5 +434,6 @@ fn point(number: usize, trial: &FinishedTrial, slo: usize) -> Point {
             trial.bad(slo),
             trial.scheduled
         ),
+        apart: false,
     }
 }

@@ -8,12 +8,14 @@ mod large_values;
 mod load;
 mod prices;
 mod sections;
+mod timeline;
 mod tipping_point;
 mod working_set;
 
 pub use sections::{figure, number, shown_percentile};
 
 pub use load::{Course, backlogs};
+pub use timeline::Courses;
 
 use super::accesses::{self, AccessPicture};
 use super::{Page, Provenance, Section};
@@ -31,6 +33,8 @@ pub struct Besides {
     pub pictures: Vec<AccessPicture>,
     /// The intervals of the first trial of each cell that was measured from cold, by the cell's name.
     pub series: BTreeMap<String, Vec<Interval>>,
+    /// How trials on clusters went over time.
+    pub courses: Courses,
 }
 
 /// The page of `experiment`, from the records that there are. The command is the one that makes the page
@@ -102,6 +106,10 @@ pub fn of_experiment(
         headline.insert(headline.len().min(1), sentence);
     }
     headline.extend(sections::shortcomings(&cells));
+    // Right behind the answer.
+    let answer = sections.len().min(1);
+    sections.splice(answer..answer, [besides.courses.section(), besides.courses.served(&cells)]);
+    sections.push(timeline::nodes(&cells));
     sections.push(budgets::section(&cells));
     sections.push(accesses::section(besides.pictures));
     sections.push(sections::trials(&cells));

@@ -1,0 +1,297 @@
+//! One trial over time: what users got, what every node did, and the moments at which something was broken
+//! or another node took over. Computed from the record and its intervals.
+
+use super::nodes::rate;
+use crate::experiment::Spec;
+use crate::measure::{Books, Histogram};
+use crate::metric::{Sample, name as metric, probe};
+use crate::record::{Interval, Record};
+use crate::units::Tick;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The phase that a timeline shows.
+const PHASE: &str = "measure";
+
+/// One trial over time. All seconds count from the beginning of its measured phase.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Timeline {
+    /// The cell, as records name it.
+    pub cell: String,
+    /// Which of its trials, counted from 0.
+    pub repeat: u32,
+    /// What users got, step after step.
+    pub steps: Vec<Step>,
+    /// What each node did meanwhile, by its name; empty where the target runs in no cluster.
+    pub nodes: BTreeMap<String, Vec<Flow>>,
+    /// What was broken, undone, and who took over, in the order of time.
+    pub marks: Vec<Mark>,
+}
+
+/// What became of the operations of one interval, or of several merged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// When it began.
+    pub begin_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Operations done per second.
+    pub done_ops_per_s: f64,
+    /// Operations refused or unknown per second.
+    pub failed_ops_per_s: f64,
+    /// Operations that became due per second; absent in a closed loop.
+    pub offered_ops_per_s: Option<f64>,
+    /// Operations due and not sent, the most at the end of an interval; absent in a closed loop.
+    pub backlog: Option<u64>,
+    /// What users waited, failed operations included; absent where nothing ended.
+    pub residence: Option<Residence>,
+}
+
+/// What users waited, from when an operation was due.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Residence {
+    /// Median.
+    pub ms_p50: f64,
+    /// 99th percentile.
+    pub ms_p99: f64,
+    /// The longest.
+    pub ms_max: f64,
+    /// Of so many operations.
+    pub operations: u64,
+}
+
+/// What one node did between two samples. What nobody counted is absent, and so is everything where the node
+/// was not read at both ends.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Flow {
+    /// When the step began that it belongs to.
+    pub begin_s: f64,
+    /// When that step ended.
+    pub end_s: f64,
+    /// Processors that its processes kept busy.
+    pub cores: Option<f64>,
+    /// Reads that its disk completed per second.
+    pub disk_reads_per_s: Option<f64>,
+    /// Writes that its disk completed per second.
+    pub disk_writes_per_s: Option<f64>,
+    /// Flushes that its disk completed per second.
+    pub disk_flushes_per_s: Option<f64>,
+    /// Megabytes per second that reached it.
+    pub network_in_mb_per_s: Option<f64>,
+    /// Megabytes per second that it sent.
+    pub network_out_mb_per_s: Option<f64>,
+}
+
+/// A moment of the trial.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mark {
+    /// When.
+    pub at_s: f64,
+    /// It is known to be within so many seconds after that.
+    pub within_s: f64,
+    /// When it was undone, of a fault that was.
+    pub until_s: Option<f64>,
+    /// What it is.
+    pub kind: MarkKind,
+    /// "kill primary, restart after 1 s"; "b takes writes".
+    pub words: String,
+    /// What shows that it happened; may be empty.
+    pub evidence: String,
+}
+
+/// What a mark is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MarkKind {
+    /// Something was broken.
+    Fault,
+    /// Another node became the primary.
+    Primary,
+}
+
+impl Timeline {
+    /// That of `record`, in no more than `most` steps; `None` for a trial that was not measured.
+    pub fn of(record: &Record, intervals: &[Interval], most: usize) -> Option<Timeline> {
+        let measured = record.measured.as_ref()?;
+        let intervals: Vec<&Interval> = intervals.iter().filter(|i| i.phase == PHASE).collect();
+        let zero = measured.begin;
+        let together = intervals.len().div_ceil(most.max(1)).max(1);
+        let groups = || intervals.chunks(together).enumerate().map(|(n, group)| (n * together, group));
+        let names: BTreeSet<&String> = intervals
+            .iter()
+            .flat_map(|interval| interval.nodes.keys())
+            .chain(measured.nodes.keys())
+            .collect();
+        let course = |name: &&String| {
+            let first = measured.nodes.get(*name).map(|ends| &ends.first);
+            let flow = |(at, group): (usize, &[&Interval])| {
+                let before = match at {
+                    0 => first,
+                    _ => intervals[at - 1].nodes.get(*name),
+                };
+                flow(before, group.iter().map(|interval| interval.nodes.get(*name)), group, zero)
+            };
+            ((*name).clone(), groups().map(flow).collect())
+        };
+        Some(Timeline {
+            cell: record.cell.clone(),
+            repeat: record.repeat,
+            steps: groups().map(|(_, group)| step(group, zero)).collect(),
+            nodes: names.iter().map(course).collect(),
+            marks: marks(record, zero),
+        })
+    }
+
+    /// How long it lasted.
+    pub fn seconds(&self) -> f64 {
+        self.steps.last().map_or(0.0, |step| step.end_s)
+    }
+}
+
+/// Seconds from `zero` to `tick`, negative before.
+fn seconds(tick: Tick, zero: Tick) -> f64 {
+    (tick.0 as f64 - zero.0 as f64) / 1e9
+}
+
+/// Intervals that follow each other as one. A damaged histogram counts as none.
+fn step(group: &[&Interval], zero: Tick) -> Step {
+    let (first, last) = (group[0], group[group.len() - 1]);
+    let (begin_s, end_s) = (seconds(first.begin, zero), seconds(last.end, zero));
+    let per_s = |count: u64| if end_s > begin_s { count as f64 / (end_s - begin_s) } else { 0.0 };
+    let offered = || group.iter().filter_map(|interval| interval.offered.as_ref());
+    let is_open = offered().next().is_some();
+    let residence = merged(group).map(|books| books.residence()).filter(|waited| !waited.is_empty());
+    Step {
+        begin_s,
+        end_s,
+        done_ops_per_s: per_s(group.iter().map(|interval| interval.books.done()).sum()),
+        failed_ops_per_s: per_s(group.iter().map(|interval| interval.books.failed()).sum()),
+        offered_ops_per_s: is_open.then(|| per_s(offered().map(|offered| offered.due).sum())),
+        backlog: offered().map(|offered| offered.backlog).max(),
+        residence: residence.map(|waited| Residence::of(&waited)),
+    }
+}
+
+/// The books of several intervals together.
+pub(super) fn merged(group: &[&Interval]) -> Option<Books> {
+    let mut books = group.iter().filter_map(|interval| Books::from_text(&interval.books).ok());
+    let mut all = books.next()?;
+    books.for_each(|next| all.merge(&next));
+    Some(all)
+}
+
+impl Residence {
+    fn of(waited: &Histogram) -> Residence {
+        let ms = |quantile| waited.value_at_quantile(quantile) as f64 / 1e6;
+        Residence {
+            ms_p50: ms(0.5),
+            ms_p99: ms(0.99),
+            ms_max: waited.max() as f64 / 1e6,
+            operations: waited.len(),
+        }
+    }
+}
+
+/// What was counted of a node, by probe.
+type Samples = BTreeMap<String, Sample>;
+
+/// What a node did in a group of intervals: from the sample that ended the interval before it to the last one
+/// in it. Where there is no such sample, because the node was being acted on, from the first one in it.
+fn flow<'a>(
+    before: Option<&'a Samples>,
+    within: impl Iterator<Item = Option<&'a Samples>>,
+    group: &[&Interval],
+    zero: Tick,
+) -> Flow {
+    let all: Vec<&Samples> = before.into_iter().chain(within.flatten()).collect();
+    let rate_of = |probe: &str, counters: &[&str]| {
+        let mut samples = all.iter().filter_map(|samples| samples.get(probe));
+        let first = samples.next()?;
+        rate(first, samples.next_back()?, counters)
+    };
+    let of_group = rate_of(probe::GROUP, &["cgroup_cpu_ns"]);
+    let of_processes = || rate_of(probe::PROCESS, &["process_cpu_user_ns", "process_cpu_system_ns"]);
+    let mega = |bytes: f64| bytes / 1e6;
+    Flow {
+        begin_s: seconds(group[0].begin, zero),
+        end_s: seconds(group[group.len() - 1].end, zero),
+        cores: of_group.or_else(of_processes).map(|ns| ns / 1e9),
+        disk_reads_per_s: rate_of(probe::DISK, &[metric::DISK_READ_REQUESTS]),
+        disk_writes_per_s: rate_of(probe::DISK, &[metric::DISK_WRITE_REQUESTS]),
+        disk_flushes_per_s: rate_of(probe::DISK, &[metric::DISK_FLUSH_REQUESTS]),
+        network_in_mb_per_s: rate_of(probe::NETWORK, &["network_received_bytes"]).map(mega),
+        network_out_mb_per_s: rate_of(probe::NETWORK, &["network_sent_bytes"]).map(mega),
+    }
+}
+
+/// Faults and changes of the primary, in the order of time.
+fn marks(record: &Record, zero: Tick) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for carried in record.broken.iter().flat_map(|broken| &broken.faults) {
+        let injection = &carried.injection;
+        // One that the run ended before never happened.
+        if injection.at == Tick(0) {
+            continue;
+        }
+        let fault = injection.rule.split_once(": ").map_or(injection.rule.as_str(), |(_, fault)| fault);
+        let effect = if injection.had_effect() { "" } else { " (no effect)" };
+        marks.push(Mark {
+            at_s: seconds(injection.at, zero),
+            within_s: injection.uncertainty.as_secs_f64(),
+            until_s: injection.undone.map(|undone| seconds(undone, zero)),
+            kind: MarkKind::Fault,
+            words: format!("{fault}{effect}"),
+            evidence: carried.evidence.join("; "),
+        });
+        marks.extend(carried.primaries.iter().map(|primary| Mark {
+            at_s: seconds(primary.at, zero),
+            within_s: primary.uncertainty.as_secs_f64(),
+            until_s: None,
+            kind: MarkKind::Primary,
+            words: format!("{} takes writes", primary.node),
+            evidence: String::new(),
+        }));
+    }
+    marks.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    marks
+}
+
+/// Whether a trial of `spec` has a timeline: it runs on a cluster of nodes that are read one by one.
+pub fn is_shown(spec: &Spec) -> bool {
+    spec.lab.is_some()
+}
+
+/// The trials of a cell that are worth a picture: the one in which most was lost, or the first that was
+/// measured.
+pub fn shown<'a>(records: &[&'a Record]) -> Option<(&'a Record, Why)> {
+    let measured = || records.iter().copied().filter(|record| record.measured.is_some() && !record.twin);
+    let lost = |record: &Record| {
+        let broken = record.broken.as_ref()?;
+        let of_ledger = broken.ledger.as_ref().map_or(0, |ledger| ledger.losses.lost);
+        let of_bank = broken.bank.as_ref().map_or(0, |bank| bank.losses.lost);
+        Some(of_ledger + of_bank).filter(|lost| *lost > 0)
+    };
+    // Of equals the first, so from the back.
+    let worst =
+        measured().rev().filter_map(|record| Some((lost(record)?, record))).max_by_key(|(lost, _)| *lost);
+    match worst {
+        Some((lost, record)) => Some((record, Why::LostMost { lost })),
+        None => measured().next().map(|record| (record, Why::First)),
+    }
+}
+
+/// Why a trial is shown and not another of its cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "why")]
+pub enum Why {
+    /// It was the first that was measured.
+    First,
+    /// It lost so many acknowledged operations, and none of the cell lost more.
+    LostMost {
+        /// How many.
+        lost: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests;
