@@ -113,6 +113,8 @@ pub mod name {
     pub const ENGINE_CACHE_READ_BYTES: &str = "engine_cache_read_bytes";
     /// Bytes that the engine read from its files, from the page cache or the device.
     pub const ENGINE_FILE_READ_BYTES: &str = "engine_file_read_bytes";
+    /// Bytes by which data files grew, where the server counts the pages that it makes there as read.
+    pub const ENGINE_FILE_MADE_BYTES: &str = "engine_file_made_bytes";
     /// Reads of those files.
     pub const ENGINE_FILE_READS: &str = "engine_file_reads";
     /// Bytes in the engine's cache.

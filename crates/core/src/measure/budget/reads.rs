@@ -4,7 +4,10 @@ use super::{Account, Agreement, Budget, Station, Step, Way, rounded};
 use crate::metric::name as metric;
 
 pub(super) fn budget(account: &Account) -> Budget {
-    let missed = account.grown(metric::ENGINE_FILE_READ_BYTES);
+    // A file that became shorter made no page.
+    let made = account.grown(metric::ENGINE_FILE_MADE_BYTES).map(|made| made.max(0.0));
+    let counted = account.grown(metric::ENGINE_FILE_READ_BYTES);
+    let missed = counted.map(|counted| (counted - made.unwrap_or(0.0)).max(0.0));
     let asked = account.grown(metric::PROCESS_ASKED_READ_BYTES);
     let block = account.grown(metric::DEVICE_READ_BYTES);
     // Above FUSE the kernel books nothing as fetched from storage; a zero there is no witness.
@@ -61,7 +64,8 @@ pub(super) fn budget(account: &Account) -> Budget {
     }
     let cache = if account.is_direct() { "page cache, which direct I/O passes by" } else { "page cache" };
     let steps = vec![
-        Step::new(Station::Engine, "missed by the engine", missed),
+        Step::new(Station::Engine, "missed by the engine", missed)
+            .part("besides, counted as read and only made", made),
         Step::new(Station::PageCache, cache, hits),
         Step {
             requests: account

@@ -154,6 +154,24 @@ fn readings_that_lie_apart_excuse_a_little_and_prove_nothing_when_far_apart() {
 }
 
 #[test]
+fn pages_that_were_made_and_counted_as_read_are_no_reads() {
+    let mut counted = but(&READ, &[(metric::ENGINE_FILE_READ_BYTES, Some(1.1e9))]);
+    assert_eq!(Budget::reads(&account(&counted)).closes, Some(false));
+    counted.push((metric::ENGINE_FILE_MADE_BYTES, 1e8));
+    let budget = Budget::reads(&account(&counted));
+    assert_eq!(
+        (budget.closes, budget.bytes(Station::Engine)),
+        (Some(true), Some(1e9)),
+        "{}",
+        budget.evidence
+    );
+    assert_eq!(budget.steps[0].parts[0].bytes, 1e8);
+    counted.pop();
+    counted.push((metric::ENGINE_FILE_MADE_BYTES, -1e8));
+    assert_eq!(Budget::reads(&account(&counted)).closes, Some(false), "a truncated file explains nothing");
+}
+
+#[test]
 fn without_an_independent_witness_nothing_is_claimed() {
     for absent in [metric::PROCESS_DEVICE_READ_BYTES, metric::DEVICE_READ_BYTES, metric::DISK_READ_BYTES] {
         let budget = Budget::reads(&account(&but(&READ, &[(absent, None)])));
