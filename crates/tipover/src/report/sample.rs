@@ -49,6 +49,7 @@ pub fn sample() -> Page {
         equilibrium(),
         budget(),
         device(),
+        timeline(),
         pictures(),
         missed(),
         environment(),
@@ -443,6 +444,79 @@ fn pictures() -> Section {
     let accesses = Accesses::of_requests(&requests, &names, Duration::from_secs(6));
     let title = "230 %, 600 IOPS + 7 ms (invented)".into();
     accesses::section(vec![AccessPicture { id: "picture".into(), title, accesses }])
+}
+
+/// A kill with its panels: a gap in which a node was not read, a log axis, a moment without end.
+fn timeline() -> Section {
+    let panel = |id: &str, title: &str, y: Axis, lines: &[(&str, &dyn Fn(f64) -> Option<f64>)]| {
+        let line = |(name, of): &(&str, &dyn Fn(f64) -> Option<f64>)| {
+            let mut gap = false;
+            let mut points = Vec::new();
+            for second in (0..60).map(f64::from) {
+                match of(second) {
+                    Some(value) => points.push(Point::new(second, value).apart(std::mem::take(&mut gap))),
+                    None => gap = true,
+                }
+            }
+            Series::ours(SeriesKind::Line, name, name, points)
+        };
+        let (series, x) =
+            (lines.iter().map(line).collect(), Axis::linear("since the measured phase began", "s"));
+        let (id, title, said) = (id.into(), title.into(), String::new());
+        Chart { id, title, x, y, series, lines: vec![], how_to_read: said.clone(), cannot_say: said }
+    };
+    let down = |s: f64| (20.0..26.0).contains(&s);
+    let done = |s: f64| Some(if down(s) { 0.0 } else { 800.0 + 20.0 * s.sin() });
+    let p99 =
+        |s: f64| (!down(s)).then(|| if (26.0..29.0).contains(&s) { 6000.0 } else { 9.0 + 3.0 * s.cos() });
+    let cores = |s: f64| (!down(s)).then(|| 0.4 + 0.05 * s.sin());
+    let charts = vec![
+        panel(
+            "over-time-1",
+            "Operations",
+            Axis::linear("Operations", "/s"),
+            &[("done", &done), ("offered", &|_| Some(800.0))],
+        ),
+        panel("over-time-2", "Residence", Axis::log("Residence", "ms"), &[("p99 over time", &p99)]),
+        panel(
+            "over-time-3",
+            "Processor",
+            Axis::linear("Processor", "cores in use"),
+            &[("node a", &cores), ("node b", &|s| cores(s).map(|cores| cores / 3.0))],
+        ),
+    ];
+    let mark = |from: f64, to: Option<f64>, label: &str, text: &str| PanelMark {
+        from,
+        to,
+        label: label.into(),
+        text: text.into(),
+    };
+    let row = |from: f64, done: f64, happened: &str| {
+        let number = |value, unit| Cell::from(Number::new(value, unit));
+        Row::new(vec![number(from, "s"), number(done, "/s"), happened.into()])
+    };
+    let in_short = Table {
+        caption: "A primary is killed (invented), in 3 steps".into(),
+        columns: vec![
+            Column::numbers("from", "s"),
+            Column::numbers("done", "/s"),
+            Column::words("what happened"),
+        ],
+        rows: vec![row(0.0, 801.0, ""), row(20.0, 0.0, "kill primary; b takes writes"), row(26.0, 803.0, "")],
+        how_to_read: "From: since the measured phase began.".into(),
+    };
+    let panels = Panels {
+        id: "over-time".into(),
+        title: "A primary is killed (invented)".into(),
+        charts,
+        marks: vec![mark(20.0, Some(26.0), "1", "kill primary"), mark(23.0, None, "2", "b takes writes")],
+        in_short,
+        how_to_read: "A shaded span is a fault in force, a dotted line another node that takes writes."
+            .into(),
+        cannot_say: "What happened within an interval.".into(),
+    };
+    let blocks = vec![Block::Panels(Box::new(panels))];
+    Section { id: "timeline".into(), title: "Over time".into(), blocks }
 }
 
 fn missed() -> Section {

@@ -382,4 +382,5 @@ fn each_node(rows: &[(String, NodeFigures)]) -> Table {
              is the one at the end of the last trial. Write amplification is what the node's disk wrote for each byte \
              of keys and values that users wrote to the cluster. Budgets has both budgets of each node step by step.",
         )
+        .without_empty_columns()
 }
