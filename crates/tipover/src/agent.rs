@@ -74,7 +74,10 @@ pub enum Command {
     /// Make the tables of checks anew.
     Prepare,
     /// These servers of the cluster take writes from now on; only while sessions run.
-    Writers(Vec<Secret>),
+    Writers {
+        /// Their addresses.
+        urls: Vec<Secret>,
+    },
     /// Start the sessions: warming up first, with the load of the cell, or at once with a load of its own.
     Run {
         /// The load to begin with at once.
@@ -427,8 +430,8 @@ fn obey(
                 sessions.offer();
                 answer(&Answer::Running)?;
             }
-            Some(Command::Writers(servers)) => {
-                let urls: Vec<&str> = servers.iter().map(|Secret(url)| url.as_str()).collect();
+            Some(Command::Writers { urls }) => {
+                let urls: Vec<&str> = urls.iter().map(|Secret(url)| url.as_str()).collect();
                 writers.iter().for_each(|writers| writers.set(&urls));
                 answer(&Answer::Running)?;
             }
@@ -508,4 +511,20 @@ fn load(target: &dyn Target, dataset: &Dataset, threads: u32) -> Result<()> {
     })?;
     target.settle()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_writes_arrives_as_it_was_told() {
+        let urls = vec![Secret("postgres://a".into()), Secret("postgres://b".into())];
+        let told = serde_json::to_string(&Command::Writers { urls }).unwrap();
+        let Command::Writers { urls } = serde_json::from_str(&told).unwrap() else { panic!("{told}") };
+        assert_eq!(
+            urls.iter().map(|Secret(url)| url.as_str()).collect::<Vec<_>>(),
+            ["postgres://a", "postgres://b"]
+        );
+    }
 }

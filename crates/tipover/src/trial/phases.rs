@@ -234,8 +234,8 @@ impl Series<'_> {
             let mut closed = Instant::now();
             loop {
                 self.context.interrupt.check()?;
-                if let Some(writers) = conducting.new_writers() {
-                    eyes.agent.ask(&Command::Writers(writers))?;
+                if let Some(urls) = conducting.new_writers() {
+                    eyes.agent.ask(&Command::Writers { urls })?;
                 }
                 let over = conducting.is_over();
                 if closed.elapsed() < spec.trial.interval && !over {

@@ -188,8 +188,8 @@ impl Series<'_> {
                 let conducted = times.conduct(running.cluster_mut(), self.clock, |conducting| {
                     let mut looked = Instant::now();
                     loop {
-                        if let Some(writers) = conducting.new_writers() {
-                            eyes.agent.ask(&Command::Writers(writers))?;
+                        if let Some(urls) = conducting.new_writers() {
+                            eyes.agent.ask(&Command::Writers { urls })?;
                         }
                         std::thread::sleep(Duration::from_millis(10));
                         if looked.elapsed() >= LOOK || seen.begin.elapsed() >= request.duration {
