@@ -446,10 +446,13 @@ fn pictures() -> Section {
     accesses::section(vec![AccessPicture { id: "picture".into(), title, accesses }])
 }
 
+/// A line over time: its name, and its height in a second in which there is something to see.
+type Over<'a> = (&'a str, &'a dyn Fn(f64) -> Option<f64>);
+
 /// A kill with its panels: a gap in which a node was not read, a log axis, a moment without end.
 fn timeline() -> Section {
-    let panel = |id: &str, title: &str, y: Axis, lines: &[(&str, &dyn Fn(f64) -> Option<f64>)]| {
-        let line = |(name, of): &(&str, &dyn Fn(f64) -> Option<f64>)| {
+    let panel = |id: &str, title: &str, y: Axis, lines: &[Over<'_>]| {
+        let line = |(name, of): &Over<'_>| {
             let mut gap = false;
             let mut points = Vec::new();
             for second in (0..60).map(f64::from) {
