@@ -8,7 +8,7 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, PlanError, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 7] = [
+pub const PLANS: [(&str, &str); 9] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
@@ -16,6 +16,8 @@ pub const PLANS: [(&str, &str); 7] = [
     ("tipping-point", include_str!("../../../../experiments/tipping-point.toml")),
     ("write-concern", include_str!("../../../../experiments/write-concern.toml")),
     ("bank", include_str!("../../../../experiments/bank.toml")),
+    ("servers", include_str!("../../../../experiments/servers.toml")),
+    ("failover", include_str!("../../../../experiments/failover.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.
