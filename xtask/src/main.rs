@@ -3,6 +3,7 @@
 mod bench;
 mod fuzz;
 mod lint;
+mod package;
 mod process;
 mod setup;
 mod test;
@@ -34,6 +35,8 @@ Tipover: a laboratory for databases and disks
   make lint    format, clippy, tidy, and cargo deny when it is installed
   make tidy    only the house rules: directions, purity, sizes, words, links, licences
                ARGS=--wrap: first break comments that are too wide
+  make package build, then a .deb and a tarball in target/package    ARGS=--check: used in a clean root made by debootstrap
+               ARGS=--as-built: of the release binary that is there
   make clean   remove build output; results stay               ARGS=--all: also the fetched sources
 ";
 
@@ -67,6 +70,7 @@ fn perform(verb: &str, rest: &[String]) -> Result<()> {
             tidy::tidy(&Workspace::locate()?)?;
         }
         "tidy" => tidy::tidy(&Workspace::locate()?)?,
+        "package" => package::package(&Workspace::locate()?, rest)?,
         "clean" => clean(&Workspace::locate()?, rest)?,
         other => bail!("there is no verb `{other}`; `make help` lists them"),
     }

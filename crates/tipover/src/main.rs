@@ -6,6 +6,7 @@ mod clock;
 mod command;
 mod drive;
 mod engine_server;
+mod export;
 mod foresight;
 mod history;
 mod interrupt;
@@ -21,7 +22,7 @@ mod study;
 mod trial;
 mod ycsb;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use command::{BadInput, Ending};
 use interrupt::{Interrupt, Interrupted};
 use std::any::Any;
@@ -74,6 +75,7 @@ enum Verb {
     Report(command::report::Report),
     Audit(command::audit::AuditCommand),
     Compare(command::compare::Compare),
+    Export(command::export::Export),
     Break(Box<command::breaking::Break>),
     Disk(command::disk::DiskCommand),
     Lab(command::lab::Lab),
@@ -81,6 +83,12 @@ enum Verb {
     SelfTest(command::self_test::SelfTest),
     Ycsb(command::ycsb::YcsbCommand),
     Pgbench(command::pgbench::PgbenchCommand),
+    /// Write manual pages and completions of shells, for packages
+    #[command(hide = true)]
+    PackageFiles {
+        /// Where to write them
+        folder: PathBuf,
+    },
     /// Write a report with invented numbers, to look at
     #[command(hide = true)]
     SampleReport {
@@ -177,6 +185,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Report(report) => report.execute(&cli.results, cli.json),
         Verb::Audit(audit) => audit.execute(&cli.results, cli.json),
         Verb::Compare(compare) => compare.execute(&cli.results, cli.json),
+        Verb::Export(export) => export.execute(&cli.results, cli.json),
         Verb::Break(breaking) => breaking.execute(&cli.results, cli.json, interrupt),
         Verb::Disk(disk) => disk.execute(&cli.results, cli.json, interrupt),
         Verb::Lab(lab) => lab.execute(cli.json, interrupt),
@@ -184,6 +193,10 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
         Verb::Ycsb(ycsb) => ycsb.execute(interrupt),
         Verb::Pgbench(pgbench) => pgbench.execute(interrupt),
+        Verb::PackageFiles { folder } => {
+            command::package_files::write(Cli::command(), folder)?;
+            Ok(Ending::Held)
+        }
         Verb::SampleReport { output } => {
             std::fs::write(output, report::html(&report::sample()))?;
             Ok(Ending::Held)

@@ -302,11 +302,7 @@ impl Store {
 
     /// All intervals of a trial that was carried out.
     pub fn series(&self, trial: &Trial<'_>) -> Result<Vec<Interval>> {
-        let path = self.trial_folder(trial).join("series.jsonl");
-        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        let parsed =
-            |line| serde_json::from_str(line).with_context(|| format!("{} is damaged", path.display()));
-        text.lines().map(parsed).collect()
+        intervals(&self.trial_folder(trial).join("series.jsonl"))
     }
 
     /// The trace of a trial that was carried out, if it was to be traced.
@@ -560,6 +556,16 @@ impl Store {
             Ok(file.write_all(b"\n")?)
         })
     }
+}
+
+/// The intervals in a `series.jsonl`.
+///
+/// # Errors
+/// It cannot be read.
+pub fn intervals(path: &Path) -> Result<Vec<Interval>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let parsed = |line| serde_json::from_str(line).with_context(|| format!("{} is damaged", path.display()));
+    text.lines().map(parsed).collect()
 }
 
 /// HdrHistogram's interval log: for each interval and class of operations a line, tagged `measure.READ`, and

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 16] = [
     "",
     "break",
     "doctor",
@@ -23,6 +23,7 @@ const VERBS: [&str; 15] = [
     "ycsb",
     "audit",
     "compare",
+    "export",
     "disk",
     "lab",
     "explain",
@@ -104,7 +105,9 @@ fn short_help_is_shorter_and_every_verb_says_what_it_does() {
         let [short, long] = ["-h", "--help"].map(|flag| place.run(&[verb, flag]).with_code(&[0]).stdout);
         assert!(short.len() < long.len(), "{verb}");
     }
-    for hidden in ["agent-child", "disk-daemon", "network-daemon", "lab-keeper", "sample-report"] {
+    for hidden in
+        ["agent-child", "disk-daemon", "network-daemon", "lab-keeper", "package-files", "sample-report"]
+    {
         assert!(!all.contains(hidden), "{hidden} is nobody's business");
     }
 }

@@ -55,6 +55,14 @@ pub fn set_up(workspace: &Workspace, purpose: Purpose) -> Result<()> {
         step.done();
     }
     if purpose >= Purpose::Tests {
+        for source in third_party::FOR_TESTS {
+            let step = Step::begin(&format!("{} {}", source.project, source.version));
+            // The test that needs it says so.
+            if let Err(error) = third_party::fetch(workspace, source) {
+                println!("    not available: {error:#}");
+            }
+            step.done();
+        }
         let step = Step::begin("database servers");
         servers::fetch_postgres(workspace);
         if purpose >= Purpose::Servers {

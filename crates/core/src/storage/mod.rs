@@ -260,8 +260,24 @@ pub struct BenchRecord {
     pub surface: Option<tipping::Surface>,
     /// What could not be read here, and why.
     pub missing: Vec<String>,
+    /// What else the machine did meanwhile.
+    #[serde(default)]
+    pub beside: Beside,
     /// Who made it, with what.
     pub provenance: crate::record::Provenance,
+}
+
+/// What may have disturbed a measurement.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Beside {
+    /// Share of the machine's processors that other programs took; `None` where that cannot be told from a
+    /// shaped disk's own.
+    pub neighbours: Option<f64>,
+    /// Share that the host gave to others.
+    pub steal: Option<f64>,
+    /// The machine's canaries, half of them before and half after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canaries: Vec<crate::measure::Canary>,
 }
 
 fn mean(histogram: &Histogram) -> Option<Duration> {

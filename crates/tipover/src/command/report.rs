@@ -143,7 +143,7 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
 }
 
 /// What was read; what could not be read is noted, and the page goes without it.
-fn unless_damaged<T>(read: Result<T>, damaged: &mut Vec<String>) -> Option<T> {
+pub fn unless_damaged<T>(read: Result<T>, damaged: &mut Vec<String>) -> Option<T> {
     let note = |error: anyhow::Error| damaged.push(format!("{error:#}: the page goes without it."));
     read.map_err(note).ok()
 }

@@ -4,6 +4,7 @@ use super::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Column, Fact, Number, On, Page, Point, Provenance,
     ReferenceLine, Row, Section, Series, SeriesKind, Table,
 };
+use crate::study::{Disturbances, disturbed};
 use tipover_core::measure::{Histogram, percentile};
 use tipover_core::op::OpKind;
 use tipover_core::search::Scale;
@@ -118,6 +119,14 @@ fn headline(record: &BenchRecord) -> Vec<String> {
             time(alone),
             time(beside)
         ));
+    }
+    // Second, so that nobody reads the answer without it.
+    if let Some(how) = disturbed(&[Disturbances::from(record)]) {
+        let sentence = format!(
+            "Disturbed: {how}. The figures are of the disk and of what ran beside it; measure again when nothing else \
+             runs."
+        );
+        said.insert(said.len().min(1), sentence);
     }
     said.extend(record.suspicions.iter().filter(|suspicion| suspicion.serious).map(|s| s.text.clone()));
     if said.is_empty() {

@@ -4,6 +4,7 @@
 mod array;
 mod capture;
 mod climb;
+mod company;
 mod load;
 mod measure;
 mod place;
@@ -14,6 +15,7 @@ mod watch;
 pub use array::{ArrayCheck, check as check_array};
 pub use capture::{Sitting, capture, capture_copy};
 pub use climb::{Climb, climb};
+pub use company::Company;
 pub use load::Disks;
 pub use measure::{Bench, Window, open_files};
 pub use place::{Access, Place};

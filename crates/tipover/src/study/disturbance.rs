@@ -3,6 +3,7 @@
 
 use tipover_core::measure::{Canary, CanaryVerdict, judge_session, unrest};
 use tipover_core::record::Record;
+use tipover_core::storage::{BenchRecord, Beside};
 use tipover_core::units::significant;
 
 /// The largest shares of the machine's processors that other programs and the host may take, and by how much
@@ -24,11 +25,20 @@ pub struct Disturbances {
 }
 
 impl Disturbances {
-    /// Those of `record`; `None` if it measured nothing.
+    /// Those of `record`; `None` if nothing was carried out.
     pub fn of(record: &Record) -> Option<Disturbances> {
-        record.measured.as_ref()?;
+        if record.measured.is_none() && record.broken.is_none() {
+            return None;
+        }
         let (neighbours, steal) = (record.neighbours(), record.steal());
         Some(Disturbances { neighbours, steal, canaries: record.canaries.clone() })
+    }
+}
+
+impl From<&BenchRecord> for Disturbances {
+    fn from(record: &BenchRecord) -> Disturbances {
+        let Beside { neighbours, steal, canaries } = record.beside.clone();
+        Disturbances { neighbours, steal, canaries }
     }
 }
 
@@ -59,6 +69,10 @@ pub fn disturbed(trials: &[Disturbances]) -> Option<String> {
     because.extend(unrest.map(|unrest| format!("the canaries of all trials vary by {}", percent(unrest))));
     let several =
         (0..trials.len()).filter(|n| neighbours[*n].is_some() || steal[*n].is_some() || differs[*n]).count();
-    let of = if several > 0 { format!(" in {several} of {} trials", trials.len()) } else { String::new() };
+    let of = if several > 0 && trials.len() > 1 {
+        format!(" in {several} of {} trials", trials.len())
+    } else {
+        String::new()
+    };
     (!because.is_empty()).then(|| format!("the machine was not quiet{of} ({})", because.join(", ")))
 }

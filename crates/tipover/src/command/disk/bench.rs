@@ -6,7 +6,8 @@ use crate::command::run::command_line;
 use crate::command::{BadInput, Ending};
 use crate::report::{self, Terminal};
 use crate::storage::{
-    self, Access, ArrayCheck, Bench, Climb, Place, Sitting, Stopped, Surroundings, Window, open_files,
+    self, Access, ArrayCheck, Bench, Climb, Company, Place, Sitting, Stopped, Surroundings, Window,
+    open_files,
 };
 use crate::store;
 use crate::trial::Interrupt;
@@ -20,7 +21,9 @@ use tipover_core::search::Scale;
 use tipover_core::storage::array::{Demand, Raid, size};
 use tipover_core::storage::capture::Likeness;
 use tipover_core::storage::tipping::Tipping;
-use tipover_core::storage::{BenchRecord, DiskPromise, EngineKind, Load, Measured, Watched, suspicions};
+use tipover_core::storage::{
+    BenchRecord, Beside, DiskPromise, EngineKind, Load, Measured, Watched, suspicions,
+};
 use tipover_core::units::{Bytes, Rate, Ratio, span};
 use tipover_core::workload::file_io::{Access as Order, Blocks, Flushes, Turns};
 use tipover_core::workload::{Arrivals, FileIo};
@@ -244,8 +247,10 @@ impl DiskBench {
             tipping: None,
             surface: None,
             missing,
+            beside: Beside::default(),
             provenance: super::provenance(),
         };
+        let company = Company::begin(surroundings.shaped().is_some());
         let mut say = |what: &str, share: f64| shown.say(what, share);
         let mut bench =
             Bench { place: &place, surroundings: &mut surroundings, stop: &stop, progress: &mut say };
@@ -281,6 +286,7 @@ impl DiskBench {
                 }
             }
         }
+        record.beside = company.end();
         drop(disks);
         if self.remove {
             place.remove();

@@ -2,8 +2,8 @@ use super::*;
 use crate::report::{Terminal, html, text};
 use std::time::Duration;
 use tipover_core::search::{FinishedTrial, Goals, Rest, Step, next};
-use tipover_core::storage::Medium;
 use tipover_core::storage::tipping::{Rung, SurfaceCell};
+use tipover_core::storage::{Beside, Medium};
 
 /// A disk of one server of 8 ms, searched to the end.
 fn tipping() -> Tipping {
@@ -87,6 +87,7 @@ fn a_page_with_everything_on_it_is_whole_and_says_what_to_buy() {
             steps: 3,
             cells: (0..9).map(cell).collect(),
         }),
+        beside: Default::default(),
         missing: vec![],
         provenance: tipover_core::record::Provenance {
             command: "tipover disk bench /data --until 50ms --surface".into(),
@@ -101,4 +102,11 @@ fn a_page_with_everything_on_it_is_whole_and_says_what_to_buy() {
     let text = text(&page, Terminal::PLAIN);
     assert!(text.contains("twice as many, 12 in flight, take 3 such disks in RAID 0"), "{text}");
     assert!(text.contains("How many such disks it takes") && text.contains("p95 of reads"), "{text}");
+    assert!(!text.contains("Disturbed"), "nothing is known: {text}");
+    let loud = |neighbours| {
+        let beside = Beside { neighbours: Some(neighbours), ..Beside::default() };
+        of_bench(&BenchRecord { beside, ..record.clone() }).headline
+    };
+    assert!(loud(0.4)[1].starts_with("Disturbed: the machine was not quiet (other programs took up to 40 %"));
+    assert!(loud(0.05).iter().all(|said| !said.contains("Disturbed")), "{:?}", loud(0.05));
 }

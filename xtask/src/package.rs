@@ -1,0 +1,342 @@
+//! `make package`: a Debian package and a tarball of the release, and whether they work in a clean root.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Step, cargo_program, find_program, run};
+use crate::setup;
+use crate::workspace::Workspace;
+
+/// What is made.
+struct Package {
+    /// Where everything of it lies.
+    folder: PathBuf,
+    version: String,
+    /// Debian's word for the processor.
+    architecture: &'static str,
+    /// When the commit was made: what files say of their age, so that two builds give the same bytes.
+    epoch: String,
+}
+
+/// Builds the release and packs it; with `--check` installs and uses it in a root that has nothing else.
+pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
+    if let Some(unknown) = flags.iter().find(|flag| !["--check", "--as-built"].contains(&flag.as_str())) {
+        bail!("package knows --check and --as-built, not `{unknown}`");
+    }
+    let has = |flag: &str| flags.iter().any(|given| given == flag);
+    // Who has just built it, or builds with other settings, packs what is there.
+    if !has("--as-built") {
+        crate::build(workspace, setup::Purpose::Sources)?;
+    }
+    let package = Package::new(workspace)?;
+    let step = Step::begin("pack");
+    package.fill(workspace)?;
+    let made = [package.deb(workspace)?, package.tarball(workspace)?];
+    for path in &made {
+        println!("    {} ({} kB)", path.display(), fs::metadata(path)?.len() / 1000);
+    }
+    step.done();
+    if has("--check") {
+        check(workspace, &package, &made)?;
+    }
+    Ok(())
+}
+
+impl Package {
+    fn new(workspace: &Workspace) -> Result<Package> {
+        let mut git = workspace.command("git");
+        let told = git.args(["log", "-1", "--format=%ct"]).output().context("cannot start git")?;
+        let version = fs::read_to_string(workspace.path("Cargo.toml"))?;
+        let version = version.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
+        Ok(Package {
+            folder: workspace.target_folder()?.join("package"),
+            version: version.context("Cargo.toml has no version")?.to_string(),
+            architecture: match std::env::consts::ARCH {
+                "x86_64" => "amd64",
+                "aarch64" => "arm64",
+                other => bail!("no package is made for {other}"),
+            },
+            epoch: String::from_utf8_lossy(&told.stdout).trim().to_string(),
+        })
+    }
+
+    /// The tree as it will lie under `/`.
+    fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// Puts everything into its place.
+    fn fill(&self, workspace: &Workspace) -> Result<()> {
+        if self.folder.exists() {
+            fs::remove_dir_all(&self.folder).context("removing the last package")?;
+        }
+        let usr = self.root().join("usr");
+        let binary = usr.join("bin/tipover");
+        copy(&workspace.target_folder()?.join("release/tipover"), &binary)?;
+        // Names of functions stay, for the words of a panic; lines of the source do not.
+        let mut strip = workspace.command("strip");
+        run({
+            strip.arg("--strip-debug").arg(&binary);
+            strip
+        })?;
+        let made = self.folder.join("made");
+        let mut files = workspace.command(&binary);
+        files.arg("package-files").arg(&made);
+        run(files)?;
+        for page in sorted(&made.join("man"))? {
+            copy(&page, &usr.join("share/man/man1").join(name(&page)))?;
+        }
+        let completions = [
+            ("tipover.bash", "bash-completion/completions/tipover"),
+            ("_tipover", "zsh/vendor-completions/_tipover"),
+            ("tipover.fish", "fish/vendor_completions.d/tipover.fish"),
+        ];
+        for (from, to) in completions {
+            copy(&made.join("completions").join(from), &usr.join("share").join(to))?;
+        }
+        for folder in ["experiments", "published"] {
+            copy_all(&workspace.path(folder), &usr.join("share/tipover").join(folder))?;
+        }
+        let documents = usr.join("share/doc/tipover");
+        for file in ["README.md", "CHANGELOG.md", "NOTICE", "LICENSE"] {
+            copy(&workspace.path(file), &documents.join(file))?;
+        }
+        copy_all(&workspace.path("docs"), &documents.join("docs"))?;
+        fs::write(documents.join("copyright"), licences(workspace)?)?;
+        // Pages are compressed as Debian does it, without the time of day in them.
+        let pages = sorted(&usr.join("share/man/man1"))?;
+        let mut gzip = workspace.command("gzip");
+        gzip.args(["-9", "-n"]).args(pages);
+        run(gzip)
+    }
+
+    /// The Debian package.
+    fn deb(&self, workspace: &Workspace) -> Result<PathBuf> {
+        let Package { version, architecture, .. } = self;
+        let tree = self.folder.join("deb");
+        let mut link = workspace.command("cp");
+        link.args(["-a"]).arg(self.root()).arg(&tree);
+        run(link)?;
+        fs::create_dir(tree.join("DEBIAN"))?;
+        let glibc = glibc(&fs::read(self.root().join("usr/bin/tipover"))?)
+            .context("the program names no version of glibc")?;
+        let control = format!(
+            "Package: tipover\nVersion: {version}\nArchitecture: {architecture}\nSection: database\nPriority: optional\n\
+             Maintainer: The Tipover authors <tipover@localhost>\nDepends: libc6 (>= {glibc}), libgcc-s1\n\
+             Recommends: e2fsprogs, fuse3, mount\nSuggests: xfsprogs, postgresql, mariadb-server\n\
+             Description: laboratory for a database and its disk\n \
+             Measures how a database behaves as working set, caches, disk, concurrency and durability vary,\n \
+             finds the load at which a promise still holds, breaks databases on purpose, and says whether an\n \
+             acknowledged write was lost.\n"
+        );
+        fs::write(tree.join("DEBIAN/control"), control)?;
+        let path = self.folder.join(format!("tipover_{version}_{architecture}.deb"));
+        let mut build = workspace.command("dpkg-deb");
+        build.env("SOURCE_DATE_EPOCH", &self.epoch).args(["--root-owner-group", "-Zxz", "--build"]);
+        run({
+            build.arg(&tree).arg(&path);
+            build
+        })?;
+        Ok(path)
+    }
+
+    /// The same for systems without dpkg, to be unpacked over `/` or `/usr/local`'s parent.
+    fn tarball(&self, workspace: &Workspace) -> Result<PathBuf> {
+        let whole = format!("tipover-{}-linux-{}", self.version, std::env::consts::ARCH);
+        fs::rename(self.root().join("usr"), self.folder.join(&whole))?;
+        let path = self.folder.join(format!("{whole}.tar.gz"));
+        let mut tar = workspace.command("tar");
+        tar.env("GZIP", "-9n").args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+        tar.arg(format!("--mtime=@{}", self.epoch)).arg("--use-compress-program=gzip -9n");
+        tar.arg("-C").arg(&self.folder).arg("-cf").arg(&path).arg(&whole);
+        run(tar)?;
+        Ok(path)
+    }
+}
+
+/// Installs the package in a root that debootstrap makes, measures there, and removes it again.
+fn check(workspace: &Workspace, package: &Package, made: &[PathBuf; 2]) -> Result<()> {
+    let debootstrap =
+        find_program("debootstrap").context("debootstrap is not installed; apt-get install debootstrap")?;
+    let step = Step::begin("install, use and remove it in a clean root");
+    let root = package.folder.join("clean");
+    let mut bootstrap = workspace.command(debootstrap);
+    run({
+        bootstrap.args(["--variant=minbase", "bookworm"]).arg(&root);
+        bootstrap
+    })?;
+    let before = files_below(&root.join("usr"))?;
+    copy(&made[0], &root.join("tmp/tipover.deb"))?;
+    // Mounts in a namespace of their own end with the command.
+    let script = r#"mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t proc proc "$0/proc" && exec chroot "$0" "$@""#;
+    let inside = |words: &[&str]| {
+        let mut command = workspace.command("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&root).args(words);
+        run({
+            command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root");
+            command
+        })
+    };
+    inside(&["dpkg", "-i", "/tmp/tipover.deb"])?;
+    inside(&["tipover", "--version"])?;
+    inside(&["tipover", "explain", "tipping", "point"])?;
+    inside(&["tipover", "list"])?;
+    // On a busy machine some trial may be not valid, and the run then says so with its exit code; what it leaves is
+    // read by the next command in any case.
+    if let Err(error) =
+        inside(&["tipover", "--results", "/tmp/results", "run", "working-set", "--scale", "tiny"])
+    {
+        println!("    {error:#}");
+    }
+    let report = root.join("tmp/results/working-set/report.html");
+    if !report.is_file() {
+        bail!("{} is missing: nothing was measured", report.display());
+    }
+    inside(&["tipover", "--results", "/tmp/results", "export", "working-set", "-o", "/tmp/tables"])?;
+    inside(&["dpkg", "--purge", "tipover"])?;
+    let after = files_below(&root.join("usr"))?;
+    let left: Vec<_> = after.difference(&before).take(5).collect();
+    if !left.is_empty() {
+        bail!("removed, and still there: {left:?}");
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    if mounts.contains(root.to_string_lossy().as_ref()) {
+        bail!("something is mounted below {}: take it away before you remove the folder", root.display());
+    }
+    fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
+    step.done();
+    Ok(())
+}
+
+/// The newest version of glibc that a program asks for: "2.35".
+fn glibc(binary: &[u8]) -> Option<String> {
+    const SIGN: &[u8] = b"GLIBC_2.";
+    let minor = |at: &[u8]| -> Option<u32> {
+        let digits: Vec<u8> = at[SIGN.len()..].iter().copied().take_while(u8::is_ascii_digit).collect();
+        String::from_utf8(digits).ok()?.parse().ok()
+    };
+    let minors = binary.windows(SIGN.len() + 3).filter(|at| at.starts_with(SIGN)).filter_map(minor);
+    minors.max().map(|minor| format!("2.{minor}"))
+}
+
+/// The notice and every licence that a binary has to carry: ours, WiredTiger's, Plotly's and those of the
+/// Rust packages in it, each text once.
+fn licences(workspace: &Workspace) -> Result<String> {
+    let mut text = fs::read_to_string(workspace.path("NOTICE"))?;
+    let mut add = |title: &str, path: &Path| -> Result<()> {
+        let words = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        text += &format!("\n\n{}\n{title}\n{}\n\n{words}", "=".repeat(78), "=".repeat(78));
+        Ok(())
+    };
+    add("Tipover", &workspace.path("LICENSE"))?;
+    for source in sorted(&workspace.path("third_party"))? {
+        for licence in ["LICENSE", "LICENSE.txt"].map(|file| source.join(file)) {
+            let linked = ["wiredtiger-", "plotly-"].iter().any(|project| name(&source).starts_with(project));
+            if linked && licence.is_file() {
+                add(&name(&source), &licence)?;
+            }
+        }
+    }
+    let metadata = workspace.metadata()?;
+    let linked = linked(workspace)?;
+    let mut texts: Vec<(String, Vec<String>)> = Vec::new();
+    for package in crate::workspace::array(&metadata["packages"]) {
+        let is = |key: &str| crate::workspace::text(&package[key]).to_string();
+        let called = format!("{} {}", is("name"), is("version"));
+        if !linked.contains(&called) || package["source"].is_null() {
+            continue;
+        }
+        let manifest = PathBuf::from(is("manifest_path"));
+        let folder = manifest.parent().context("a manifest lies in a folder")?;
+        let mut found = false;
+        for file in sorted(folder)? {
+            let upper = name(&file).to_uppercase();
+            let is_licence =
+                ["LICENSE", "LICENCE", "COPYING", "NOTICE"].iter().any(|word| upper.starts_with(word));
+            if let (true, true, Ok(words)) = (is_licence, file.is_file(), fs::read_to_string(&file)) {
+                found = true;
+                match texts.iter_mut().find(|(text, _)| *text == words) {
+                    Some((_, of)) if of.contains(&called) => {}
+                    Some((_, of)) => of.push(called.clone()),
+                    None => texts.push((words, vec![called.clone()])),
+                }
+            }
+        }
+        if !found {
+            texts.push((
+                format!("Its licence is {}; it brings no text of it.\n", is("license")),
+                vec![called],
+            ));
+        }
+    }
+    for (words, of) in texts {
+        text += &format!("\n\n{}\n{}\n{}\n\n{words}", "=".repeat(78), of.join(", "), "=".repeat(78));
+    }
+    Ok(text)
+}
+
+/// Names and versions of the packages whose code is in the program.
+fn linked(workspace: &Workspace) -> Result<BTreeSet<String>> {
+    let mut tree = workspace.command(cargo_program());
+    tree.args(["tree", "-p", "tipover", "-e", "normal", "--prefix", "none", "--format", "{p}", "--locked"]);
+    let told = tree.output().context("cannot start cargo")?;
+    if !told.status.success() {
+        bail!("cargo tree: {}", String::from_utf8_lossy(&told.stderr));
+    }
+    let called = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some(format!("{} {}", words.next()?, words.next()?.trim_start_matches('v')))
+    };
+    Ok(String::from_utf8_lossy(&told.stdout).lines().filter_map(called).collect())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file lies in a folder")?)?;
+    fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    for path in sorted(from)? {
+        let to = to.join(name(&path));
+        if path.is_dir() { copy_all(&path, &to)? } else { copy(&path, &to)? }
+    }
+    Ok(())
+}
+
+/// Everything below a folder, but for what the system itself writes as it goes.
+fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for path in sorted(folder)? {
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(files_below(&path)?);
+        }
+        found.insert(path);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_glibc_counts() {
+        assert_eq!(glibc(b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0GLIBC_PRIVATE\0"), Some("2.34".into()));
+        assert_eq!(glibc(b"nothing at all, and no such word"), None);
+    }
+}
