@@ -184,7 +184,7 @@ fn check(workspace: &Workspace, package: &Package, made: &[PathBuf; 2]) -> Resul
     inside(&["tipover", "--version"])?;
     inside(&["tipover", "explain", "tipping", "point"])?;
     inside(&["tipover", "list"])?;
-    // On a busy machine some trial may be not valid, and the run then says so with its exit code; what it leaves is
+    // On a busy machine some trial may be not valid, and the run says so with its exit code; what it leaves is
     // read by the next command in any case.
     if let Err(error) =
         inside(&["tipover", "--results", "/tmp/results", "run", "working-set", "--scale", "tiny"])
