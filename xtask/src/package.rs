@@ -184,8 +184,8 @@ fn check(workspace: &Workspace, package: &Package, made: &[PathBuf; 2]) -> Resul
     inside(&["tipover", "--version"])?;
     inside(&["tipover", "explain", "tipping", "point"])?;
     inside(&["tipover", "list"])?;
-    // On a busy machine some trial may be not valid, and the exit code says so; what the run leaves is read by
-    // the next command in any case.
+    // On a busy machine some trial may be not valid, and the exit code says so; what the run leaves is
+    // read by the next command in any case.
     if let Err(error) =
         inside(&["tipover", "--results", "/tmp/results", "run", "working-set", "--scale", "tiny"])
     {
