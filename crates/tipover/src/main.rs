@@ -101,7 +101,7 @@ impl Verb {
     /// Whether it holds something from its beginning that must be put away. Those that run trials measure
     /// first what is missing, and hold something only then.
     fn holds(&self) -> bool {
-        matches!(self, Verb::Disk(_) | Verb::Lab(_) | Verb::SelfTest(_) | Verb::Ycsb(_) | Verb::Pgbench(_))
+        matches!(self, Verb::Disk(_) | Verb::Lab(_) | Verb::SelfTest(_) | Verb::Ycsb(_))
     }
 }
 
