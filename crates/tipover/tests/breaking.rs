@@ -251,6 +251,33 @@ fn the_page_of_a_kill_shows_it_on_a_timeline() {
     assert!(ended.stdout.contains("valid") || ended.stdout.contains("Verdict"), "{}", ended.stdout);
 }
 
+/// YCSB in an open loop, with the ledger beside it: its sessions must hear of the new primary.
+#[test]
+fn a_load_goes_on_with_the_new_primary_and_every_due_operation_is_accounted_for() {
+    let place = Place::new();
+    let small = ["workload.records=2000", "trial.warm_up_least=1 s"];
+    let faults = ["break.faults=at 1 s: kill primary, restart after 4 s", "break.length=9 s"];
+    let set = small.iter().chain(&faults).flat_map(|setting| ["--set", setting]);
+    let words = ["run", "failover", "--scale", "tiny", "--only", "disk=600 IOPS + 1 ms"];
+    let ended = place.run(&words.into_iter().chain(set).collect::<Vec<_>>());
+    let (_, record) = records(&place, "results").remove(0);
+    let broken = &record["broken"];
+    assert_eq!(broken["verdict"], "valid", "{:#}\n{}", broken["problems"], ended.stderr);
+    let primaries = record["broken"]["faults"][0]["primaries"].as_array().expect("who took over");
+    assert_eq!(primaries.len(), 1, "{}", ended.stderr);
+    let kept = place.content().into_iter().find(|path| path.ends_with("series.jsonl")).expect("a series");
+    let series = std::fs::read_to_string(place.here().join(kept)).expect("a text");
+    let lines = series.lines().map(|line| serde_json::from_str::<Value>(line).expect("an interval"));
+    let took_over = primaries[0]["at_ns"].as_u64().expect("a tick");
+    let undone = record["broken"]["faults"][0]["undone_ns"].as_u64().expect("a tick");
+    let after = lines.filter(|line| {
+        let (begin, end) = (line["begin"].as_u64().expect("a tick"), line["end"].as_u64().expect("a tick"));
+        took_over < begin && end < undone
+    });
+    let begun: u64 = after.map(|line| line["offered"]["begun"].as_u64().unwrap_or(0)).sum();
+    assert!(begun > 100, "{begun} operations were sent between the new primary and the old one's return");
+}
+
 /// Nobody planted this one: its transactions read, decide and write, and never hear of each other.
 #[test]
 fn polodb_is_convicted_of_the_updates_that_it_loses() {

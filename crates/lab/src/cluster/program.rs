@@ -5,7 +5,7 @@ use crate::recipe::{
     Ferret, Mariadb, Missing, Mongod, Own, Polodb, Postgres, Role, Server, ServerError, ServerOptions,
 };
 use std::sync::Arc;
-use tipover_core::experiment::recipe::{Recipe, Role as Place, System};
+use tipover_core::experiment::recipe::{Recipe, Replication, Role as Place, System};
 
 /// One for each system.
 #[derive(Debug, Clone)]
@@ -26,7 +26,10 @@ impl Program {
         binaries: &Binaries,
     ) -> Result<Program, Missing> {
         Ok(match recipe.server {
-            System::Postgres => Program::Postgres(Postgres::find(version)?),
+            System::Postgres => Program::Postgres(match (recipe.replication, version) {
+                (Replication::Streaming, None) => Postgres::find_for_copies()?,
+                _ => Postgres::find(version)?,
+            }),
             System::Mariadb => Program::Mariadb(Mariadb::find(version)?),
             System::Ferretdb => Program::Ferret(Ferret::find()?),
             System::Polodb => Program::Polodb(Polodb::find(binaries.polodb.as_deref())?),

@@ -41,6 +41,20 @@ impl Postgres {
         })
     }
 
+    /// The newest that can bring an old primary back, as a copy of the new one; where none can, the newest.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_for_copies() -> Result<Postgres, Missing> {
+        let able = Postgres::all().into_iter().filter(Postgres::can_copy);
+        able.max_by_key(|postgres| postgres.major).map_or_else(|| Postgres::find(None), Ok)
+    }
+
+    /// Whether its package has `pg_basebackup`.
+    fn can_copy(&self) -> bool {
+        is_program(&self.programs.join("pg_basebackup"))
+    }
+
     /// Every one that is installed here.
     pub fn all() -> Vec<Postgres> {
         let mut folders: Vec<PathBuf> = Vec::new();
@@ -79,7 +93,7 @@ impl Postgres {
         port: u16,
         network: Option<&Arc<File>>,
     ) -> Result<(), ServerError> {
-        if !is_program(&self.programs.join("pg_basebackup")) {
+        if !self.can_copy() {
             let advice = "use a PostgreSQL from a package: apt-get install postgresql".into();
             let looked = format!("not in {}", self.programs.display());
             return Err(Missing { what: "pg_basebackup".into(), looked, advice }.into());
