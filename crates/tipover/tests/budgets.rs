@@ -313,7 +313,7 @@ fn embedded_wiredtigers_writes_close_from_block_manager_to_device() {
     let _alone = alone();
     let place = Place::new();
     std::fs::write(place.here().join("plan.toml"), PLAN).expect("written");
-    let said = place.run(&["run", "plan.toml"]);
+    let said = place.run(&["run", "plan.toml", "--full"]);
     let cells = place.here().join("results/updates");
     let records: Vec<_> = std::fs::read_dir(&cells)
         .unwrap_or_else(|error| panic!("{error}: {} {}", said.stdout, said.stderr))
