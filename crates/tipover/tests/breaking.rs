@@ -248,7 +248,8 @@ fn the_page_of_a_kill_shows_it_on_a_timeline() {
     assert!(rates(true).iter().all(|rate| *rate == 0.0) && !rates(true).is_empty(), "{done:?}");
     assert!(rates(false)[0] > 0.0, "{done:?}");
     assert!(sections.iter().any(|section| section["id"] == "nodes"), "its node is in a table");
-    assert!(ended.stdout.contains("valid") || ended.stdout.contains("Verdict"), "{}", ended.stdout);
+    let said = record["broken"]["verdict"].as_str().expect("a word").replace('_', " ");
+    assert!(ended.stdout.contains(&said), "the terminal says {said}: {}", ended.stdout);
 }
 
 /// YCSB in an open loop, with the ledger beside it: its sessions must hear of the new primary.
