@@ -133,6 +133,11 @@ impl Floor {
         self.latency * 3 + Duration::from_micros(100)
     }
 
+    /// The best of two measurements of one disk: a busy machine can only add.
+    pub fn best(&self, other: Floor) -> Floor {
+        Floor { latency: self.latency.min(other.latency), iops: Rate(self.iops.0.max(other.iops.0)) }
+    }
+
     /// Whether a disk of this shape can be imitated above this floor.
     pub fn check(&self, spec: &Spec) -> Result<(), DiskError> {
         for (key, latency) in [("latency", Some(spec.latency)), ("write_latency", spec.write_latency)] {

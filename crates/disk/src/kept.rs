@@ -154,7 +154,7 @@ impl Disk {
             request: self.options().request(),
             mounted: self.mounted.clone(),
             in_force: self.in_force.lock().clone(),
-            floor: self.floor,
+            floor: *self.floor.lock(),
             overheads: self.overheads.lock().values().copied().collect(),
             began,
         }
@@ -171,7 +171,7 @@ impl Disk {
             owned: false,
             options,
             mounted,
-            floor,
+            floor: floor.into(),
             overheads: overheads.into(),
             in_force: in_force.into(),
             began,
