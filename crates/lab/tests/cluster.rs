@@ -274,7 +274,7 @@ fn a_journal_has_a_disk_of_its_own_and_survives_a_power_cut_there() {
         let disk = DiskSpec {
             backing: BackingKind::Disk,
             folder: Some(folder.path().display().to_string()),
-            journal: Some("latency=100us".into()),
+            journal: Some("latency=2ms".into()),
             ..DiskSpec::default()
         };
         let mut options = options(recipe);

@@ -35,7 +35,7 @@ impl<'a> Lab<'a> {
     fn up(place: &'a Place, recipe: &str, memory: &str, settings: &[&str]) -> Option<Lab<'a>> {
         let name = format!("budgets-{}-{recipe}", std::process::id());
         let mut arguments = vec!["lab", "up", recipe, "--name", &name, "--memory", memory];
-        arguments.extend(["--disk", "iops=20000,latency=100us", "--disk-size", "3 GiB"]);
+        arguments.extend(["--disk", "iops=5000,latency=500us", "--disk-size", "3 GiB"]);
         arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
         let up = place.run(&arguments);
         if up.stderr.contains("is not installed") {
@@ -278,7 +278,7 @@ filesystem = "ext4"
 size = "3 GiB"
 backing = "memory"
 readahead = "0"
-shape = "iops=20000,latency=100us"
+shape = "iops=5000,latency=500us"
 [workload]
 kind = "ycsb"
 mix = "a"
