@@ -41,6 +41,12 @@ fn unshaped(spec: &Spec) -> Spec {
     spec
 }
 
+/// Whether a trial can leave other records behind than it found: it inserts some, or a fault may lose them.
+fn changes_records(spec: &Spec) -> bool {
+    let inserts = spec.workload.mix().share_of_inserts() > 0.0;
+    !spec.checks_alone() && (inserts || spec.breaking.is_some())
+}
+
 /// The user's own programs.
 pub fn binaries(spec: &Spec) -> Binaries {
     let Some(lab) = &spec.lab else { return Binaries::default() };
@@ -100,14 +106,15 @@ pub fn writers(cluster: &Cluster) -> Vec<String> {
 }
 
 impl Running {
-    /// The cluster of `spec`: `before`, if it was made for such a cell and is whole, or a new one. Its disks
-    /// are as fast as they can be.
+    /// The cluster of `spec`: `before`, if it was made for such a cell, holds what a new one would and is
+    /// whole, or a new one. Its disks are as fast as they can be.
     ///
     /// # Errors
     /// It does not start.
     pub fn of(before: Option<Running>, spec: &Spec, work: &Path, report: &dyn Report) -> Result<Running> {
         let wanted = unshaped(spec);
-        let usable = before.filter(|running| running.spec == wanted).and_then(|mut running| {
+        let same = before.filter(|running| running.spec == wanted && !changes_records(spec));
+        let usable = same.and_then(|mut running| {
             let names = running.names();
             running.cluster.unshape().ok()?;
             running.cluster.come_back(&names).ok()?;

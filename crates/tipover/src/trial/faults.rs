@@ -4,10 +4,11 @@
 //! measure under faults → undo → every node follows → read twice from the survivors and from each replica →
 //! judge
 
+use super::agent_process::AgentProcess;
 use super::cluster::{PATIENCE, Running, writers};
-use super::watch::Nodes;
+use super::watch::Visible;
 use super::{Log, Series};
-use crate::agent::Secret;
+use crate::agent::{Command, Secret};
 use crate::clock::Clock;
 use crate::history;
 use crate::in_words;
@@ -71,17 +72,22 @@ impl Conducting<'_, '_> {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Who takes writes now, if that is news.
-    pub fn new_writers(&self) -> Option<Vec<Secret>> {
-        Some(self.writers.lock().take()?.into_iter().map(Secret).collect())
+    /// Tells the clients who takes writes now, if that is news.
+    ///
+    /// # Errors
+    /// The agent cannot be told.
+    pub fn tell_writers(&self, agent: &mut AgentProcess) -> Result<()> {
+        let Some(urls) = self.writers.lock().take() else { return Ok(()) };
+        let urls = urls.into_iter().map(Secret).collect();
+        agent.ask(&Command::Writers { urls }).map(drop)
     }
 
     /// Shows as much of the cluster as can be seen now: nothing while nodes are being acted on, and only what
     /// needs no server's word while a fault is in force.
-    pub fn look<R>(&self, see: impl FnOnce(Nodes<'_>) -> R) -> R {
+    pub fn look<R>(&self, see: impl FnOnce(Visible<'_>) -> R) -> R {
         match self.conductor.try_lock() {
-            Some(conductor) => see(Nodes::There(conductor.cluster(), conductor.is_quiet())),
-            None => see(Nodes::Away),
+            Some(conductor) => see(Visible::All(conductor.cluster(), conductor.is_quiet())),
+            None => see(Visible::Nothing),
         }
     }
 }

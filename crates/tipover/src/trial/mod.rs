@@ -42,7 +42,7 @@ use tipover_core::record::{FORMAT, Interval, Phase, Provenance, Record, Verdict}
 use tipover_core::target::Facts;
 use tipover_core::units::Tick;
 use tipover_lab::{Group, Limits};
-use watch::{Eyes, Watch};
+use watch::{Readers, Watch};
 
 /// Hears what a trial is doing, for people who wait.
 pub trait Report {
@@ -256,7 +256,7 @@ impl Series<'_> {
         sitting.staged = staged;
         if !sitting.at_once {
             let history = sitting.history();
-            sitting.watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history })?;
+            sitting.watch.readers.agent.ask(&Command::Run { load: None, seed: None, history })?;
         }
         let mut first_of_all = true;
         while let Some(trial) = left.front() {
@@ -278,9 +278,9 @@ impl Series<'_> {
         }
         let Sitting { mut watch, staged, usable, .. } = sitting;
         if staged.is_none() {
-            watch.eyes.agent.ask(&Command::Halt)?;
+            watch.readers.agent.ask(&Command::Halt)?;
         }
-        watch.eyes.agent.stop()?;
+        watch.readers.agent.stop()?;
         if let Some(running) = watch.cluster.filter(|_| usable) {
             self.site.give_back(running);
         }
@@ -310,7 +310,7 @@ impl Series<'_> {
         }
         let first = if *at_once {
             let load = Some(Box::new(spec.load.clone()));
-            watch.eyes.agent.ask(&Command::Run { load, seed: None, history })?;
+            watch.readers.agent.ask(&Command::Run { load, seed: None, history })?;
             self.mark(watch)?
         } else {
             self.settle(spec, watch, &mut log)?
@@ -326,7 +326,7 @@ impl Series<'_> {
             }
             _ => (self.measure(spec, watch, first, *generator_cost_ns, &mut log)?, None),
         };
-        if let Some(huge) = watch.eyes.agent.huge_pages() {
+        if let Some(huge) = watch.readers.agent.huge_pages() {
             self.common.target.insert("huge_pages_bytes".into(), huge.0.into());
         }
         let accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
@@ -338,7 +338,7 @@ impl Series<'_> {
                 Some(broken)
             }
             // The canary is of the machine, so no session runs beside it; the next warm-up starts them again.
-            _ => watch.eyes.agent.ask(&Command::Pause).map(|_| None)?,
+            _ => watch.readers.agent.ask(&Command::Pause).map(|_| None)?,
         };
         let before = std::mem::replace(canary, self.canary());
         // Unshaped again, so that nothing waits for a slow disk that is not measured.
@@ -379,9 +379,10 @@ impl Series<'_> {
     fn check(&self, spec: &Spec, watch: &mut Watch, staged: &Path, log: &mut Log) -> Result<Judgement> {
         self.context.report.doing("checking");
         let begin = self.clock.now();
-        watch.eyes.agent.ask(&Command::Halt)?;
+        watch.readers.agent.ask(&Command::Halt)?;
         let (history, evidence) = (staged.join(history::HISTORY), staged.join(history::EVIDENCE));
-        let Answer::Checked(judgement) = watch.eyes.agent.ask(&Command::Check { history, evidence })? else {
+        let Answer::Checked(judgement) = watch.readers.agent.ask(&Command::Check { history, evidence })?
+        else {
             bail!("expected to hear of a verdict");
         };
         let verdict = judgement.verdict.words();
@@ -471,7 +472,7 @@ impl Series<'_> {
         self.common.metrics.extend(read.chain(disk));
         Ok(Sitting {
             limited: group.is_some() || cluster.is_some(),
-            watch: Watch { eyes: Eyes { agent, probes, nodes }, cluster },
+            watch: Watch { readers: Readers { agent, probes, nodes }, cluster },
             generator_cost_ns,
             staged: None,
             canary: self.canary(),

@@ -2,7 +2,7 @@
 
 use super::cluster;
 use super::faults::{Conducted, Times};
-use super::watch::{Eyes, Mark, Watch};
+use super::watch::{Mark, Readers, Watch};
 use super::{Log, Series, WARM_UP_PAUSE};
 use crate::agent::{Answer, Command};
 use anyhow::Result;
@@ -50,7 +50,7 @@ impl Series<'_> {
             page_cache_bytes: held(spec.machine.memory.map_or(0.0, |memory| memory.0 as f64 - engine)),
         };
         watch
-            .eyes
+            .readers
             .agent
             .ask(&Command::Pace { think_ns: WARM_UP_PAUSE.as_nanos() as u64, request_path: false })?;
         let origin = self.mark(watch)?;
@@ -115,7 +115,7 @@ impl Series<'_> {
     /// Loads the target as the plan says.
     pub(super) fn load(&self, spec: &Spec, watch: &mut Watch) -> Result<()> {
         let think_ns = spec.load.think.as_nanos() as u64;
-        watch.eyes.agent.ask(&match spec.load.arrivals {
+        watch.readers.agent.ask(&match spec.load.arrivals {
             Some(_) => Command::Offer,
             None => Command::Pace { think_ns, request_path: true },
         })?;
@@ -201,15 +201,15 @@ impl Series<'_> {
                 break;
             }
         }
-        self.pause(&mut watch.eyes, &mut course)?;
+        self.pause(&mut watch.readers, &mut course)?;
         let evidence = spec.trial.in_words(course.operations(), course.seconds());
         self.measured(spec, course, generator_cost_ns, evidence, log)
     }
 
     /// Begins nothing more of an open loop, and counts what was not answered.
-    fn pause(&self, eyes: &mut Eyes, course: &mut Course) -> Result<()> {
+    fn pause(&self, readers: &mut Readers, course: &mut Course) -> Result<()> {
         if let Some(offered) = &mut course.offered
-            && let Answer::Paused { unanswered } = eyes.agent.ask(&Command::Pause)?
+            && let Answer::Paused { unanswered } = readers.agent.ask(&Command::Pause)?
         {
             offered.unanswered = u64::from(unanswered);
         }
@@ -227,23 +227,21 @@ impl Series<'_> {
     ) -> Result<(Measured, Conducted)> {
         self.context.report.doing("breaking under load");
         let mut course = Course::from(first);
-        let Watch { eyes, cluster } = watch;
+        let Watch { readers, cluster } = watch;
         let running = cluster.as_mut().expect("only a cluster is broken");
         let length = times.length();
         let conducted = times.conduct(running.cluster_mut(), self.clock, |conducting| -> Result<()> {
             let mut closed = Instant::now();
             loop {
                 self.context.interrupt.check()?;
-                if let Some(urls) = conducting.new_writers() {
-                    eyes.agent.ask(&Command::Writers { urls })?;
-                }
+                conducting.tell_writers(&mut readers.agent)?;
                 let over = conducting.is_over();
                 if closed.elapsed() < spec.trial.interval && !over {
                     std::thread::sleep(Duration::from_millis(10));
                     continue;
                 }
                 closed = Instant::now();
-                let mark = conducting.look(|nodes| self.read(eyes, nodes))?;
+                let mark = conducting.look(|nodes| self.read(readers, nodes))?;
                 log.series.push(mark.interval("measure", spec));
                 course.add(mark)?;
                 self.context.report.share(course.started.elapsed().as_secs_f64() / length.as_secs_f64());
@@ -251,12 +249,13 @@ impl Series<'_> {
                     break;
                 }
             }
-            self.pause(eyes, &mut course)?;
+            self.pause(readers, &mut course)?;
             // Whoever is sent nothing more can be brought back in peace.
-            eyes.agent.ask(&Command::Halt).map(drop)
+            readers.agent.ask(&Command::Halt).map(drop)
         })?;
         let (sessions, seconds) = (spec.load.sessions, course.seconds());
-        let evidence = format!("{sessions} sessions for {seconds:.1} s{}", in_words(course.offered.as_ref()));
+        let evidence =
+            format!("{sessions} sessions for {seconds:.1} s{}", of_offered(course.offered.as_ref()));
         let measured = self.measured(spec, course, generator_cost_ns, evidence, log)?;
         Ok((measured, conducted))
     }
@@ -359,7 +358,7 @@ impl Course {
 }
 
 /// What an open loop was to send and did not, for its evidence.
-fn in_words(offered: Option<&Offered>) -> String {
+fn of_offered(offered: Option<&Offered>) -> String {
     offered.map_or_else(String::new, |offered| {
         let late = offered.lateness().map_or(0, |lateness| lateness.value_at_quantile(0.99));
         format!(

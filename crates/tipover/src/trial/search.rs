@@ -2,7 +2,7 @@
 
 use super::cluster::primary_disk;
 use super::faults::{FOLLOWS, Times};
-use super::watch::Eyes;
+use super::watch::Readers;
 use super::{Log, Series, Site, Surroundings, Watch};
 use crate::agent::{Answer, Command, Cut};
 use crate::clock::Clock;
@@ -127,9 +127,9 @@ impl Series<'_> {
         let seed = Trial { cell, repeat: 0, twin: false }.seed(self.context.seed);
         let mut watch = self.start(spec, data, seed)?.watch;
         let mut log = Log::default();
-        watch.eyes.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
+        watch.readers.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
         self.warm_up(spec, &mut watch, false, &mut log)?;
-        watch.eyes.agent.ask(&Command::Halt)?;
+        watch.readers.agent.ask(&Command::Halt)?;
         match &mut watch.cluster {
             Some(running) => running.shape(spec)?,
             None => self.site.shape(spec)?,
@@ -139,7 +139,7 @@ impl Series<'_> {
 
     fn stop(&mut self, watch: Watch) -> Result<()> {
         self.site.unshape()?;
-        watch.eyes.agent.stop()?;
+        watch.readers.agent.stop()?;
         if let Some(running) = watch.cluster {
             running.unshape()?;
             self.site.give_back(running);
@@ -169,12 +169,12 @@ impl Series<'_> {
         };
         let primary = primary(watch);
         let before = self.device(watch)?;
-        watch.eyes.agent.ask(&command)?;
+        watch.readers.agent.ask(&command)?;
         let mut seen = Seen { begin: Instant::now(), books: None, offered: None, lost_after: None };
-        let see = |seen: &mut Seen, eyes: &mut Eyes| -> Result<bool> {
+        let see = |seen: &mut Seen, readers: &mut Readers| -> Result<bool> {
             self.context.interrupt.check()?;
             self.context.report.share(seen.begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
-            seen.add(eyes.agent.cut()?)?;
+            seen.add(readers.agent.cut()?)?;
             let bad = bad_so_far(seen.books.as_ref(), promises);
             let over = seen.begin.elapsed() >= request.duration;
             if !over && is_lost(&bad, request.load, request.duration, goals) {
@@ -182,19 +182,17 @@ impl Series<'_> {
             }
             Ok(over || seen.lost_after.is_some())
         };
-        let Watch { eyes, cluster } = watch;
+        let Watch { readers, cluster } = watch;
         match (times, cluster) {
             (Some(times), Some(running)) => {
                 let conducted = times.conduct(running.cluster_mut(), self.clock, |conducting| {
                     let mut looked = Instant::now();
                     loop {
-                        if let Some(urls) = conducting.new_writers() {
-                            eyes.agent.ask(&Command::Writers { urls })?;
-                        }
+                        conducting.tell_writers(&mut readers.agent)?;
                         std::thread::sleep(Duration::from_millis(10));
                         if looked.elapsed() >= LOOK || seen.begin.elapsed() >= request.duration {
                             looked = Instant::now();
-                            if see(&mut seen, eyes)? {
+                            if see(&mut seen, readers)? {
                                 return Ok(());
                             }
                         }
@@ -206,7 +204,7 @@ impl Series<'_> {
             _ => loop {
                 let left = request.duration.saturating_sub(seen.begin.elapsed());
                 std::thread::sleep(left.min(LOOK));
-                if see(&mut seen, eyes)? {
+                if see(&mut seen, readers)? {
                     break;
                 }
             },
@@ -215,12 +213,12 @@ impl Series<'_> {
         // Another primary has another disk, whose counters have nothing to do with these.
         let after = if self::primary(watch) == primary { self.device(watch)? } else { None };
         let device = after.zip(before).and_then(|(after, before)| after.rates_since(&before));
-        let Answer::Paused { unanswered } = watch.eyes.agent.ask(&Command::Pause)? else {
+        let Answer::Paused { unanswered } = watch.readers.agent.ask(&Command::Pause)? else {
             bail!("expected to hear of the pause");
         };
         // What was answered meanwhile counts with its latency.
-        add(&mut books, &watch.eyes.agent.cut()?.books)?;
-        watch.eyes.agent.ask(&Command::Halt)?;
+        add(&mut books, &watch.readers.agent.cut()?.books)?;
+        watch.readers.agent.ask(&Command::Halt)?;
         let books = books.unwrap_or_else(|| Books::new(offered.is_some()));
         let late = match &offered {
             Some(offered) => generator_was_late(offered, promises).map_err(anyhow::Error::msg)?,
@@ -273,7 +271,7 @@ impl Series<'_> {
     }
 
     fn gauges(&mut self, watch: &mut Watch) -> Result<Gauges> {
-        let sample = watch.eyes.agent.sample()?;
+        let sample = watch.readers.agent.sample()?;
         let queue = self.device(watch)?;
         Ok(Gauges {
             queue: queue.map_or(0, |counters| counters.in_flight),

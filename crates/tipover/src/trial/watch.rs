@@ -32,8 +32,8 @@ pub(super) struct Mark {
     pub target: Sample,
 }
 
-/// Who is read.
-pub(super) struct Eyes {
+/// Who reads it.
+pub(super) struct Readers {
     pub agent: AgentProcess,
     pub probes: Vec<(&'static str, Box<dyn Probe>)>,
     pub nodes: Vec<NodeWatch>,
@@ -41,19 +41,19 @@ pub(super) struct Eyes {
 
 /// A target at work: everything that is read of it, and the cluster that it may run on.
 pub(super) struct Watch {
-    pub eyes: Eyes,
+    pub readers: Readers,
     pub cluster: Option<Running>,
 }
 
 /// What can be read of a cluster now.
 #[derive(Clone, Copy)]
-pub(super) enum Nodes<'a> {
+pub(super) enum Visible<'a> {
     /// The target runs in no cluster.
-    None,
+    NoCluster,
     /// Nodes are being acted on: nobody else can look at them.
-    Away,
-    /// All; whether servers are asked for their statistics too.
-    There(&'a Cluster, bool),
+    Nothing,
+    /// All nodes; whether servers are asked for their statistics too.
+    All(&'a Cluster, bool),
 }
 
 impl Series<'_> {
@@ -116,19 +116,20 @@ impl Series<'_> {
 
     /// Reads everything, the witnesses of the read budget first and close together.
     pub(super) fn mark(&self, watch: &mut Watch) -> Result<Mark> {
-        let Watch { eyes, cluster } = watch;
-        let nodes = cluster.as_ref().map_or(Nodes::None, |running| Nodes::There(running.cluster(), true));
-        self.read(eyes, nodes)
+        let Watch { readers, cluster } = watch;
+        let nodes =
+            cluster.as_ref().map_or(Visible::NoCluster, |running| Visible::All(running.cluster(), true));
+        self.read(readers, nodes)
     }
 
     /// As [`Series::mark`], with as much of the cluster as can be read.
-    pub(super) fn read(&self, eyes: &mut Eyes, cluster: Nodes<'_>) -> Result<Mark> {
-        let cut = eyes.agent.cut()?;
+    pub(super) fn read(&self, readers: &mut Readers, cluster: Visible<'_>) -> Result<Mark> {
+        let cut = readers.agent.cut()?;
         let now = || self.clock.now();
         let mut target = cut.target.clone();
         let (mut disk, mut nodes, mut disk_cpu) = (None, BTreeMap::new(), Duration::ZERO);
-        if let Nodes::There(cluster, asks) = cluster {
-            for node in &mut eyes.nodes {
+        if let Visible::All(cluster, asks) = cluster {
+            for node in &mut readers.nodes {
                 nodes.extend([node.sample(cluster, asks, &now)?]);
             }
             target = nodes
@@ -140,7 +141,7 @@ impl Series<'_> {
             disk_cpu = cluster::disks_cpu(cluster)?;
         }
         let mut samples = BTreeMap::from([(probes::TARGET.to_string(), cut.target.clone())]);
-        for (name, probe) in &mut eyes.probes {
+        for (name, probe) in &mut readers.probes {
             if disk.is_none() && ![probes::PROCESS, probes::DEVICE].contains(name) {
                 disk = self.disk_counters()?;
             }
