@@ -311,8 +311,8 @@ fn accuracy() {
         for (clients, tolerance) in [(1, 0.03), (16, 0.01)] {
             let theory = spec.ceiling(tipover_core::device::Kind::Read, Bytes(4096), clients).unwrap().0;
             let mut error = f64::INFINITY;
-            // The machine is shared: a neighbour may starve some attempts, hardly ten. A gate that is wrong is
-            // wrong in all of them.
+            // The machine is shared: a neighbour may starve some attempts, hardly ten. A gate that is wrong
+            // is wrong in all of them.
             for _ in 0..10 {
                 disk.calibrate(&spec).unwrap();
                 let (load, rate) = measure(&disk, &device, clients, Duration::from_secs_f64(seconds));
