@@ -10,9 +10,8 @@ use super::table::{self, Footnotes};
 const TEMPLATE: &str = include_str!("../../../../web/report.html");
 const STYLE: &str = include_str!("../../../../web/report.css");
 const SCRIPT: &str = include_str!("../../../../web/report.js");
-/// Embedded as it is and not compressed: 3 MB less per report would cost every page a decompressor, an
-/// asynchronous start and a way to fail.
-const PLOTLY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js"));
+/// As gzip in base64: web/report.js unpacks it.
+const PLOTLY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js.gz.base64"));
 
 /// Rows of a chart's data that a reader may unfold; all of it is in the JSON.
 const CHART_ROWS: usize = 500;
