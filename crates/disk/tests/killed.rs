@@ -127,7 +127,7 @@ fn elsewhere() {
 }
 
 fn await_pid(file: &Path) -> Pid {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(60);
     loop {
         if let Ok(text) = std::fs::read_to_string(file) {
             return Pid::from_raw(text.trim().parse().unwrap()).unwrap();
@@ -182,7 +182,7 @@ fn left(pid: Pid, mountpoint: &Path) -> Vec<String> {
 
 fn assert_nothing_left(pid: Pid, mountpoint: &Path, when: &str) {
     // The kernel lets go of a loop device a moment after its last user.
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while !left(pid, mountpoint).is_empty() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -249,7 +249,7 @@ fn both_die() {
         let found = left(pid, &mountpoint).len();
         *seen.borrow_mut().entry(found).or_default() += 1;
         // A tool that the daemon ran (mkfs) may hold the device for a moment more; then clean again.
-        let patience = Instant::now() + Duration::from_secs(5);
+        let patience = Instant::now() + Duration::from_secs(60);
         while leftovers().iter().any(|l| format!("{l}").contains(&ours)) || !left(pid, &mountpoint).is_empty()
         {
             let results = clean();

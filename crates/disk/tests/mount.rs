@@ -112,7 +112,7 @@ fn assert_gone(held: &Held) {
         left.extend(held.mountpoint.exists().then(|| format!("{}", held.mountpoint.display())));
         left
     };
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(60);
     while !find().is_empty() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -177,7 +177,7 @@ fn delay_and_loss_are_what_was_asked_for() {
         (Instant::now(), |seen: &LinkCounters| seen.delivered + seen.lost + seen.refused == 5000);
     let seen = loop {
         let seen = network.pair("a", "b").unwrap().counters.since(&before);
-        if settled(&seen) || began.elapsed() > Duration::from_secs(20) {
+        if settled(&seen) || began.elapsed() > Duration::from_secs(60) {
             break seen;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -237,7 +237,7 @@ fn a_killed_laboratory_leaves_no_network() {
     laboratory.wait().unwrap();
     let began = Instant::now();
     while is_there() || std::fs::metadata(format!("/proc/{pid}")).is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{device} or its daemon {pid} is left");
+        assert!(began.elapsed() < Duration::from_secs(60), "{device} or its daemon {pid} is left");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

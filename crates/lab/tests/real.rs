@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tipover_lab::{Cause, Cgroups, Ending, Group, Launch, LimitError, Limits, Signal};
 
 const MIB: u64 = 1 << 20;
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A group with limits, or `None` after saying why this machine has none.
 fn group(limits: &Limits) -> Option<Arc<Group>> {

@@ -46,7 +46,7 @@ fn mariadb(server: &Server, statement: &str) -> Command {
 
 fn gone(pid: u32) -> bool {
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(20) {
+    while began.elapsed() < Duration::from_secs(60) {
         match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
             Err(_) => return true,
             Ok(text) if text.contains(") Z ") => return true,
@@ -137,7 +137,7 @@ fn mariadb_lives_and_dies() {
     let mut client = client.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     while server.kill_one_backend().is_none() {
-        assert!(began.elapsed() < Duration::from_secs(20), "no connection was ever seen");
+        assert!(began.elapsed() < Duration::from_secs(60), "no connection was ever seen");
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(!client.wait().unwrap().success(), "its client must notice");
@@ -215,7 +215,7 @@ fn one_killed_backend_makes_postgres_recover() {
         if let Some(victim) = server.kill_one_backend() {
             break victim;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "no backend was ever seen");
+        assert!(began.elapsed() < Duration::from_secs(60), "no backend was ever seen");
         std::thread::sleep(Duration::from_millis(5));
     };
     assert!(gone(victim));
@@ -224,7 +224,7 @@ fn one_killed_backend_makes_postgres_recover() {
     server.wait_ready(Duration::from_secs(30)).unwrap();
     let began = Instant::now();
     while !psql(&server, "SELECT 1").output().unwrap().status.success() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it did not come back");
+        assert!(began.elapsed() < Duration::from_secs(60), "it did not come back");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -309,7 +309,7 @@ fn a_killed_laboratory_leaves_no_server_and_its_folder_is_found() {
     assert!(tipover_lab::leftover_folders(&std::env::temp_dir()).contains(&scratch));
     // The backends follow their main process within a moment; until then they may still write.
     let began = Instant::now();
-    while scratch.exists() && began.elapsed() < Duration::from_secs(20) {
+    while scratch.exists() && began.elapsed() < Duration::from_secs(60) {
         tipover_lab::clean().unwrap();
         tipover_lab::clean_folders(&std::env::temp_dir());
     }

@@ -29,10 +29,10 @@ fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
 /// Three trials of two sweeps: two of the device and one of the engine.
 const THREE: [&str; 4] = ["--only", "disk=5000 IOPS", "--only", "working_set=92 %"];
 
-/// Fails unless everything that a run made is gone within ten seconds.
+/// Fails unless everything that a run made is gone within a minute.
 #[track_caller]
 fn assert_all_gone(place: &Place, suspect: &Suspect) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let mut left = traces::left(suspect);
         for verb in [AGENT, DAEMON] {
@@ -252,7 +252,7 @@ fn killed_in_the_middle_nothing_is_lost_and_nothing_stays() {
     assert_eq!(traces.daemons.len(), 1, "a disk was mounted");
     assert!(!traces::left(&traces).is_empty(), "the test sees what is mounted");
     run.signal(Signal::KILL);
-    assert_eq!(run.wait(Duration::from_secs(60)).code, None);
+    assert_eq!(run.wait().code, None);
     assert_all_gone(&place, &traces);
     let first = kept(&place, "working-set");
     assert_eq!(first.len(), 2);
@@ -280,7 +280,7 @@ fn killed_in_the_middle_nothing_is_lost_and_nothing_stays() {
     std::thread::sleep(Duration::from_millis(300));
     let traces = suspect(&place, run.id());
     run.signal(Signal::KILL);
-    run.wait(Duration::from_secs(60));
+    run.wait();
     assert_all_gone(&place, &traces);
     assert_groups_cleaned(&place, &traces);
 
@@ -306,9 +306,9 @@ fn one_run_at_a_time_and_interrupted_it_stops_in_good_order() {
     let traces = suspect(&place, run.id());
     let asked = Instant::now();
     run.signal(Signal::INT);
-    let ended = run.wait(Duration::from_secs(60)).with_code(&[130]);
+    let ended = run.wait().with_code(&[130]);
     println!("stopping took {:.1} s", asked.elapsed().as_secs_f64());
-    assert!(asked.elapsed() < Duration::from_secs(40), "stopping took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(120), "stopping took {:?}", asked.elapsed());
     assert!(ended.stderr.contains("interrupted"), "{}", ended.stderr);
     // It had the chance to clean up, so nothing may be left even now, groups included.
     assert_eq!(traces::left(&traces), Vec::<String>::new());
@@ -349,7 +349,7 @@ fn a_dead_disk_or_agent_fails_its_trial_only() {
     std::thread::sleep(Duration::from_millis(120));
     kill(loading).expect("the agent loads for longer than that");
     let second = suspect(&place, run.id());
-    let ended = run.wait(Duration::from_secs(120)).with_code(&[1]);
+    let ended = run.wait().with_code(&[1]);
     println!("{}", ended.stderr);
 
     let trials = kept(&place, "working-set");
@@ -489,7 +489,7 @@ fn the_generator_is_small_and_stays_so() {
         let kept = kept(place, "working-set");
         kept.iter().any(|t| t.record.sweep == "reads").then_some(())
     });
-    let ended = run.wait(Duration::from_secs(60)).with_code(&[0, 1]);
+    let ended = run.wait().with_code(&[0, 1]);
     println!("took {:.1} s", ended.took.as_secs_f64());
     let trials = kept(&place, "working-set");
     assert_none_failed(&trials);

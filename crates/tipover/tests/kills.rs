@@ -19,7 +19,7 @@ use tipover_core::workload::Random;
 /// Processes that the program starts of itself.
 const VERBS: [&str; 5] = ["agent-child", "disk-daemon", "network-daemon", "check-server", "lab-keeper"];
 /// So long whatever was killed may take to be gone; a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -413,7 +413,7 @@ impl Campaign {
         }
         daemons.extend(place.processes("disk-daemon"));
         // Who waits hears of it, whatever had been said before.
-        running.wait(PATIENCE).with_code(&[0, 1]);
+        running.wait().with_code(&[0, 1]);
         self.done += 1;
         keepers
     }
@@ -469,7 +469,7 @@ fn a_full_and_a_read_only_disk_are_said_and_lose_nothing() {
     let mut file = std::fs::File::create(&filler).expect("there is room for a name");
     while std::io::Write::write_all(&mut file, &[1; 1 << 16]).is_ok() {}
     drop(file);
-    let ended = run.wait(Duration::from_secs(180)).with_code(&[1]);
+    let ended = run.wait().with_code(&[1]);
     assert_a_sentence(&ended.stderr, "No space left on device");
     let first = kept(&place, "working-set");
     assert!(!first.is_empty());

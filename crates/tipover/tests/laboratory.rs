@@ -15,7 +15,7 @@ fn assert_gone(place: &Place) {
         if left.is_empty() {
             return;
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "left: {left:?}");
+        assert!(began.elapsed() < Duration::from_secs(60), "left: {left:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

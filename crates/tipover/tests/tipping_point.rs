@@ -5,7 +5,6 @@ mod program;
 
 use program::{Place, alone};
 use rustix::process::Signal;
-use std::time::Duration;
 
 const CAPACITY: f64 = 1000.0;
 
@@ -100,7 +99,7 @@ fn a_search_goes_on_where_it_was_stopped() {
     };
     let first = running.until("the first trials to be kept", |place| kept(place).filter(|t| t.len() >= 2));
     running.signal(Signal::KILL);
-    running.wait(Duration::from_secs(20));
+    running.wait();
     place.run(&["find", "known.toml"]).with_code(&[0, 1]);
     let all = kept(&place).expect("a search");
     assert!(all.len() > first.len(), "{} trials after {}", all.len(), first.len());

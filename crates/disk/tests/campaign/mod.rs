@@ -276,7 +276,7 @@ impl Postgres {
         }
         let quiet = || Stdio::null();
         self.server = Some(server.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap());
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(120);
         while Instant::now() < patience {
             if self.ask("select 1").is_some() {
                 return true;
@@ -304,7 +304,7 @@ impl Postgres {
         for pid in children {
             let pid = rustix::process::Pid::from_raw(pid).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            let patience = Instant::now() + Duration::from_secs(5);
+            let patience = Instant::now() + Duration::from_secs(60);
             while is_running(pid.as_raw_nonzero().get()) && Instant::now() < patience {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -334,7 +334,7 @@ impl Postgres {
                 }
             });
             // A busy machine may take long to begin.
-            let patience = Instant::now() + Duration::from_secs(20);
+            let patience = Instant::now() + Duration::from_secs(60);
             while latest.load(Relaxed) < from && Instant::now() < patience {
                 std::thread::sleep(Duration::from_millis(2));
             }
