@@ -10,6 +10,7 @@ pub mod measure;
 pub mod metric;
 pub mod nearest;
 pub mod op;
+pub mod predict;
 pub mod probability;
 pub mod record;
 pub mod schedule;

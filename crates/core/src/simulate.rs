@@ -11,6 +11,7 @@ use crate::experiment::{Spec, Trial};
 use crate::measure::{Books, Within};
 use crate::metric::{Sample, name, probe};
 use crate::op::{Op, OpKind, Outcome, Timing};
+use crate::predict::cache::{Cache, Policy};
 use crate::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
 use crate::units::{Bytes, Tick};
 use crate::workload::{Random, Records, Workload};
@@ -49,39 +50,6 @@ impl Default for Machine {
 }
 
 const PAGE: u64 = 4096;
-
-/// A set of pages of limited size that forgets at random.
-struct Cache {
-    slots: Vec<u32>,
-    place: Vec<u32>,
-    capacity: usize,
-}
-
-const ABSENT: u32 = u32::MAX;
-
-impl Cache {
-    fn new(pages: u64, capacity: u64) -> Self {
-        Cache { slots: vec![], place: vec![ABSENT; pages as usize], capacity: capacity.min(pages) as usize }
-    }
-
-    /// Whether `page` was there; it is afterwards.
-    fn touch(&mut self, page: u64, random: &mut Random) -> bool {
-        let page = page as usize;
-        if self.place[page] != ABSENT {
-            return true;
-        }
-        if self.slots.len() < self.capacity {
-            self.place[page] = self.slots.len() as u32;
-            self.slots.push(page as u32);
-        } else if self.capacity > 0 {
-            let slot = random.below(self.capacity as u64) as usize;
-            self.place[self.slots[slot] as usize] = ABSENT;
-            self.slots[slot] = page as u32;
-            self.place[page] = slot as u32;
-        }
-        false
-    }
-}
 
 /// Totals of the simulated counters.
 #[derive(Debug, Clone, Copy, Default)]
@@ -264,7 +232,7 @@ impl World<'_> {
                     (name::ENGINE_CACHE_READ_BYTES, c.misses * self.machine.leaf_resident.0),
                     (name::ENGINE_FILE_READS, c.misses),
                     (name::ENGINE_FILE_READ_BYTES, c.engine_bytes),
-                    (name::ENGINE_CACHE_BYTES, self.engine.slots.len() as u64 * self.machine.leaf_resident.0),
+                    (name::ENGINE_CACHE_BYTES, self.engine.len() as u64 * self.machine.leaf_resident.0),
                 ]),
             ),
             (
@@ -309,8 +277,8 @@ impl<'a> World<'a> {
             workload,
             records: Records::new(spec.records()),
             records_per_leaf,
-            engine: Cache::new(leaves, cache / machine.leaf_resident.0),
-            page_cache: Cache::new(leaves, page_cache / machine.leaf_file.0),
+            engine: Cache::new(leaves, cache / machine.leaf_resident.0, Policy::Random),
+            page_cache: Cache::new(leaves, page_cache / machine.leaf_file.0, Policy::Random),
             model: Model::new(spec.shape().expect("a checked spec has a shape"), seed),
             random: Random::new(seed, u64::MAX),
             now: Tick(0),

@@ -3,6 +3,7 @@
 
 mod shares;
 
+pub(crate) use shares::scrambled_loads;
 pub use shares::{Shares, TooManyKeys, shares};
 
 use crate::nearest::near;

@@ -44,7 +44,8 @@ pub fn shares(keys: u64, theta: f64) -> Result<Vec<Shares>, TooManyKeys> {
         of_10_percent: of((0.1 * n).round()),
         of_50_percent: of((0.5 * n).round()),
     };
-    let scrambled = scrambled_loads(keys);
+    let mut scrambled = scrambled_loads(keys);
+    scrambled.sort_unstable_by(|a, b| b.total_cmp(a));
     let zipfian = |theta: f64| {
         let all = harmonic(n, theta);
         move |k: f64| harmonic(k, theta) / all
@@ -99,8 +100,8 @@ fn below_rank(r: f64) -> f64 {
     }
 }
 
-/// The traffic of each key, largest first.
-fn scrambled_loads(keys: u64) -> Vec<f64> {
+/// The traffic of each key, in the order of keys.
+pub(crate) fn scrambled_loads(keys: u64) -> Vec<f64> {
     // Three ranks per key, and a million at least: the rest is so light that only its sum matters.
     let heavy = (3 * keys).max(1_000_000);
     let mut loads = vec![0.0; keys as usize];
@@ -128,7 +129,6 @@ fn scrambled_loads(keys: u64) -> Vec<f64> {
     }
     let all: f64 = loads.iter().sum();
     loads.iter_mut().for_each(|load| *load /= all);
-    loads.sort_unstable_by(|a, b| b.total_cmp(a));
     loads
 }
 

@@ -9,6 +9,7 @@ use crate::measure::{
 };
 use crate::metric::{name as metric, probe};
 use crate::op::{Failure, OpKind};
+use crate::predict::queue::READ;
 use crate::record::{Measured, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,6 +166,14 @@ impl<'a> CellRecords<'a> {
     /// Pages that the engine missed, per operation.
     pub fn misses_per_operation(&self) -> Option<Estimate> {
         self.per_operation(probe::TARGET, metric::ENGINE_PAGE_READS)
+    }
+
+    /// Requests of 4 KiB that a page takes from the disk when it is read without readahead; `None` where no
+    /// page was read.
+    pub fn reads_per_miss(&self) -> Option<f64> {
+        let bytes = self.per_operation(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?.value;
+        let reads = self.per_operation(probe::TARGET, metric::ENGINE_FILE_READS)?.value;
+        (reads > 0.0).then(|| bytes / reads / READ.0 as f64)
     }
 
     /// What went `way` in all believable trials together, or in all that were measured if none can be

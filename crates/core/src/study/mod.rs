@@ -6,6 +6,7 @@ mod block_layer;
 mod broken;
 mod cells;
 mod claim;
+pub mod evidence;
 mod expression;
 mod faults;
 mod figure;

@@ -6,11 +6,12 @@ mod published;
 use super::{CellRecords, Cells, Figure};
 use crate::measure::{Budget, Estimate, Station};
 use crate::metric::{name as metric, probe};
+use crate::predict::queue::{READ, saturated_latency};
 use crate::record::Cpu;
 use published::Published;
 use serde::Serialize;
 
-const PAGE_BYTES: f64 = 4096.0;
+const PAGE_BYTES: f64 = READ.0 as f64;
 /// Below this many misses per operation a working set counts as being in the engine's cache.
 const IN_CACHE: f64 = 0.002;
 /// Above this much of the time a disk is busy enough to decide.
@@ -294,13 +295,10 @@ impl Reads {
     }
 }
 
-/// Reads per missed page × sessions ÷ IOPS, in milliseconds: what one page miss waits for at a saturated
-/// gate.
+/// What one page miss waits for at a saturated gate, in milliseconds.
 fn arithmetic_ms_p99(cell: &CellRecords<'_>, gate_ops_per_s: f64) -> Option<f64> {
-    let bytes = cell.per_operation(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?.value;
-    let reads = cell.per_operation(probe::TARGET, metric::ENGINE_FILE_READS)?.value;
-    let sessions = f64::from(cell.cell.spec.load.sessions);
-    (reads > 0.0).then(|| bytes / reads / PAGE_BYTES * sessions / gate_ops_per_s * 1e3)
+    let sessions = cell.cell.spec.load.sessions;
+    Some(saturated_latency(cell.reads_per_miss()?, sessions, gate_ops_per_s) * 1e3)
 }
 
 impl ReadBudget {

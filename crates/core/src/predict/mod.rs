@@ -1,0 +1,310 @@
+//! What a system would do with other memory, another disk, other processors or more data: hit ratios,
+//! throughput, percentiles, always as intervals.
+//!
+//! [`cache`] says what the engine's cache and the page cache answer, [`queue`] what waiting the rest costs.
+//! What is not known of a [`System`] is a [`Range`]; draws of it are pushed through both, and those that
+//! disagree with measured hit ratios are dropped. [`plan`] compares candidates. What records say of a
+//! system is read in `study::evidence`.
+
+pub mod cache;
+pub mod plan;
+pub mod queue;
+
+use crate::device::Spec;
+use crate::probability::normal_quantile;
+use crate::workload::Random;
+use cache::{Hits, Policy, Popularity};
+use queue::{Load, Reads, Work};
+use serde::Serialize;
+
+/// How far discrete events were from the published cells at most, in logarithms, at 90 %: 16 % for p99. What
+/// the network leaves out (service times that are not memoryless, eviction) is in it.
+const P99_ERROR: f64 = 0.18;
+/// The same for throughput: equal cells of the published study differ by 9 %.
+const THROUGHPUT_ERROR: f64 = 0.09;
+/// How far hit ratios measured in equilibrium may be from predicted ones before a draw is doubted.
+const HIT_ERROR: f64 = 0.015;
+
+/// What a number may be, each value alike.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Range {
+    /// At least.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+}
+
+impl Range {
+    /// From `low` to `high`.
+    pub fn new(low: f64, high: f64) -> Range {
+        Range { low: low.min(high), high: high.max(low) }
+    }
+
+    /// What covers `values`, and a share of them more on both sides; `None` without any.
+    pub fn over(values: impl IntoIterator<Item = f64>, more: f64) -> Option<Range> {
+        let finite = values.into_iter().filter(|x| x.is_finite());
+        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
+        (low <= high).then(|| Range::new(low * (1.0 - more), high * (1.0 + more)))
+    }
+
+    fn draw(self, random: &mut Random) -> f64 {
+        self.low + (self.high - self.low) * random.unit()
+    }
+}
+
+/// An interval that holds the truth with 90 %, if what it rests on is so.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// 5 % of draws lie below.
+    pub low: f64,
+    /// Half of them.
+    pub middle: f64,
+    /// 5 % lie above; infinite where the load overruns a station.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Of draws; at least one.
+    pub fn of(mut draws: Vec<f64>) -> Interval {
+        draws.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| draws[((draws.len() - 1) as f64 * share).round() as usize];
+        Interval { low: at(0.05), middle: at(0.5), high: at(0.95) }
+    }
+
+    /// Whether it holds `value`.
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
+    /// How many times its lower end the upper one is.
+    pub fn factor(&self) -> f64 {
+        self.high / self.low
+    }
+}
+
+/// What is known of a system that reads records through an engine's cache and the page cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct System {
+    /// Clients of the closed loop that was measured.
+    pub sessions: u32,
+    /// How requests are spread over pages.
+    pub popularity: Popularity,
+    /// Bytes that a record takes in the engine's cache.
+    pub record_bytes: Range,
+    /// Bytes of a page in its file for a byte of it in the engine's cache.
+    pub file_ratio: Range,
+    /// Share of the engine's configured cache that holds records.
+    pub engine_share: Range,
+    /// Bytes of memory that are neither engine's cache nor page cache.
+    pub other_memory: Range,
+    /// Requests of 4 KiB that a missed page takes from the disk.
+    pub reads_per_miss: Range,
+    /// Pages that an operation asks for outside the engine's inner pages: 1, or more where it misses several.
+    pub misses_per_lookup: Range,
+    /// Seconds of processor time for an operation,
+    pub cpu: Range,
+    /// more for a page that the engine misses,
+    pub cpu_miss: Range,
+    /// and more for a request to the disk.
+    pub cpu_read: Range,
+    /// Share of the processors that it could use.
+    pub efficiency: Range,
+}
+
+/// A system in a place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// Bytes of memory.
+    pub memory: f64,
+    /// Bytes of it that the engine is given.
+    pub engine_cache: f64,
+    /// Processors.
+    pub cores: f64,
+    /// Records.
+    pub records: f64,
+    /// The disk.
+    pub disk: Spec,
+}
+
+/// Hit ratios that were measured in a place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// Where.
+    pub place: Place,
+    /// What was seen.
+    pub hits: Hits,
+}
+
+/// One way that a system may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    record_bytes: f64,
+    file_ratio: f64,
+    engine_share: f64,
+    other_memory: f64,
+    policies: (Policy, Policy),
+    reads_per_miss: f64,
+    misses_per_lookup: f64,
+    cpu: f64,
+    cpu_miss: f64,
+    cpu_read: f64,
+    efficiency: f64,
+    /// Factors by which the network errs: under closed clients,
+    p99_error: f64,
+    /// and under a load that arrives,
+    open_error: f64,
+    /// and in throughput.
+    throughput_error: f64,
+    /// Of the processor time of the laboratory's shaped disk, what a real one takes.
+    daemon_share: f64,
+}
+
+/// What a system would do, of so many draws.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Share of look-ups that the engine's cache answers.
+    pub engine_hit: Interval,
+    /// Share of the rest that the page cache answers.
+    pub page_cache_hit: Interval,
+    /// Operations per second.
+    pub throughput_ops_per_s: Interval,
+    /// 99th percentile of the residence, in seconds.
+    pub p99_s: Interval,
+    /// Requests to the disk per second.
+    pub device_reads_per_s: Interval,
+}
+
+impl System {
+    /// `count` ways the system may be that agree with what was `seen`: prior draws, weighed by how near their
+    /// hit ratios are (importance sampling; Rubin 1988), and drawn again by weight. The tolerance is widened
+    /// until enough of them count.
+    pub fn draws(&self, count: usize, seen: &[Seen], seed: u64) -> Vec<Draw> {
+        let mut random = Random::new(seed, 15);
+        let prior: Vec<Draw> =
+            (0..if seen.is_empty() { count } else { 12 * count }).map(|_| self.draw(&mut random)).collect();
+        if seen.is_empty() {
+            return prior;
+        }
+        let distance: Vec<f64> = prior.iter().map(|draw| self.distance(draw, seen)).collect();
+        let least = distance.iter().copied().fold(f64::INFINITY, f64::min);
+        let mut tolerance = HIT_ERROR;
+        loop {
+            let weight = |d: &f64| (-(d - least) / (2.0 * tolerance * tolerance)).exp();
+            let weights: Vec<f64> = distance.iter().map(weight).collect();
+            let sum: f64 = weights.iter().sum();
+            let effective = sum * sum / weights.iter().map(|w| w * w).sum::<f64>();
+            if effective < count as f64 / 3.0 && tolerance < 0.3 {
+                tolerance *= 1.5;
+                continue;
+            }
+            // Systematic resampling: one throw, equal steps.
+            let (mut at, mut passed) = (0, weights[0] / sum);
+            let throw = random.unit();
+            let step = |n: usize| (n as f64 + throw) / count as f64;
+            let drawn = (0..count).map(|n| {
+                while passed < step(n) && at + 1 < prior.len() {
+                    at += 1;
+                    passed += weights[at] / sum;
+                }
+                prior[at]
+            });
+            return drawn.collect();
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> Draw {
+        let pair = random.below(Policy::PAIRS.len() as u64) as usize;
+        let mut error =
+            |ninety: f64| (normal_quantile(random.unit().clamp(1e-6, 1.0 - 1e-6)) * ninety / 1.645).exp();
+        let (p99_error, throughput_error) = (error(P99_ERROR), error(THROUGHPUT_ERROR));
+        let open_error = p99_error * error(queue::OPEN_ERROR);
+        let daemon_share = random.unit();
+        Draw {
+            record_bytes: self.record_bytes.draw(random),
+            file_ratio: self.file_ratio.draw(random),
+            engine_share: self.engine_share.draw(random),
+            other_memory: self.other_memory.draw(random),
+            policies: Policy::PAIRS[pair],
+            reads_per_miss: self.reads_per_miss.draw(random),
+            misses_per_lookup: self.misses_per_lookup.draw(random),
+            cpu: self.cpu.draw(random),
+            cpu_miss: self.cpu_miss.draw(random),
+            cpu_read: self.cpu_read.draw(random),
+            efficiency: self.efficiency.draw(random),
+            p99_error,
+            open_error,
+            throughput_error,
+            daemon_share,
+        }
+    }
+
+    /// Sum of squares between what a draw gives and what was seen.
+    fn distance(&self, draw: &Draw, seen: &[Seen]) -> f64 {
+        let of = |seen: &Seen| {
+            let hits = self.hits(draw, &seen.place);
+            (hits.engine - seen.hits.engine).powi(2) + (hits.page_cache - seen.hits.page_cache).powi(2)
+        };
+        seen.iter().map(of).sum()
+    }
+
+    /// What the caches answer in `place`.
+    pub fn hits(&self, draw: &Draw, place: &Place) -> Hits {
+        let data = place.records * draw.record_bytes;
+        let engine = draw.engine_share * place.engine_cache;
+        // The cache is filled as far as there are data, overhead included.
+        let resident = (crate::experiment::Spec::EVICTION_TARGET * place.engine_cache).min(data * 1.08);
+        let below = (place.memory - resident - draw.other_memory).max(0.0);
+        self.popularity.two_level(engine / data, below / (data * draw.file_ratio), draw.policies)
+    }
+
+    /// What an operation asks of the node.
+    fn work(draw: &Draw, hits: Hits) -> Work {
+        Work {
+            cpu: draw.cpu,
+            cpu_miss: draw.cpu_miss,
+            cpu_read: draw.cpu_read,
+            misses: (1.0 - hits.engine) * draw.misses_per_lookup,
+            to_disk: 1.0 - hits.page_cache,
+            reads_per_miss: draw.reads_per_miss,
+        }
+    }
+
+    /// What the measured closed loop would do in `place`: throughput by mean values, p99 by discrete events
+    /// of
+    /// `operations` for each draw.
+    pub fn closed(&self, draws: &[Draw], place: &Place, operations: u32) -> Prediction {
+        let disk = Reads::of(&place.disk);
+        let mut parts: [Vec<f64>; 5] = Default::default();
+        for (n, draw) in draws.iter().enumerate() {
+            let hits = self.hits(draw, place);
+            let work = Self::work(draw, hits);
+            let cores = place.cores * draw.efficiency;
+            let rate = queue::throughput(self.sessions, &work, cores, &disk) * draw.throughput_error;
+            // Processors come whole in discrete events: fewer of them are slower ones.
+            let slow = place.cores.max(1.0) / cores;
+            let slower = Work {
+                cpu: work.cpu * slow,
+                cpu_miss: work.cpu_miss * slow,
+                cpu_read: work.cpu_read * slow,
+                ..work
+            };
+            let load = Load::Closed(self.sessions);
+            let whole = place.cores.max(1.0) as u32;
+            let events = queue::simulate(load, &slower, whole, &place.disk, operations, n as u64);
+            let found =
+                [hits.engine, hits.page_cache, rate, events.p99 * draw.p99_error, rate * work.reads()];
+            parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
+        }
+        let [engine, page_cache, rate, p99, reads] = parts;
+        Prediction {
+            engine_hit: Interval::of(engine),
+            page_cache_hit: Interval::of(page_cache),
+            throughput_ops_per_s: Interval::of(rate),
+            p99_s: Interval::of(p99),
+            device_reads_per_s: Interval::of(reads),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! Which of many candidates keeps a promise under a load, with what chance, and what limits the others.
+
+use super::queue::{self, Reads};
+use super::{Draw, Interval, Place, System};
+use crate::device::{self, Kind, Spec, profiles};
+use crate::experiment::Promise;
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A candidate holds from this chance on, and does not below one minus it.
+pub const SURE: f64 = 0.9;
+/// Nothing that is sold answers one read after another faster.
+const FASTEST_IN_TURN: f64 = 1e6;
+/// Nor that many at once.
+const FASTEST: f64 = 5e7;
+
+/// What can be had: every machine with every disk.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Catalogue {
+    /// Machines.
+    pub machine: Vec<Machine>,
+    /// Disks.
+    pub disk: Vec<Disk>,
+}
+
+/// Memory and processors.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// What it is called; its memory and processors without a name.
+    pub name: Option<String>,
+    /// Of the database, page cache included.
+    pub memory: Bytes,
+    /// Processors.
+    pub cores: f64,
+    /// Of the memory, for the engine's cache; the measured share unless given.
+    pub engine_cache: Option<Bytes>,
+    /// In any currency.
+    pub price_per_month: Option<f64>,
+}
+
+/// A disk in the language of `disk mount`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// What it is called; that of a profile of `disk profiles` unless `spec` says what it can do.
+    pub name: String,
+    /// Abilities: "iops=600,latency=7ms".
+    pub spec: Option<Spec>,
+    /// In the currency of the machines.
+    pub price_per_month: Option<f64>,
+}
+
+impl Catalogue {
+    /// From a file's text.
+    ///
+    /// # Errors
+    /// A sentence with the line, where there is one.
+    pub fn parse(text: &str) -> Result<Catalogue, String> {
+        let mut catalogue: Catalogue = toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+            let line = line.map_or(String::new(), |line| format!("line {line}: "));
+            format!("{line}{}", error.message().lines().next().unwrap_or_default())
+        })?;
+        for disk in &mut catalogue.disk {
+            let spec = match disk.spec.take() {
+                Some(spec) => spec,
+                None => {
+                    device::profile(&disk.name).map_err(|e| format!("{e}; or give its spec"))?.spec.clone()
+                }
+            };
+            check_physics(&disk.name, &spec)?;
+            disk.spec = Some(spec);
+        }
+        let prices = catalogue.machine.iter().map(|m| m.price_per_month);
+        if prices
+            .chain(catalogue.disk.iter().map(|d| d.price_per_month))
+            .flatten()
+            .any(|price| price < 0.0 || !price.is_finite())
+        {
+            return Err("a price per month is a number from 0 on".into());
+        }
+        for machine in &catalogue.machine {
+            if machine.memory.0 == 0 || !(machine.cores > 0.0 && machine.cores <= 4096.0) {
+                return Err(format!("{}: a machine has memory, and 0.1 to 4096 cores", machine.label()));
+            }
+            if machine.engine_cache.is_some_and(|cache| cache >= machine.memory) {
+                return Err(format!("{}: engine_cache must be less than memory", machine.label()));
+            }
+        }
+        Ok(catalogue)
+    }
+
+    /// The disks that `disk profiles` knows, with memory from half to eight times today's. No prices.
+    pub fn built_in(today: &Place) -> Catalogue {
+        let machine = |times: f64| Machine {
+            name: None,
+            memory: Bytes((today.memory * times) as u64),
+            cores: today.cores,
+            engine_cache: None,
+            price_per_month: None,
+        };
+        let disk = |profile: &device::Profile| Disk {
+            name: profile.name.clone(),
+            spec: Some(profile.spec.clone()),
+            price_per_month: None,
+        };
+        Catalogue {
+            machine: [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0].map(machine).into(),
+            disk: profiles().iter().map(disk).collect(),
+        }
+    }
+}
+
+impl Machine {
+    fn label(&self) -> String {
+        let own = || format!("{}, {} cores", self.memory.rounded(), self.cores);
+        self.name.clone().unwrap_or_else(own)
+    }
+}
+
+fn check_physics(name: &str, spec: &Spec) -> Result<(), String> {
+    spec.check().map_err(|error| format!("disk {name}: {error}"))?;
+    let most = |clients| spec.ceiling(Kind::Read, queue::READ, clients).map_or(f64::INFINITY, |rate| rate.0);
+    if most(1) > FASTEST_IN_TURN || most(4096) > FASTEST {
+        return Err(format!(
+            "disk {name} (`{spec}`) is faster than physics: no disk answers a read in less than a microsecond, or more \
+             than {FASTEST:.0} of them per second; give it a latency and a limit"
+        ));
+    }
+    Ok(())
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Question {
+    /// What must hold.
+    pub promise: Promise,
+    /// Operations per second.
+    pub load: f64,
+}
+
+/// Whether a promise holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// With a chance of [`SURE`] at least.
+    Holds,
+    /// With a chance of 1 − [`SURE`] at most.
+    DoesNotHold,
+    /// Something between: what is not known decides.
+    CannotTell,
+}
+
+/// What sets the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Processors.
+    Processors,
+    /// Requests per second of the disk.
+    DiskRequests,
+    /// A page takes several requests, one after another: their latency alone.
+    DiskLatency,
+}
+
+/// A candidate, judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judged {
+    /// Memory and processors in words.
+    pub machine: String,
+    /// The disk.
+    pub disk: String,
+    /// Bytes of memory.
+    pub memory_bytes: f64,
+    /// Of machine and disk together; absent where one has none.
+    pub price_per_month: Option<f64>,
+    /// Whether the promise holds.
+    pub answer: Answer,
+    /// The chance that it does.
+    pub chance: f64,
+    /// Operations per second at which a station is full.
+    pub most_ops_per_s: Interval,
+    /// The promised percentile under the load, in seconds; infinite where the load overruns a station.
+    pub percentile_s: Interval,
+    /// Share of look-ups that the engine's cache answers.
+    pub engine_hit: Interval,
+    /// Share of the rest that the page cache answers.
+    pub page_cache_hit: Interval,
+    /// Share of the disk's requests per second that the load takes.
+    pub device_load: Interval,
+    /// What is used up first.
+    pub limit: Limit,
+    /// Seconds until the page cache is filled through this disk, and 4.6 times that until random reads have
+    /// filled it to 1 % (coupon collector).
+    pub warm_up_s: f64,
+}
+
+/// Judges every machine with every disk, with `records` in it. Hit ratios are computed once for a machine.
+pub fn judge(
+    system: &System,
+    draws: &[Draw],
+    today: &Place,
+    catalogue: &Catalogue,
+    question: &Question,
+) -> Vec<Judged> {
+    let mut judged = Vec::with_capacity(catalogue.machine.len() * catalogue.disk.len());
+    for machine in &catalogue.machine {
+        let memory = machine.memory.0 as f64;
+        let share = today.engine_cache / today.memory;
+        let place = Place {
+            memory,
+            engine_cache: machine.engine_cache.map_or(memory * share, |cache| cache.0 as f64),
+            cores: machine.cores,
+            ..today.clone()
+        };
+        let hits: Vec<_> = draws.iter().map(|draw| system.hits(draw, &place)).collect();
+        let engine_hit = Interval::of(hits.iter().map(|h| h.engine).collect());
+        let page_cache_hit = Interval::of(hits.iter().map(|h| h.page_cache).collect());
+        for disk in &catalogue.disk {
+            let spec = disk.spec.clone().unwrap_or_default();
+            let reads = Reads::of(&spec);
+            let (mut held, mut parts): (u32, [Vec<f64>; 3]) = (0, Default::default());
+            let mut limits = [0u32; 3];
+            for (draw, hits) in draws.iter().zip(&hits) {
+                let mut work = System::work(draw, *hits);
+                work.cpu_read *= draw.daemon_share;
+                let cores = place.cores * draw.efficiency;
+                let asked = work.reads();
+                let processors = cores / work.cpu_all();
+                let device = if asked > 1e-9 { reads.most() / asked } else { f64::INFINITY };
+                let rate = question.load / draw.throughput_error;
+                let quantile = 1.0 - question.promise.bad_ratio();
+                let percentile =
+                    queue::open_percentile(quantile, rate, &work, cores, &reads) * draw.open_error;
+                held += u32::from(percentile <= question.promise.limit.as_secs_f64());
+                let bound = work.reads_per_miss * reads.service > question.promise.limit.as_secs_f64();
+                limits[match (processors < device, bound && work.disk_share() > question.promise.bad_ratio())
+                {
+                    (_, true) => 2,
+                    (true, _) => 0,
+                    _ => 1,
+                }] += 1;
+                let device_load = rate * asked / reads.most();
+                let found = [processors.min(device) * draw.throughput_error, percentile, device_load];
+                parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
+            }
+            let chance = f64::from(held) / draws.len() as f64;
+            let [most, percentile, device_load] = parts.map(Interval::of);
+            let most_often = (0..3).max_by_key(|n| limits[*n]).unwrap_or(0);
+            judged.push(Judged {
+                machine: machine.label(),
+                disk: disk.name.clone(),
+                memory_bytes: memory,
+                price_per_month: machine.price_per_month.zip(disk.price_per_month).map(|(m, d)| m + d),
+                answer: match chance {
+                    c if c >= SURE => Answer::Holds,
+                    c if c <= 1.0 - SURE => Answer::DoesNotHold,
+                    _ => Answer::CannotTell,
+                },
+                chance,
+                most_ops_per_s: most,
+                percentile_s: percentile,
+                engine_hit,
+                page_cache_hit,
+                device_load,
+                limit: [Limit::Processors, Limit::DiskRequests, Limit::DiskLatency][most_often],
+                warm_up_s: (memory - place.engine_cache).max(0.0) / queue::READ.0 as f64 / reads.most(),
+            });
+        }
+    }
+    judged
+}
+
+/// The cheapest that holds; without prices the one with the least memory, and of those the disk that the load
+/// fills most.
+pub fn best(judged: &[Judged]) -> Option<&Judged> {
+    let priced = judged.iter().all(|one| one.price_per_month.is_some());
+    let holds = judged.iter().filter(|one| one.answer == Answer::Holds);
+    holds.min_by(|a, b| {
+        if priced {
+            return a.price_per_month.partial_cmp(&b.price_per_month).unwrap_or(std::cmp::Ordering::Equal);
+        }
+        a.memory_bytes.total_cmp(&b.memory_bytes).then(b.device_load.middle.total_cmp(&a.device_load.middle))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::Range;
+    use crate::predict::cache::Popularity;
+
+    const MIB: f64 = 1_048_576.0;
+
+    fn system() -> System {
+        System {
+            sessions: 16,
+            popularity: Popularity::uniform(),
+            record_bytes: Range::new(1330.0, 1330.0),
+            file_ratio: Range::new(0.98, 1.04),
+            engine_share: Range::new(0.72, 0.8),
+            other_memory: Range::new(400.0 * MIB, 500.0 * MIB),
+            reads_per_miss: Range::new(7.0, 8.0),
+            misses_per_lookup: Range::new(1.0, 1.0),
+            cpu: Range::new(52e-6, 58e-6),
+            cpu_miss: Range::new(22e-6, 30e-6),
+            cpu_read: Range::new(0.0, 5e-6),
+            efficiency: Range::new(0.9, 1.0),
+        }
+    }
+
+    fn today() -> Place {
+        Place {
+            memory: 8192.0 * MIB,
+            engine_cache: 3584.0 * MIB,
+            cores: 4.0,
+            records: 5e6,
+            disk: "iops=600,latency=7ms".parse().unwrap(),
+        }
+    }
+
+    fn question(load: f64) -> Question {
+        Question { promise: "p99 <= 20 ms".parse().unwrap(), load }
+    }
+
+    const CATALOGUE: &str = r#"
+machine = [
+    { memory = "4 GiB", cores = 4, price_per_month = 40 },
+    { memory = "32 GiB", cores = 4, price_per_month = 200 },
+]
+[[disk]]
+name = "slow"
+spec = "iops=150,latency=7ms"
+price_per_month = 5
+[[disk]]
+name = "fast"
+spec = "iops=100000,latency=0.1ms,parallel=64"
+price_per_month = 100
+"#;
+
+    #[test]
+    fn memory_or_a_fast_disk_keep_the_promise_and_the_cheaper_one_wins() {
+        let (system, catalogue) = (system(), Catalogue::parse(CATALOGUE).unwrap());
+        let draws = system.draws(120, &[], 1);
+        let judged = judge(&system, &draws, &today(), &catalogue, &question(8000.0));
+        let at = |memory: &str, disk: &str| {
+            judged.iter().find(|j| j.machine.starts_with(memory) && j.disk == disk).unwrap()
+        };
+        assert_eq!(at("4.00 GiB", "slow").answer, Answer::DoesNotHold, "{:?}", at("4.00 GiB", "slow"));
+        assert_ne!(at("4.00 GiB", "slow").limit, Limit::Processors);
+        assert_eq!(at("4.00 GiB", "fast").answer, Answer::Holds, "{:?}", at("4.00 GiB", "fast"));
+        assert_eq!(at("32.0 GiB", "slow").answer, Answer::Holds, "all in memory");
+        let best = best(&judged).unwrap();
+        assert_eq!((best.disk.as_str(), best.price_per_month), ("fast", Some(140.0)));
+        // More than four processors can do.
+        let judged = super::judge(&system, &draws, &today(), &catalogue, &question(200_000.0));
+        assert!(judged.iter().all(|j| j.answer == Answer::DoesNotHold) && super::best(&judged).is_none());
+    }
+
+    #[test]
+    fn a_catalogue_is_refused_in_words() {
+        let wrong = |from: &str, to: &str| Catalogue::parse(&CATALOGUE.replace(from, to)).unwrap_err();
+        assert!(
+            wrong("iops=100000,latency=0.1ms,parallel=64", "latency=1ns").contains("faster than physics")
+        );
+        assert!(wrong("name = \"slow\"", "nam = \"slow\"").starts_with("line 7: unknown field `nam`"));
+        assert!(wrong("spec = \"iops=150,latency=7ms\"", "").contains("there is no disk profile \"slow\""));
+        assert!(wrong("price_per_month = 5", "price_per_month = -5").contains("from 0 on"));
+        assert!(wrong("cores = 4", "cores = 0").contains("0.1 to 4096"));
+        assert!(wrong("cores = 4", "cores = 4, engine_cache = \"9 GiB\"").contains("less than memory"));
+    }
+
+    #[test]
+    fn the_built_in_catalogue_obeys_its_own_rules_and_invents_no_price() {
+        let catalogue = Catalogue::built_in(&today());
+        for disk in &catalogue.disk {
+            check_physics(&disk.name, disk.spec.as_ref().unwrap()).unwrap();
+            assert_eq!(disk.price_per_month, None);
+        }
+        let system = system();
+        let judged = judge(&system, &system.draws(60, &[], 1), &today(), &catalogue, &question(2000.0));
+        assert_eq!(judged.len(), catalogue.machine.len() * catalogue.disk.len());
+        // More memory on the same disk never lowers the chance by more than a draw or two.
+        for disk in &catalogue.disk {
+            let chances: Vec<f64> = judged.iter().filter(|j| j.disk == disk.name).map(|j| j.chance).collect();
+            assert!(chances.windows(2).all(|w| w[1] >= w[0] - 0.05), "{}: {chances:?}", disk.name);
+        }
+    }
+}
