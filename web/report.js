@@ -271,8 +271,7 @@
     responsive: false, // It would watch the window only; a chart also changes when its neighbours do. See below.
     displaylogo: false,
     displayModeBar: "hover",
-    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-    toImageButtonOptions: { format: "svg" },
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]],
     showLink: false,
     showSendToCloud: false,
     showEditInChartStudio: false,
@@ -301,6 +300,40 @@
       tipoverFailed(`chart ${chart.title}: ${e}`);
       return 0;
     }
+  }
+
+  // ---- pictures ----
+
+  // The chart as a file, with its caption and where it is from: outside of the page nobody knows.
+  async function save(chart, format) {
+    await library;
+    const plot = document.getElementById(chart.id);
+    const [width, height] = [plot.clientWidth, plot.clientHeight + 60];
+    const margin = { ...plot.layout.margin, t: plot.layout.margin.t + 60 };
+    const title = {
+      text: plain(chart.title),
+      subtitle: { text: plain(page.title), font: { size: 12, color: colour("quiet") } },
+      x: 0.01,
+      xanchor: "left",
+      y: 0.98,
+      yref: "container",
+      yanchor: "top",
+      font: { size: 15, color: colour("ink") },
+    };
+    const picture = { data: plot.data, layout: { ...plot.layout, width, height, margin, title, paper_bgcolor: colour("paper") }, config };
+    const href = await Plotly.toImage(picture, { format, width, height, scale: format === "png" ? 2 : 1 });
+    Object.assign(document.createElement("a"), { href, download: `${chart.id}.${format}` }).click();
+  }
+
+  for (const chart of charts) {
+    const line = Object.assign(document.createElement("p"), { className: "save", textContent: "Save the picture as " });
+    for (const format of ["svg", "png"]) {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: format.toUpperCase() });
+      button.setAttribute("aria-label", `Save ${chart.title} as ${format.toUpperCase()}`);
+      button.addEventListener("click", () => save(chart, format).catch(tipoverFailed));
+      line.append(button, " ");
+    }
+    document.getElementById(chart.id).closest("figure").querySelector("details").before(line);
   }
 
   // All at once and not one after the other: the printer does not wait.

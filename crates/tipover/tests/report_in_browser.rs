@@ -167,6 +167,52 @@ fn the_moving_picture_plays_stops_and_obeys_its_speed() {
     }
 }
 
+/// Saves the first chart in both forms, and notes on the page's root what a reader would find in the files.
+const SAVES: &str = r#"<script>
+addEventListener("load", async () => {
+  const root = document.documentElement, saved = {};
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  HTMLAnchorElement.prototype.click = function () { saved[this.download.split(".").pop()] = this.href; };
+  await wait(500);
+  const caption = document.querySelector("figure.chart figcaption").textContent;
+  document.querySelectorAll("figure.chart .save")[0].querySelectorAll("button").forEach((button) => button.click());
+  for (let n = 0; n < 100 && Object.keys(saved).length < 2; n += 1) await wait(100);
+  root.dataset.svg = String(decodeURIComponent(saved.svg ?? "").includes(caption.slice(0, 20)));
+  root.dataset.png = String((saved.png ?? "").startsWith("data:image/png") && saved.png.length > 10000);
+  root.dataset.ended = "true";
+});
+</script></body>"#;
+
+#[test]
+fn pictures_are_saved_with_their_caption() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let seen = browser.read(&sample_with(folder.path(), "</body>", SAVES), &[]);
+    assert_eq!(seen.root("data-ended"), "true", "the script did not come to its end: {:?}", seen.console);
+    assert_eq!((seen.root("data-svg"), seen.root("data-png")), ("true", "true"));
+    assert_eq!(seen.root("data-errors"), "0", "{:?}", seen.console);
+}
+
+/// No table of many columns is wider than a phone.
+#[test]
+fn a_phone_shows_wide_tables_as_cards() {
+    const MEASURES: &str = r#"<script>
+addEventListener("load", () => {
+  const wide = [...document.querySelectorAll("main > section > figure > .scroll > .wide")];
+  const root = document.documentElement;
+  root.dataset.wide = String(wide.length);
+  root.dataset.over = String(wide.filter((table) => table.scrollWidth > table.closest("figure").clientWidth + 1).length);
+});
+</script></body>"#;
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    // A headless browser's own window is never narrower than 500 pixels, which is a phone to the page's style.
+    let page = sample_with(folder.path(), "</body>", MEASURES);
+    let seen = browser.read(&page, &["--window-size=500,1000"]);
+    assert_ne!(seen.root("data-wide"), "0", "the sample has wide tables");
+    assert_eq!(seen.root("data-over"), "0", "tables run off the edge");
+}
+
 /// The other tests are worth something only if a broken page fails them.
 #[test]
 fn a_broken_page_says_so() {

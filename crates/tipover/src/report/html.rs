@@ -16,6 +16,9 @@ const PLOTLY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js.gz.ba
 /// Rows of a chart's data that a reader may unfold; all of it is in the JSON.
 const CHART_ROWS: usize = 500;
 
+/// So many columns fit beside each other on a phone.
+const NARROW: usize = 3;
+
 /// Characters of a text that is not worth breaking over two lines of a cell.
 const SHORT: usize = 24;
 
@@ -230,9 +233,10 @@ fn table(table: &Table) -> String {
     let notes = Footnotes::of(table);
     let mut out = format!(
         "<figure class=\"table\">\n<figcaption>{}</figcaption>\n\
-         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table>\n<thead>\n",
+         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table{}>\n<thead>\n",
         inline(&table.caption),
-        escape(&table.caption)
+        escape(&table.caption),
+        if table.columns.len() > NARROW { " class=\"wide\"" } else { "" }
     );
     out.push_str(&table_head(table));
     out.push_str("</thead>\n<tbody>\n");
@@ -248,6 +252,8 @@ fn table(table: &Table) -> String {
         out.push_str(&format!("<tr class=\"{}\">", classes.join(" ")));
         for (j, (value, column)) in row.cells.iter().zip(&table.columns).enumerate() {
             let text = cell(value, &column.unit) + &mark(notes.mark_of(value));
+            // On a phone a row is a card, whose lines need their heads.
+            let head = escape(&head(column));
             let side = match value {
                 Cell::Text(words) if words.chars().count() <= SHORT => {
                     format!("{} short", side(column.align))
@@ -255,8 +261,11 @@ fn table(table: &Table) -> String {
                 _ => side(column.align).to_string(),
             };
             out.push_str(&match j {
-                0 => format!("<th scope=\"row\" class=\"{side}\">{text}{}</th>", mark(notes.mark(&row.note))),
-                _ => format!("<td class=\"{side}\">{text}</td>"),
+                0 => {
+                    let note = mark(notes.mark(&row.note));
+                    format!("<th scope=\"row\" class=\"{side}\" data-head=\"{head}\">{text}{note}</th>")
+                }
+                _ => format!("<td class=\"{side}\" data-head=\"{head}\">{text}</td>"),
             });
         }
         out.push_str("</tr>\n");
@@ -269,6 +278,13 @@ fn table(table: &Table) -> String {
         out.push_str(&format!("<p class=\"guide\">{}</p>\n", inline(&table.how_to_read)));
     }
     out + "</figure>\n"
+}
+
+/// What stands above a column, in one line: "Latency: p99, ms".
+fn head(column: &Column) -> String {
+    let group = if column.group.is_empty() { String::new() } else { format!("{}: ", column.group) };
+    let unit = if column.unit.is_empty() { String::new() } else { format!(", {}", column.unit) };
+    format!("{group}{}{unit}", column.title)
 }
 
 fn table_head(table: &Table) -> String {
