@@ -66,6 +66,7 @@ enum Verb {
     Doctor(command::doctor::Doctor),
     Run(command::run::Run),
     Find(command::find::Find),
+    Plan(command::planning::Plan),
     /// List experiments and results
     ///
     /// The experiments that come with tipover, each with its scales and the question that it answers, and
@@ -180,6 +181,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Doctor(doctor) => doctor.execute(&cli.results, cli.json),
         Verb::Run(run) => run.execute(&cli.results, cli.json, interrupt),
         Verb::Find(find) => find.execute(&cli.results, cli.json, interrupt),
+        Verb::Plan(plan) => plan.execute(&cli.results, cli.json),
         Verb::List => command::list::execute(&cli.results, cli.json),
         Verb::Show(show) => show.execute(&cli.results, cli.json),
         Verb::Report(report) => report.execute(&cli.results, cli.json),

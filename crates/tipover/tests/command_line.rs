@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "",
     "break",
     "doctor",
     "run",
     "find",
+    "plan",
     "list",
     "show",
     "report",

@@ -13,6 +13,7 @@ pub mod list;
 pub mod package_files;
 pub mod pgbench;
 pub mod plan;
+pub mod planning;
 pub mod report;
 pub mod run;
 pub mod self_test;

@@ -12,6 +12,7 @@ mod experiment;
 mod html;
 mod number;
 mod page;
+mod planned;
 mod sample;
 mod storage;
 mod table;
@@ -28,6 +29,7 @@ pub use experiment::{Besides, Course, Courses, backlogs, of_experiment, studied}
 pub use html::html;
 pub use number::Number;
 pub use page::*;
+pub use planned::of_plan;
 pub use sample::sample;
 pub use storage::{made_by, of_bench};
 pub use text::{Terminal, summary, text};

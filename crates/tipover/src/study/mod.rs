@@ -5,6 +5,7 @@ pub mod accesses;
 pub mod comparison;
 mod disturbance;
 pub mod large_values;
+pub mod planned;
 mod published;
 
 pub use disturbance::{Disturbances, disturbed};

@@ -1,0 +1,126 @@
+//! `tipover plan`: which memory, which disk, how many processors for a load, and how sure is that?
+
+use super::plan::PlanArguments;
+use super::run::command_line;
+use super::{BadInput, Ending, located};
+use crate::report::{self, Terminal};
+use crate::study::planned::{Growth, Wanted, name_of, planned};
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use tipover_core::experiment::Promise;
+use tipover_core::predict::plan::{Catalogue, Question};
+use tipover_core::study::Cells;
+use tipover_core::units::Rate;
+
+/// Plan what to buy: which memory and disk keep a promise, and how sure that is
+///
+/// From the results of a study of the embedded WiredTiger that reads (`tipover run working-set`). Every
+/// candidate gets intervals, the chance that the promise holds, and what limits it; where what is not known
+/// decides, the answer is "cannot tell", with what to measure next. The study's own cells are predicted too,
+/// beside what was measured, so that one sees how far to trust it. Writes and replicas are not extrapolated.
+/// Exit codes: 0 a candidate holds, 1 none does for sure, 2 the input cannot be used.
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// The results: a folder, or the name that `tipover list` shows
+    #[arg(value_name = "RESULTS")]
+    source: PathBuf,
+
+    /// What must hold, such as "p99 <= 20 ms"
+    #[arg(long)]
+    promise: Promise,
+
+    /// Operations per second that arrive, such as 8000/s
+    #[arg(long)]
+    load: Rate,
+
+    /// How fast data grow, such as "2 x / year"
+    #[arg(long)]
+    growth: Option<Growth>,
+
+    /// How many records there are; as many as in the largest working set unless given
+    #[arg(long, value_name = "N")]
+    records: Option<u64>,
+
+    /// Machines and disks that can be had, as TOML; the disks of `disk profiles` unless given
+    ///
+    /// `[[machine]]` with memory, cores and, if you like, name, engine_cache and price_per_month; `[[disk]]`
+    /// with name, spec ("iops=600,latency=7ms"; a profile's unless given) and price_per_month.
+    #[arg(long, value_name = "FILE")]
+    catalogue: Option<PathBuf>,
+
+    /// Write the page as HTML too
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Carries it out.
+    pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
+        if !(1e-3..=1e9).contains(&self.load.0) {
+            return Err(BadInput(format!(
+                "--load {}: between 0.001/s and 1e9/s can be planned for",
+                self.load
+            ))
+            .into());
+        }
+        if self.records == Some(0) {
+            return Err(BadInput("--records 0: nothing is read then".into()).into());
+        }
+        let catalogue = self.catalogue.as_deref().map(catalogue).transpose()?;
+        if self.source.to_string_lossy().contains("://") {
+            return Err(BadInput(
+                "a running server cannot be planned from yet: give the results of a study".into(),
+            )
+            .into());
+        }
+        let folder = located(&self.source, results)?;
+        let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
+        if !folder.join("plan.toml").exists() {
+            return Err(BadInput(format!("{}: no results of an experiment", self.source.display())).into());
+        }
+        let name = name_of(&folder.to_string_lossy()).to_string();
+        let arguments = PlanArguments {
+            plan: name,
+            scale: None,
+            only: vec![],
+            set: vec![],
+            target: None,
+            records: None,
+            repeats: None,
+        };
+        let parent = folder.parent().unwrap_or(&folder);
+        let (store, experiment) = arguments.experiment_of(parent)?;
+        let records = store.records(&experiment)?;
+        let cells = Cells::of(&experiment, &records.whole);
+        let wanted = Wanted {
+            question: Question { promise: self.promise, load: self.load.0 },
+            growth: self.growth,
+            catalogue,
+            records: self.records,
+        };
+        let source = self.source.to_string_lossy();
+        let mut answer = planned(&source, &cells, &wanted)
+            .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
+        answer.left_out.extend(records.damaged);
+        let page = report::of_plan(&answer, &command_line());
+        if let Some(output) = &self.output {
+            std::fs::write(output, report::html(&page))
+                .with_context(|| format!("writing {}", output.display()))?;
+        }
+        if json {
+            println!("{}", serde_json::to_string_pretty(&answer)?);
+        } else {
+            print!("{}", report::text(&page, Terminal::detect()));
+        }
+        Ok(if answer.best.is_some() { Ending::Held } else { Ending::NotHeld })
+    }
+}
+
+/// Reads a catalogue.
+fn catalogue(path: &Path) -> Result<Catalogue> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| BadInput(format!("--catalogue {}: {e}", path.display())))?;
+    let catalogue = Catalogue::parse(&text).map_err(|e| BadInput(format!("{}: {e}", path.display())))?;
+    Ok(catalogue)
+}

@@ -1,0 +1,183 @@
+//! The page of `tipover plan`: candidates with their intervals, the two curves, and what all of it rests on.
+
+use super::{
+    Axis, Block, Callout, CalloutKind, Cell, Chart, Columns, Emphasis, Number, On, Page, Point, Provenance,
+    ReferenceLine, Section, Series, SeriesKind, Table, Verdict,
+};
+use crate::study::planned::{Curve, Planned};
+use tipover_core::predict::Interval;
+use tipover_core::predict::plan::{Answer, Judged, Limit};
+use tipover_core::study::evidence::Checked;
+use tipover_core::units::{significant, span};
+
+/// More candidates than anyone reads: the page has the best, `--json` all of them.
+const SHOWN: usize = 40;
+
+/// The page.
+pub fn of_plan(planned: &Planned, command: &str) -> Page {
+    let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
+    let left_out = planned.left_out.iter().map(|what| {
+        Block::Callout(Callout { kind: CalloutKind::Warning, text: format!("Left out: {what}") })
+    });
+    let mut sections = vec![
+        section("candidates", "Candidates", vec![Block::Table(candidates(planned))]),
+        section(
+            "curves",
+            "Memory is a cliff, requests per second are a slope",
+            planned.curves.iter().map(curve).collect(),
+        ),
+    ];
+    if !planned.checked.is_empty() {
+        sections.push(section("trust", "How far to trust it", vec![Block::Table(checked(&planned.checked))]));
+    }
+    let known = Columns::new()
+        .words("what", |row: &(String, String)| row.0.clone())
+        .words("from", |row| row.1.clone())
+        .table("What all this rests on", &planned.known, "");
+    sections.push(section("basis", "What it rests on", left_out.chain([Block::Table(known)]).collect()));
+    Page {
+        title: format!("What to buy for {}", planned.source),
+        question: format!(
+            "Which memory and which disk keep {} at {} operations/s?",
+            planned.promise,
+            significant(planned.load_ops_per_s, 4)
+        ),
+        headline: planned.headline.clone(),
+        sections,
+        claims: vec![],
+        made_by: Provenance {
+            command: command.into(),
+            commit: env!("TIPOVER_COMMIT").into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            when: "a pure function of the results".into(),
+            facts: vec![],
+        },
+    }
+}
+
+/// An interval in `unit`, `times` its own; none where it has no end.
+fn interval(of: &Interval, times: f64, unit: &str) -> Cell {
+    let (low, middle, high) = (of.low * times, of.middle * times, of.high * times);
+    match (middle.is_finite(), high.is_finite()) {
+        (true, true) => Number::new(middle, unit).between(low, high).into(),
+        _ if low.is_finite() => Cell::from(format!("from {}, no end", significant(low, 2))),
+        _ => Cell::missing("the load overruns a station: waiting has no end"),
+    }
+}
+
+fn limit(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Processors => "processors",
+        Limit::DiskRequests => "the disk's requests per second",
+        Limit::DiskLatency => "the disk's latency, several requests after another",
+    }
+}
+
+fn candidates(planned: &Planned) -> Table {
+    let rank = |one: &Judged| match one.answer {
+        Answer::Holds => 0,
+        Answer::CannotTell => 1,
+        Answer::DoesNotHold => 2,
+    };
+    let mut rows: Vec<&Judged> = planned.candidates.iter().collect();
+    let cost = |one: &Judged| one.price_per_month.unwrap_or(one.memory_bytes);
+    rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then(cost(a).total_cmp(&cost(b))));
+    let of = rows.len();
+    rows.truncate(SHOWN);
+    let is_best = |one: &Judged| {
+        planned.best.as_ref().is_some_and(|best| best.machine == one.machine && best.disk == one.disk)
+    };
+    Columns::new()
+        .words("machine", |one: &Judged| one.machine.clone())
+        .words("disk", |one| one.disk.clone())
+        .words("promise", |one| match one.answer {
+            Answer::Holds => Cell::verdict(Verdict::Held, "holds"),
+            Answer::DoesNotHold => Cell::verdict(Verdict::NotHeld, "does not hold"),
+            Answer::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
+        })
+        .numbers("chance", "%", |one, unit| Number::new((one.chance * 100.0).round(), unit))
+        .numbers("latency promised", "ms", |one, unit| interval(&one.percentile_s, 1e3, unit))
+        .numbers("most it can do", "/s", |one, unit| interval(&one.most_ops_per_s, 1.0, unit))
+        .group("hits")
+        .numbers("engine", "%", |one, unit| interval(&one.engine_hit, 100.0, unit))
+        .numbers("page cache", "%", |one, unit| interval(&one.page_cache_hit, 100.0, unit))
+        .group("disk")
+        .numbers("load", "%", |one, unit| interval(&one.device_load, 100.0, unit))
+        .words("warm-up", |one| span::rounded(std::time::Duration::from_secs_f64(one.warm_up_s.min(1e9))))
+        .group("")
+        .words("what limits", |one| limit(one.limit))
+        .numbers("price a month", "", |one, unit| match one.price_per_month {
+            Some(price) => Number::exact(price, unit).into(),
+            None => Cell::missing("the catalogue gives no price"),
+        })
+        .emphasised(
+            &format!("{} of {of} candidates, those that hold first", rows.len()),
+            rows.iter().copied(),
+            "Intervals hold the truth with 90 %, if what they rest on is so. The chance is the share of the ways this \
+             system may be in which the promise holds; \"cannot tell\" lies between 10 % and 90 %. Warm-up is the time \
+             to read a full page cache through the disk once; random reads take 4.6 times that to fill it to 1 %. The \
+             most it can do is where processors or disk are full, whatever the latency.",
+            |one| if is_best(one) { Emphasis::Strong } else { Emphasis::Plain },
+        )
+        .without_empty_columns()
+}
+
+fn curve(curve: &Curve) -> Block {
+    let points = curve.points.iter().filter(|(_, y)| y.high.is_finite());
+    let points = points.map(|(x, y)| Point::new(*x, y.middle).between(y.low, y.high)).collect();
+    let line = |on, value: f64, label: &str| ReferenceLine {
+        on,
+        value,
+        label: label.into(),
+        subject: String::new(),
+    };
+    let mut lines = vec![line(On::X, curve.today, "today"), line(On::Y, curve.load, "the load")];
+    lines.extend(curve.edge.map(|x| line(On::X, x, "what it will be worth in a year")));
+    let memory = curve.of_memory;
+    Block::Chart(Chart {
+        id: if memory { "chart-memory".into() } else { "chart-iops".into() },
+        title: format!("The most it can do against {}", if memory { "memory" } else { "requests per second of the disk" }),
+        x: if memory { Axis::log("memory", "MiB") } else { Axis::log("disk", "IOPS") },
+        y: Axis::log("the most it can do", "operations/s"),
+        series: vec![Series::ours(SeriesKind::Line, "predicted", "predicted, 90 %", points)],
+        lines,
+        how_to_read: match memory {
+            true => "Where the data come to fit into both caches the line jumps: that is the cliff. Wide error bars are \
+                     the tipping region, in which a few megabytes decide."
+                .into(),
+            false => "Twice the requests per second are twice the operations, up to where processors limit.".into(),
+        },
+        cannot_say: "Whether a percentile holds: that is in the table.".into(),
+    })
+}
+
+/// Leave-one-out predictions beside what was measured.
+pub fn checked(rows: &[Checked]) -> Table {
+    let of = rows.iter().map(Checked::inside).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let sign = |inside: bool| match inside {
+        true => Cell::verdict(Verdict::Held, "inside"),
+        false => Cell::verdict(Verdict::NotHeld, "outside"),
+    };
+    Columns::new()
+        .words("cell", |row: &Checked| row.name.clone())
+        .group("throughput")
+        .numbers("predicted", "/s", |row, unit| interval(&row.predicted.throughput_ops_per_s, 1.0, unit))
+        .numbers("measured", "/s", |row, unit| Number::new(row.throughput_ops_per_s, unit))
+        .words("inside", move |row| sign(row.predicted.throughput_ops_per_s.contains(row.throughput_ops_per_s)))
+        .group("p99")
+        .numbers("predicted", "ms", |row, unit| interval(&row.predicted.p99_s, 1e3, unit))
+        .numbers("measured", "ms", |row, unit| match row.p99_s {
+            Some(p99) => Number::new(p99 * 1e3, unit).into(),
+            None => Cell::missing("too few operations"),
+        })
+        .words("inside", move |row| match row.p99_s {
+            Some(p99) => sign(row.predicted.p99_s.contains(p99)),
+            None => Cell::missing("too few operations"),
+        })
+        .table(
+            &format!("Each cell predicted from the other working sets: {} of {} figures inside", of.1, of.0),
+            rows,
+            "Nothing measured with the cell's own working set, on any disk, was used. 90 % of the figures should be \
+             inside; where fewer are, do not trust the plan that far either.",
+        )
+}

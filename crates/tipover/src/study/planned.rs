@@ -1,0 +1,381 @@
+//! What to buy, from the records of a study: candidates judged, the two curves, and how far to trust them.
+
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use tipover_core::device::Spec;
+use tipover_core::predict::plan::{self, Catalogue, Judged, Question};
+use tipover_core::predict::{Draw, Interval, Place, Range, Seen, System};
+use tipover_core::study::Cells;
+use tipover_core::study::evidence::{self, Checked, Observed};
+use tipover_core::units::{Bytes, Rate, significant};
+
+/// Ways the system may be that each candidate is judged by.
+const DRAWS: usize = 120;
+/// Operations of discrete events for each cell that is predicted again.
+const EVENTS: u32 = 2_000;
+
+/// "2 x / year": how many times the data are after a year.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Growth(pub f64);
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x / year", self.0)
+    }
+}
+
+impl FromStr for Growth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Growth, String> {
+        let wanted = || format!("{text:?} is not a growth such as \"2 x / year\"");
+        let (times, span) = text.split_once('/').ok_or_else(wanted)?;
+        let times: f64 = times.trim().trim_end_matches('x').trim().parse().map_err(|_| wanted())?;
+        let a_year = match span.trim() {
+            "year" => times,
+            "month" => times.powi(12),
+            _ => return Err(wanted()),
+        };
+        if !(a_year > 1.0 && a_year <= 1e6) {
+            return Err(format!(
+                "{text:?}: more than once and at most a million times a year can be planned for"
+            ));
+        }
+        Ok(Growth(a_year))
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// What must hold, under which load.
+    pub question: Question,
+    /// Of the data; the load stays.
+    pub growth: Option<Growth>,
+    /// What can be had; the built-in one without.
+    pub catalogue: Option<Catalogue>,
+    /// Records there are; as many as in the largest working set without.
+    pub records: Option<u64>,
+}
+
+/// A curve through today's place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Curve {
+    /// Against memory in MiB, else against IOPS.
+    pub of_memory: bool,
+    /// What is changed, and operations per second at which a station is full.
+    pub points: Vec<(f64, Interval)>,
+    /// Where one stands.
+    pub today: f64,
+    /// The load that must be carried.
+    pub load: f64,
+    /// What today's memory will be worth after a year of growth.
+    pub edge: Option<f64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Planned {
+    /// Which results.
+    pub source: String,
+    /// In words.
+    pub promise: String,
+    /// Operations per second.
+    pub load_ops_per_s: f64,
+    /// In sentences.
+    pub headline: Vec<String>,
+    /// The cheapest that holds, or the smallest.
+    pub best: Option<Judged>,
+    /// All.
+    pub candidates: Vec<Judged>,
+    /// Against memory and against IOPS.
+    pub curves: Vec<Curve>,
+    /// The study's own cells, predicted from the others.
+    pub checked: Vec<Checked>,
+    /// What was measured or assumed, and where it comes from.
+    pub known: Vec<(String, String)>,
+    /// Cells that nothing rests on, and why.
+    pub left_out: Vec<String>,
+    /// A command that would narrow the answer.
+    pub measure_next: Option<String>,
+}
+
+/// Everything that candidates are judged by.
+struct Basis {
+    system: System,
+    draws: Vec<Draw>,
+    today: Place,
+    known: Vec<(String, String)>,
+}
+
+impl Basis {
+    fn of(observed: &[Observed], records: Option<u64>) -> Result<Basis, String> {
+        let (system, assumptions) = evidence::system(&observed.iter().collect::<Vec<_>>())?;
+        let seen: Vec<Seen> = observed.iter().filter_map(Observed::seen).collect();
+        let largest = observed.iter().max_by(|a, b| a.place.records.total_cmp(&b.place.records));
+        let mut today = largest.ok_or("no cell was measured")?.place.clone();
+        today.records = records.map_or(today.records, |records| records as f64);
+        let mut known = facts(&system, &seen, &today);
+        known.extend(assumptions.into_iter().map(|a| (a.what, format!("assumed: {}", a.because))));
+        Ok(Basis { draws: system.draws(DRAWS, &seen, 1), system, today, known })
+    }
+
+    fn judge(&self, today: &Place, catalogue: &Catalogue, question: &Question) -> Vec<Judged> {
+        plan::judge(&self.system, &self.draws, today, catalogue, question)
+    }
+
+    /// The most that `place` can do.
+    fn most(&self, place: &Place, question: &Question) -> Interval {
+        self.alone(place, question).most_ops_per_s
+    }
+
+    fn alone(&self, place: &Place, question: &Question) -> Judged {
+        let machine = plan::Machine {
+            name: None,
+            memory: Bytes(place.memory as u64),
+            cores: place.cores,
+            engine_cache: None,
+            price_per_month: None,
+        };
+        let disk =
+            plan::Disk { name: "today's".into(), spec: Some(place.disk.clone()), price_per_month: None };
+        let catalogue = Catalogue { machine: vec![machine], disk: vec![disk] };
+        self.judge(place, &catalogue, question).remove(0)
+    }
+
+    fn curves(&self, wanted: &Wanted) -> Vec<Curve> {
+        let steps = |from: f64, to: f64| (0..25).map(move |n| from * (to / from).powf(f64::from(n) / 24.0));
+        let today = &self.today;
+        let memory = |bytes: f64| Place {
+            memory: bytes,
+            engine_cache: today.engine_cache * bytes / today.memory,
+            ..today.clone()
+        };
+        let mib = 1_048_576.0;
+        let question = &wanted.question;
+        let of_memory = steps(today.memory / 4.0, today.memory * 8.0)
+            .map(|bytes| (bytes / mib, self.most(&memory(bytes), question)));
+        let mut curves = vec![Curve {
+            of_memory: true,
+            points: of_memory.collect(),
+            today: today.memory / mib,
+            load: question.load,
+            edge: wanted.growth.map(|growth| today.memory / mib / growth.0),
+        }];
+        // A disk without a gate has no place on this axis.
+        if let Some(iops) = today.disk.iops {
+            let disk = |iops: f64| Place {
+                disk: Spec { iops: Some(Rate(iops)), burst: None, ..today.disk.clone() },
+                ..today.clone()
+            };
+            let points = steps(iops.0 / 8.0, iops.0 * 64.0).map(|x| (x, self.most(&disk(x), question)));
+            curves.push(Curve {
+                of_memory: false,
+                points: points.collect(),
+                today: iops.0,
+                load: question.load,
+                edge: None,
+            });
+        }
+        curves
+    }
+}
+
+fn facts(system: &System, seen: &[Seen], today: &Place) -> Vec<(String, String)> {
+    let of = |range: &Range, times: f64| {
+        format!("{} to {}", significant(range.low * times, 3), significant(range.high * times, 3))
+    };
+    let fact = |what: String, from: &str| (what, from.to_string());
+    let mib = 1.0 / 1_048_576.0;
+    vec![
+        fact(
+            format!("{} records of {} B in the engine's cache", today.records, system.record_bytes.low),
+            "the plan of the study",
+        ),
+        fact(
+            format!(
+                "{} µs of processor time for an operation, {} µs more for a page that the engine misses",
+                of(&system.cpu, 1e6),
+                of(&system.cpu_miss, 1e6)
+            ),
+            "measured: the process's processor time, generator included",
+        ),
+        fact(
+            format!(
+                "{} requests of 4 KiB for a page from the disk, one after another",
+                of(&system.reads_per_miss, 1.0)
+            ),
+            "measured: the engine's bytes per read; without readahead",
+        ),
+        fact(
+            format!("{} % of the engine's configured cache hold records", of(&system.engine_share, 100.0)),
+            "from misses per operation in each cell, or assumed below",
+        ),
+        fact(
+            format!("{} MiB are neither engine's cache nor page cache", of(&system.other_memory, mib)),
+            "memory of the group less both caches, or assumed below; does not grow with memory: assumed",
+        ),
+        fact(
+            format!("{} % of the processors could be used", of(&system.efficiency, 100.0)),
+            "measured where the disk did not matter: what neighbours and the shaped disk leave",
+        ),
+        fact(
+            format!("caches forget by LRU or at random, weighed by the hit ratios of {} cells", seen.len()),
+            "not known; each pair is tried",
+        ),
+        fact(
+            "a real disk takes between none and all of the processor time of the laboratory's shaped disk"
+                .into(),
+            "assumed",
+        ),
+        fact(
+            "the engine's cache is the same share of the memory everywhere".into(),
+            "assumed, unless the catalogue says engine_cache",
+        ),
+        fact("processors of a candidate are as fast as those measured".into(), "assumed"),
+        fact(
+            "operations arrive independently of one another; there are as many sessions as it takes".into(),
+            "assumed",
+        ),
+        fact(
+            "p99 of the network errs by 18 %, throughput by 9 %, at 90 %".into(),
+            "the published study's cells (docs/plan.md)",
+        ),
+    ]
+}
+
+/// Judges what is wanted.
+///
+/// # Errors
+/// In a sentence, when the records cannot say.
+pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Planned, String> {
+    let (observed, left_out) = evidence::observed(cells)?;
+    let basis = Basis::of(&observed, wanted.records)?;
+    let built_in;
+    let catalogue = match &wanted.catalogue {
+        Some(catalogue) => catalogue,
+        None => {
+            built_in = Catalogue::built_in(&basis.today);
+            &built_in
+        }
+    };
+    let candidates = basis.judge(&basis.today, catalogue, &wanted.question);
+    let best = plan::best(&candidates).cloned();
+    let uncertain = candidates.iter().any(|one| one.answer == plan::Answer::CannotTell);
+    let measure_next = uncertain.then(|| next(source, &observed));
+    let headline = headline(&basis, wanted, &candidates, best.as_ref(), measure_next.as_deref());
+    Ok(Planned {
+        source: source.into(),
+        promise: wanted.question.promise.to_string(),
+        load_ops_per_s: wanted.question.load,
+        headline,
+        best,
+        curves: basis.curves(wanted),
+        candidates,
+        checked: evidence::leave_one_out(&observed, DRAWS / 2, EVENTS),
+        known: basis.known,
+        left_out,
+        measure_next,
+    })
+}
+
+/// More repeats of the cell whose page cache nearly has it all: where that ends is what is not known.
+fn next(source: &str, observed: &[Observed]) -> String {
+    let misses = |cell: &&Observed| cell.hits.page_cache < 0.999;
+    let edge = observed.iter().filter(misses).max_by(|a, b| a.hits.page_cache.total_cmp(&b.hits.page_cache));
+    let only = edge.and_then(|cell| cell.working_set.as_ref());
+    let only = only.map_or(String::new(), |set| format!(" --only 'working_set={set}'"));
+    format!("tipover run {} --repeats 9{only}", name_of(source))
+}
+
+/// The last part of a path.
+pub fn name_of(source: &str) -> &str {
+    source.trim_end_matches('/').rsplit('/').next().unwrap_or(source)
+}
+
+fn headline(
+    basis: &Basis,
+    wanted: &Wanted,
+    candidates: &[Judged],
+    best: Option<&Judged>,
+    next: Option<&str>,
+) -> Vec<String> {
+    let (promise, load) = (wanted.question.promise, significant(wanted.question.load, 4));
+    let count = |answer| candidates.iter().filter(|one| one.answer == answer).count();
+    let mut sentences = vec![match best {
+        Some(one) => format!(
+            "{} with the disk {} is the {} of {} candidates that keeps {promise} at {load}/s with a chance of 90 % or \
+             more ({} %).",
+            one.machine,
+            one.disk,
+            if one.price_per_month.is_some() { "cheapest" } else { "smallest" },
+            candidates.len(),
+            (one.chance * 100.0).floor()
+        ),
+        None => format!(
+            "None of {} candidates keeps {promise} at {load}/s with a chance of 90 % or more.",
+            candidates.len()
+        ),
+    }];
+    let unknown = count(plan::Answer::CannotTell);
+    if unknown > 0 {
+        sentences.push(format!(
+            "Of {unknown} candidates it cannot be told: they lie in the tipping region.{}",
+            next.map_or(String::new(), |next| format!(" Measure this next: `{next}`."))
+        ));
+    }
+    let now = basis.alone(&basis.today, &wanted.question);
+    sentences.push(format!(
+        "Today's place, {} with {}, keeps it with a chance of {} %.",
+        Bytes(basis.today.memory as u64).rounded(),
+        basis.today.disk,
+        (now.chance * 100.0).round()
+    ));
+    if let Some((growth, one)) = wanted.growth.zip(best) {
+        sentences.push(grown(basis, wanted, growth, one));
+    }
+    sentences
+}
+
+/// When data that grow bring the best candidate to its edge.
+fn grown(basis: &Basis, wanted: &Wanted, growth: Growth, one: &Judged) -> String {
+    let catalogue = wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(&basis.today));
+    let single = Catalogue {
+        machine: catalogue
+            .machine
+            .into_iter()
+            .filter(|m| m.memory.0 as f64 == one.memory_bytes)
+            .take(1)
+            .collect(),
+        disk: catalogue.disk.into_iter().filter(|d| d.name == one.disk).take(1).collect(),
+    };
+    let holds = |months: f64| {
+        let records = basis.today.records * growth.0.powf(months / 12.0);
+        let then = Place { records, ..basis.today.clone() };
+        plan::best(&basis.judge(&then, &single, &wanted.question)).is_some()
+    };
+    match (1..=60).find(|months| !holds(f64::from(*months))) {
+        Some(months) => format!(
+            "With data that grow {growth} and the load as it is, the promise is no longer sure there after {months} \
+             months."
+        ),
+        None => format!("With data that grow {growth} and the load as it is, it holds there for five years."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_read_in_words() {
+        assert_eq!("2 x / year".parse(), Ok(Growth(2.0)));
+        assert_eq!("1.5x/year".parse(), Ok(Growth(1.5)));
+        assert!(("1.1 x / month".parse::<Growth>().unwrap().0 - 3.138).abs() < 0.001);
+        for wrong in ["2", "2 x", "x / year", "0.5 x / year", "2 x / day", "nan x / year"] {
+            assert!(wrong.parse::<Growth>().is_err(), "{wrong}");
+        }
+        assert_eq!(Growth(2.0).to_string().parse(), Ok(Growth(2.0)));
+    }
+}

@@ -1,0 +1,92 @@
+//! `tipover plan` as people meet it, from trials in virtual time that lie in a results folder like real ones.
+
+mod program;
+
+use program::Place;
+use serde_json::Value;
+use std::fs;
+use tipover_core::experiment::{Experiment, Trial};
+use tipover_core::simulate::{Machine, trial};
+
+const PLAN: &str = include_str!("../../../experiments/working-set.toml");
+
+/// A folder with results of `working-set`.
+fn with_results() -> Place {
+    let place = Place::new();
+    let folder = place.here().join("results/working-set");
+    let experiment = Experiment::parse(PLAN, "tiny", &[]).expect("the plan that comes with tipover");
+    for cell in experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells) {
+        let (record, _) =
+            trial("working-set", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default());
+        let trial = folder.join(cell.id()).join("0");
+        fs::create_dir_all(&trial).expect("a folder");
+        let record = serde_json::to_string(&record).expect("a record is data");
+        fs::write(trial.join("record.json"), record).expect("a file");
+    }
+    fs::write(folder.join("plan.toml"), PLAN).expect("a file");
+    place
+}
+
+const ASK: [&str; 6] = ["plan", "working-set", "--promise", "p99 <= 20 ms", "--load", "5000/s"];
+
+#[test]
+fn candidates_are_judged_and_the_studys_own_cells_predicted() {
+    let place = with_results();
+    fs::write(
+        place.here().join("shop.toml"),
+        "[[machine]]\nmemory = \"70 MiB\"\ncores = 2\nprice_per_month = 10\n\
+         [[machine]]\nmemory = \"1 GiB\"\ncores = 2\nprice_per_month = 30\n\
+         [[disk]]\nname = \"slow\"\nspec = \"iops=100,latency=7ms\"\nprice_per_month = 1\n",
+    )
+    .unwrap();
+    let with = |more: &[&str]| place.run(&ASK.iter().chain(more).copied().collect::<Vec<_>>());
+    let more = ["--catalogue", "shop.toml", "--growth", "2 x / year", "-o", "plan.html", "--json"];
+    let said = with(&more).with_code(&[0]);
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(answer["candidates"].as_array().unwrap().len(), 2);
+    assert_eq!(answer["best"]["price_per_month"], 31.0, "all in memory: {answer}");
+    let poor =
+        answer["candidates"].as_array().unwrap().iter().find(|c| c["price_per_month"] == 11.0).unwrap();
+    assert_eq!(poor["answer"], "does_not_hold", "{poor}");
+    assert_eq!(answer["checked"].as_array().unwrap().len(), 12);
+    assert!(
+        answer["headline"].to_string().contains("months")
+            || answer["headline"].to_string().contains("five years")
+    );
+    let page = fs::read_to_string(place.here().join("plan.html")).unwrap();
+    for words in ["How far to trust it", "Memory is a cliff", "assumed"] {
+        assert!(page.contains(words), "{words}");
+    }
+    // Nothing can do a million operations per second on two processors.
+    let said = place
+        .run(&["plan", "working-set", "--promise", "p99 <= 20 ms", "--load", "1000000/s"])
+        .with_code(&[1]);
+    assert!(said.stdout.contains("None of "), "{}", said.stdout);
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused_in_words() {
+    let place = with_results();
+    let with = |more: &[&str]| {
+        place.run(&ASK.iter().chain(more).copied().collect::<Vec<_>>()).with_code(&[2]).stderr
+    };
+    for (text, wanted) in [
+        (
+            "[[machine]]\nmemory = \"1 GiB\"\ncores = 2\n[[disk]]\nname = \"x\"\nspec = \"latency=1ns\"\n",
+            "faster than physics",
+        ),
+        ("[[machine]]\nmemmory = \"1 GiB\"\n", "line 2: unknown field `memmory`"),
+        ("disk = []\n", "missing field `machine`"),
+    ] {
+        fs::write(place.here().join("shop.toml"), text).unwrap();
+        let said = with(&["--catalogue", "shop.toml"]);
+        assert!(said.contains(wanted), "{said}");
+    }
+    assert!(with(&["--catalogue", "none.toml"]).contains("none.toml"));
+    assert!(with(&["--records", "0"]).contains("nothing is read then"));
+    assert!(with(&["--growth", "fast"]).contains("is not a growth such as"));
+    let server = ["plan", "postgres://me@host/shop", "--promise", "p99 <= 20 ms", "--load", "10/s"];
+    assert!(place.run(&server).with_code(&[2]).stderr.contains("cannot be planned from yet"));
+    let missing = ["plan", "workingset", "--promise", "p99 <= 20 ms", "--load", "10/s"];
+    assert!(place.run(&missing).with_code(&[2]).stderr.contains("did you mean the results of `working-set`"));
+}
