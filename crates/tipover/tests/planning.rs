@@ -6,18 +6,20 @@ use program::Place;
 use serde_json::Value;
 use std::fs;
 use tipover_core::experiment::{Experiment, Trial};
+use tipover_core::record::Record;
 use tipover_core::simulate::{Machine, trial};
 
 const PLAN: &str = include_str!("../../../experiments/working-set.toml");
 
-/// A folder with results of `working-set`.
-fn with_results() -> Place {
+/// A folder with results of `working-set`, whose records were measured on a machine that was busy for some.
+fn with_results(busy: fn(&mut Record)) -> Place {
     let place = Place::new();
     let folder = place.here().join("results/working-set");
-    let experiment = Experiment::parse(PLAN, "tiny", &[]).expect("the plan that comes with tipover");
+    let experiment = Experiment::parse(PLAN, "quick", &[]).expect("the plan that comes with tipover");
     for cell in experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells) {
-        let (record, _) =
+        let (mut record, _) =
             trial("working-set", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default());
+        busy(&mut record);
         let trial = folder.join(cell.id()).join("0");
         fs::create_dir_all(&trial).expect("a folder");
         let record = serde_json::to_string(&record).expect("a record is data");
@@ -31,7 +33,7 @@ const ASK: [&str; 6] = ["plan", "working-set", "--promise", "p99 <= 20 ms", "--l
 
 #[test]
 fn candidates_are_judged_and_the_studys_own_cells_predicted() {
-    let place = with_results();
+    let place = with_results(|_| ());
     fs::write(
         place.here().join("shop.toml"),
         "[[machine]]\nmemory = \"70 MiB\"\ncores = 2\nprice_per_month = 10\n\
@@ -64,9 +66,31 @@ fn candidates_are_judged_and_the_studys_own_cells_predicted() {
     assert!(said.stdout.contains("None of "), "{}", said.stdout);
 }
 
+/// Cells in cache that a neighbour made three times slower: the others say what they should have been, so the
+/// plan knows that it knows nothing.
+#[test]
+fn a_study_that_contradicts_itself_plans_nothing() {
+    let place = with_results(|record| {
+        let in_cache = ["92 %", "138 %"].map(Some).contains(&record.label("working_set"));
+        if let Some(measured) = record.measured.as_mut().filter(|_| in_cache) {
+            measured.end.0 += (measured.end.0 - measured.begin.0) * 2;
+        }
+    });
+    let said = place.run(&ASK.iter().chain(&["--json"]).copied().collect::<Vec<_>>()).with_code(&[1]);
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(answer["contradicted"], true, "{:#}", answer["checked"]);
+    assert!(answer["best"].is_null());
+    assert!(
+        answer["candidates"].as_array().unwrap().iter().all(|one| one["answer"] == "cannot_tell"),
+        "{answer}"
+    );
+    let page = place.run(&ASK).with_code(&[1]).stdout;
+    assert!(page.contains("contradicts the prediction") && !page.contains("✓ holds"), "{page}");
+}
+
 #[test]
 fn what_cannot_be_planned_is_refused_in_words() {
-    let place = with_results();
+    let place = with_results(|_| ());
     let with = |more: &[&str]| {
         place.run(&ASK.iter().chain(more).copied().collect::<Vec<_>>()).with_code(&[2]).stderr
     };

@@ -206,7 +206,8 @@ addEventListener("load", () => {
 </script></body>"#;
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    // A headless browser's own window is never narrower than 500 pixels, which is a phone to the page's style.
+    // A headless browser's own window is never narrower than 500 pixels, which is a phone to the page's
+    // style.
     let page = sample_with(folder.path(), "</body>", MEASURES);
     let seen = browser.read(&page, &["--window-size=500,1000"]);
     assert_ne!(seen.root("data-wide"), "0", "the sample has wide tables");

@@ -95,7 +95,10 @@ fn candidates(planned: &Planned) -> Table {
             Answer::DoesNotHold => Cell::verdict(Verdict::NotHeld, "does not hold"),
             Answer::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
         })
-        .numbers("chance", "%", |one, unit| Number::new((one.chance * 100.0).round(), unit))
+        .numbers("chance", "%", |one, unit| match planned.contradicted {
+            true => Cell::missing("the study's own cells contradict the prediction"),
+            false => Number::new((one.chance * 100.0).round(), unit).into(),
+        })
         .numbers("latency promised", "ms", |one, unit| interval(&one.percentile_s, 1e3, unit))
         .numbers("most it can do", "/s", |one, unit| interval(&one.most_ops_per_s, 1.0, unit))
         .group("hits")

@@ -91,6 +91,9 @@ pub struct Planned {
     pub candidates: Vec<Judged>,
     /// Against memory and against IOPS.
     pub curves: Vec<Curve>,
+    /// Whether fewer than nine in ten of the study's own figures lie where the others predict them. Then no
+    /// candidate holds or fails, whatever its chance.
+    pub contradicted: bool,
     /// The study's own cells, predicted from the others.
     pub checked: Vec<Checked>,
     /// What was measured or assumed, and where it comes from.
@@ -245,7 +248,52 @@ fn facts(system: &System, seen: &[Seen], today: &Place) -> Vec<(String, String)>
     ]
 }
 
-/// Judges what is wanted.
+/// What the study's own cells, predicted from those with other working sets, say of the prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// At least nine in ten figures lie in their 90 % intervals.
+    Held,
+    /// Fewer do: nothing is concluded.
+    Contradicted,
+    /// There is nothing to predict from: one working set only.
+    Unchecked,
+}
+
+impl Trust {
+    fn of(checked: &[Checked]) -> Trust {
+        match figures(checked) {
+            (0, _) => Trust::Unchecked,
+            (all, inside) if inside * 10 < all * 9 => Trust::Contradicted,
+            _ => Trust::Held,
+        }
+    }
+
+    /// What a reader must know before anything that the plan says.
+    fn words(self, checked: &[Checked], next: Option<&str>) -> String {
+        let (all, inside) = figures(checked);
+        match self {
+            Trust::Held => {
+                format!("{inside} of {all} figures of the study itself lie where the others predict them.")
+            }
+            Trust::Contradicted => format!(
+                "This study contradicts the prediction: only {inside} of its {all} figures lie in the 90 % intervals that \
+                 its other cells give, so nothing is concluded. A busy machine does that; measure again on one that does \
+                 nothing else: `{}`.",
+                next.unwrap_or_default()
+            ),
+            Trust::Unchecked => "Nothing shows how far to trust this: the study has one working set, so no cell can be predicted from \
+                 others."
+                .into(),
+        }
+    }
+}
+
+/// How many figures were predicted, and how many of them lie in their intervals.
+fn figures(checked: &[Checked]) -> (u32, u32) {
+    checked.iter().map(Checked::inside).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// Judges what is wanted. Where the study's own cells contradict the prediction, no candidate holds or fails.
 ///
 /// # Errors
 /// In a sentence, when the records cannot say.
@@ -260,11 +308,21 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Plann
             &built_in
         }
     };
-    let candidates = basis.judge(&basis.today, catalogue, &wanted.question);
+    let checked = evidence::leave_one_out(&observed, DRAWS / 2, EVENTS);
+    let trust = Trust::of(&checked);
+    let mut candidates = basis.judge(&basis.today, catalogue, &wanted.question);
+    if trust == Trust::Contradicted {
+        candidates.iter_mut().for_each(|one| one.answer = plan::Answer::CannotTell);
+    }
     let best = plan::best(&candidates).cloned();
     let uncertain = candidates.iter().any(|one| one.answer == plan::Answer::CannotTell);
     let measure_next = uncertain.then(|| next(source, &observed));
-    let headline = headline(&basis, wanted, &candidates, best.as_ref(), measure_next.as_deref());
+    let mut headline = match trust {
+        Trust::Contradicted => vec![],
+        _ => headline(&basis, wanted, &candidates, best.as_ref(), measure_next.as_deref()),
+    };
+    let at = if trust == Trust::Held { headline.len() } else { 0 };
+    headline.insert(at, trust.words(&checked, measure_next.as_deref()));
     Ok(Planned {
         source: source.into(),
         promise: wanted.question.promise.to_string(),
@@ -273,7 +331,8 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Plann
         best,
         curves: basis.curves(wanted),
         candidates,
-        checked: evidence::leave_one_out(&observed, DRAWS / 2, EVENTS),
+        contradicted: trust == Trust::Contradicted,
+        checked,
         known: basis.known,
         left_out,
         measure_next,
