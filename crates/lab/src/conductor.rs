@@ -373,7 +373,7 @@ impl<'c> Conductor<'c> {
     /// Cuts the power of a fault's nodes at the same time. The order is [`Node::power_cut`]'s, and then: the
     /// links are cut before anybody is killed, so that no connection is closed by a machine without power;
     /// packets that had left it arrive, because what was sent before the cut is a promise, read when it may
-    /// be.
+    /// be. What its kernel still holds then is lost with its memory.
     fn cut_power(
         &mut self,
         force: &mut InForce,
@@ -396,6 +396,9 @@ impl<'c> Conductor<'c> {
         }
         force.outages = outages.into_iter().map(|(_, outage)| outage).collect();
         self.unplug(force)?;
+        if !force.links.is_empty() {
+            self.cluster.each(&force.nodes, Node::keep_connections)?;
+        }
         let killed = self.cluster.each(&force.nodes, Node::kill)?;
         let (effect, mut evidence) = summed(&killed, "processes killed");
         evidence.extend(force.outages.iter().map(discarded));
@@ -553,6 +556,19 @@ impl<'c> Conductor<'c> {
         Ok(touched)
     }
 
+    /// Before the links of nodes without power are healed: whatever their kernels still hold is lost, and
+    /// their peers are told so by resets, the only packets that pass from them until then.
+    fn forget(&mut self, force: &InForce) -> Result<(), ClusterError> {
+        for LinkFault { from, to, .. } in &force.links {
+            let link = match force.nodes.contains(from) {
+                true => Link { resets: true, ..Link::cut() },
+                false => self.cluster.usual_link(from, to),
+            };
+            self.cluster.network()?.set(from, to, link)?;
+        }
+        self.cluster.each(&force.nodes, Node::reset_connections).map(drop)
+    }
+
     fn undo(&mut self, injection: u32, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
         let Some(mut force) = self.in_force.remove(&injection) else { return Ok(()) };
         let old = self.cluster.primary().to_string();
@@ -580,6 +596,7 @@ impl<'c> Conductor<'c> {
         match &force.fault {
             Fault::Kill { .. } | Fault::KillBackend { .. } | Fault::PowerCut { .. } => {
                 if matches!(force.fault, Fault::PowerCut { .. }) {
+                    self.forget(force)?;
                     self.heal(force)?;
                     self.cluster.each(&force.nodes, Node::power_on)?;
                 }

@@ -5,8 +5,12 @@
 use crate::network::Member;
 use crate::recipe::{Server, ServerError, ServerOptions, Stop};
 use crate::{Group, LimitError, Limits, Scratch, Signal};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, getpeername};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,6 +104,8 @@ pub struct Node {
     options: NodeOptions,
     paused: bool,
     squeezed: Option<Squeeze>,
+    /// Connections that ended with its power, kept until it may reset them.
+    ended: Vec<OwnedFd>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +137,17 @@ impl Node {
             options.map(|options| Disk::mount(options).map_err(failed)).transpose()
         };
         let (disk, journal) = (mount(&options.disk, "disk")?, mount(&options.journal, "journal-disk")?);
-        Ok(Node { server: None, disk, journal, group, scratch, options, paused: false, squeezed: None })
+        Ok(Node {
+            server: None,
+            disk,
+            journal,
+            group,
+            scratch,
+            options,
+            paused: false,
+            squeezed: None,
+            ended: vec![],
+        })
     }
 
     /// Its name.
@@ -308,6 +324,20 @@ impl Node {
         Ok(Outage { node, disk, page_cache })
     }
 
+    /// Keeps the connections of its processes, until [`Node::reset_connections`]: for those that end with its
+    /// power, once its links are cut and before its processes are killed.
+    pub fn keep_connections(&mut self) -> Result<(), NodeError> {
+        self.ended = connections(&self.processes());
+        Ok(())
+    }
+
+    /// Resets the connections that its power cut ended. What its kernel still held for them is gone, as the
+    /// memory of a machine without power is: sent after the cut, it would be a promise of the dead.
+    pub fn reset_connections(&mut self) -> Result<(), NodeError> {
+        self.ended.clear();
+        Ok(())
+    }
+
     /// Gives the power back and mounts what survived; its server is started by [`Node::start`].
     pub fn power_on(&mut self) -> Result<(), NodeError> {
         let node = self.options.name.clone();
@@ -408,6 +438,34 @@ pub(crate) fn effect(count: usize, otherwise: &str) -> Effect {
         0 => Effect::Nothing { reason: otherwise.into() },
         count => Effect::Fired { count: count as u64 },
     }
+}
+
+/// The TCP connections of these processes, which live as long as this list does. Each forgets what it has not
+/// sent, and is reset, when its last holder closes it (`SO_LINGER` of zero).
+fn connections(processes: &[u32]) -> Vec<OwnedFd> {
+    let mut found = Vec::new();
+    for &id in processes {
+        let open = Pid::from_raw(id as i32).map(|id| pidfd_open(id, PidfdFlags::empty()));
+        let (Some(Ok(process)), Ok(files)) = (open, std::fs::read_dir(format!("/proc/{id}/fd"))) else {
+            continue;
+        };
+        for file in files.flatten() {
+            let is_socket = |path: &PathBuf| path.to_string_lossy().starts_with("socket:");
+            let number = file.file_name().to_str().and_then(|name| name.parse().ok());
+            let (true, Some(number)) =
+                (std::fs::read_link(file.path()).is_ok_and(|path| is_socket(&path)), number)
+            else {
+                continue;
+            };
+            let Ok(socket) = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) else { continue };
+            // One that listens, or has no peer yet, has nothing to say.
+            let inet = matches!(getpeername(&socket), Ok(Some(peer)) if peer.address_family() == AddressFamily::INET);
+            if inet && set_socket_linger(&socket, Some(Duration::ZERO)).is_ok() {
+                found.push(socket);
+            }
+        }
+    }
+    found
 }
 
 fn signal_all(processes: &[u32], signal: Signal) {

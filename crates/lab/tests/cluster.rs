@@ -90,7 +90,7 @@ fn under_way(cluster: &Cluster, node: &str, statement: &str) -> Child {
     let url = cluster.url(node).unwrap();
     let mut command = Command::new("psql");
     command.args(["-X", "-q", "-c", statement, &url]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 #[test]
@@ -335,6 +335,50 @@ fn a_power_cut_takes_what_was_not_flushed_and_nothing_that_was() {
         node.power_on().unwrap();
         node.start().unwrap();
         assert_eq!(ask(&cluster, "a", "SELECT count(*) FROM kept"), wanted, "{durable}: {outage:?}");
+    }
+}
+
+/// An answer that a node gave while its link was cut is held in its kernel. It arrives once the link is
+/// healed, and never when the node has lost its power meanwhile: its client is told that the connection is no
+/// more.
+#[test]
+fn what_the_kernel_of_a_node_without_power_held_reaches_nobody() {
+    let Some(mut cluster) = started_on(DiskSpec::default(), options("postgres")) else { return };
+    for power_cut in [false, true] {
+        let mut client = under_way(&cluster, "a", "SELECT 'spoken' FROM pg_sleep(1)");
+        soon(&cluster, "a", "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT ''spoken%'", "1");
+        let fault = cluster.break_link("a", LABORATORY, Link::cut()).unwrap();
+        let held = |cluster: &Cluster| cluster.network().unwrap().pair("a", LABORATORY).unwrap().counters.cut;
+        let (before, began) = (held(&cluster), Instant::now());
+        // Several: the answer, sent again and again.
+        while held(&cluster) < before + 3 {
+            assert!(began.elapsed() < PATIENCE, "the server did not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(client.try_wait().unwrap().is_none(), "nothing passed");
+        if power_cut {
+            let schedule: Schedule = "at 0 ms: power cut a, restart after 500 ms".parse().unwrap();
+            let timed = schedule.expand(&["a".into()], Duration::from_secs(2), 1).unwrap();
+            let policy = Policy { power: Turns::default(), turn: 0, failover: Duration::ZERO };
+            let began = Instant::now();
+            let clock = || Tick(began.elapsed().as_nanos() as u64);
+            let mut conductor = Conductor::new(&mut cluster, &schedule, timed, policy);
+            while let Some(next) = conductor.next() {
+                std::thread::sleep(next.saturating_sub(began.elapsed()));
+                conductor.act(began.elapsed(), &clock).unwrap();
+            }
+            conductor.finish(&clock).1.unwrap();
+        } else {
+            cluster.heal_link(&fault).unwrap();
+        }
+        let healed = Instant::now();
+        while client.try_wait().unwrap().is_none() {
+            assert!(healed.elapsed() < PATIENCE, "its client is not told: power cut {power_cut}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let said = client.wait_with_output().unwrap();
+        let spoken = String::from_utf8_lossy(&said.stdout).contains("spoken");
+        assert_eq!((spoken, said.status.success()), (!power_cut, !power_cut), "{said:?}");
     }
 }
 

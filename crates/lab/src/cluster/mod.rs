@@ -133,8 +133,8 @@ pub enum ClusterError {
 /// A link whose rule was changed, and what it had done until then.
 #[derive(Debug, Clone)]
 pub struct LinkFault {
-    from: String,
-    to: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
     before: LinkCounters,
 }
 

@@ -29,6 +29,9 @@ pub struct Link {
     pub bandwidth: Option<Bytes>,
     /// Nothing passes.
     pub cut: bool,
+    /// Through a cut, TCP's resets pass all the same: how a machine that was without power tells its peers
+    /// that it knows no connection of theirs any more.
+    pub resets: bool,
 }
 
 /// How long a queue before a limited bandwidth may become: a tenth of a second is what routers of this size

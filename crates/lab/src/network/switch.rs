@@ -129,7 +129,14 @@ impl Switch {
                 continue;
             };
             let now = self.began.elapsed().as_nanos() as u64;
-            let fate = self.directions[from * self.members() + to].lock().decide(now, length as u64);
+            let mut direction = self.directions[from * self.members() + to].lock();
+            if direction.link.resets && is_reset(packet) {
+                drop(direction);
+                self.write(from, to, packet);
+                continue;
+            }
+            let fate = direction.decide(now, length as u64);
+            drop(direction);
             if let Fate::Deliver { first, copy } = fate {
                 for wait in std::iter::once(first).chain(copy) {
                     if wait.is_zero() {
@@ -199,6 +206,14 @@ impl Switch {
             }
         }
     }
+}
+
+/// Whether a packet of IP version 4 resets a TCP connection (RFC 9293, section 3.1: the flag RST).
+fn is_reset(packet: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    const RST: u8 = 4;
+    let flags = usize::from(packet[0] & 15) * 4 + 13;
+    packet[9] == TCP && packet.get(flags).is_some_and(|flags| flags & RST != 0)
 }
 
 /// Starts a thread that wakes on time, where the machine allows it: real-time priority and no timer slack.
