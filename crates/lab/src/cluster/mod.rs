@@ -14,6 +14,7 @@ use crate::recipe::{
 };
 use program::Program;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -326,9 +327,12 @@ impl Cluster {
     /// [`ClusterError::NotYet`] with what is missing.
     pub fn wait_whole(&mut self, patience: Duration) -> Result<(), ClusterError> {
         let began = Instant::now();
-        let written = self.written();
+        let (written, mut goals) = (self.written(), BTreeMap::new());
         loop {
-            let missing = self.missing(&written);
+            let missing = match self.layout.sets.as_slice() {
+                [] => self.missing(&written),
+                _ => self.missing_in_sets(&mut goals),
+            };
             if missing.is_empty() {
                 self.find_primary();
                 return Ok(());
@@ -364,9 +368,6 @@ impl Cluster {
     /// What keeps the cluster from being whole, a sentence for each node. `written` is where the primary's
     /// binary log was.
     fn missing(&mut self, written: &str) -> Vec<String> {
-        if !self.layout.sets.is_empty() {
-            return self.missing_in_sets();
-        }
         let running: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].is_running()).collect();
         let mut missing = Vec::new();
         for &i in &running {

@@ -2,10 +2,11 @@
 
 use super::{Cluster, ClusterError, PATIENCE};
 use crate::mongodb::{
-    Hello, Refused, add_shard, ask, initiation, members, set_address, step_down, unfinished,
+    Applied, Hello, Refused, add_shard, ask, initiation, members, set_address, step_down, unfinished,
 };
 use crate::recipe::{DATABASES, Role, ServerError};
 use bson::{Document, doc};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tipover_core::experiment::recipe::{Duty, ReplicaSet, Replication, Role as Place, System};
 use tipover_core::schedule::Effect;
@@ -126,8 +127,8 @@ impl Cluster {
     }
 
     /// What keeps the sets from being whole. A set without a majority of its members cannot elect anybody, so
-    /// nothing is expected of it.
-    pub(super) fn missing_in_sets(&mut self) -> Vec<String> {
+    /// nothing is expected of it. `goals` is what each set's primary had applied when somebody began to wait.
+    pub(super) fn missing_in_sets(&mut self, goals: &mut BTreeMap<String, Option<Applied>>) -> Vec<String> {
         let mut missing = Vec::new();
         for set in self.layout.sets.clone() {
             let running = self.running_members(&set);
@@ -140,7 +141,10 @@ impl Cluster {
             };
             let hosts: Vec<String> = running.iter().map(|i| self.host(self.nodes[*i].name())).collect();
             match self.tell(leader, &doc! { "replSetGetStatus": 1 }) {
-                Ok(status) => missing.extend(unfinished(&members(&status), &hosts)),
+                Ok(status) => {
+                    let goal = goals.entry(set.name).or_default();
+                    missing.extend(unfinished(&members(&status), &hosts, goal));
+                }
                 Err(refused) => missing.push(format!("{}: {refused}", self.nodes[leader].name())),
             }
         }

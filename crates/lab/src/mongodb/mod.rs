@@ -11,4 +11,4 @@ mod standing;
 pub use ask::answer;
 pub(crate) use ask::{Refused, ask};
 pub(crate) use commands::{add_shard, initiation, set_address, step_down};
-pub(crate) use standing::{Hello, members, unfinished};
+pub(crate) use standing::{Applied, Hello, members, unfinished};

@@ -47,9 +47,12 @@ pub struct Member {
     pub state: String,
     /// It answers.
     pub healthy: bool,
-    /// The last operation it has applied: when, and of which election.
-    pub applied: Option<(u64, i64)>,
+    /// The last operation it has applied.
+    pub applied: Option<Applied>,
 }
+
+/// How far a member has applied the operations of its set: when, and of which election.
+pub type Applied = (u64, i64);
 
 /// The members in an answer to `replSetGetStatus`.
 pub fn members(answer: &Document) -> Vec<Member> {
@@ -74,8 +77,9 @@ fn member(document: &Document) -> Option<Member> {
 }
 
 /// What keeps `hosts` from being whole, a sentence each: one primary, everybody else follows it, and all have
-/// applied the same.
-pub fn unfinished(members: &[Member], hosts: &[String]) -> Vec<String> {
+/// applied what it had when somebody began to wait. That is what `goal` becomes where it is nothing yet: under
+/// load nobody ever has applied what the primary has now.
+pub fn unfinished(members: &[Member], hosts: &[String], goal: &mut Option<Applied>) -> Vec<String> {
     let wanted: Vec<&Member> = members.iter().filter(|member| hosts.contains(&member.host)).collect();
     let mut missing: Vec<String> = hosts
         .iter()
@@ -87,12 +91,14 @@ pub fn unfinished(members: &[Member], hosts: &[String]) -> Vec<String> {
         missing.push(format!("{} of {} members are primary", primaries.len(), wanted.len()));
         return missing;
     };
+    // A new primary may have less than the old one had, and the rest is rolled back.
+    *goal = goal.map_or(primary.applied, |goal| primary.applied.min(Some(goal)));
     for member in wanted.iter().filter(|member| member.host != primary.host) {
         let Member { host, state, healthy, applied } = member;
         match state.as_str() {
             _ if !healthy => missing.push(format!("{host} does not answer the primary")),
             "ARBITER" => {}
-            "SECONDARY" if applied < &primary.applied => missing.push(format!("{host} is still behind")),
+            "SECONDARY" if *applied < *goal => missing.push(format!("{host} is still behind")),
             "SECONDARY" => {}
             other => missing.push(format!("{host} is {other}")),
         }
@@ -124,19 +130,36 @@ mod tests {
 
     #[test]
     fn a_set_is_whole_when_all_follow_and_have_applied_the_same() {
-        assert!(unfinished(&members(&status("SECONDARY", 0)), &hosts(3)).is_empty());
-        let behind = unfinished(&members(&status("SECONDARY", 1)), &hosts(3));
+        let now = |status, hosts: &[String]| unfinished(&members(&status), hosts, &mut None);
+        assert!(now(status("SECONDARY", 0), &hosts(3)).is_empty());
+        let behind = now(status("SECONDARY", 1), &hosts(3));
         assert_eq!(behind, ["10.0.0.2:27017 is still behind"]);
-        let rolling = unfinished(&members(&status("ROLLBACK", 0)), &hosts(3));
+        let rolling = now(status("ROLLBACK", 0), &hosts(3));
         assert_eq!(rolling, ["10.0.0.2:27017 is ROLLBACK"]);
         // Who does not run is not waited for.
-        assert!(
-            unfinished(&members(&status("RECOVERING", 9)), &[hosts(3)[0].clone(), hosts(3)[2].clone()])
-                .is_empty()
-        );
-        let two = unfinished(&members(&status("PRIMARY", 0)), &hosts(4));
+        assert!(now(status("RECOVERING", 9), &[hosts(3)[0].clone(), hosts(3)[2].clone()]).is_empty());
+        let two = now(status("PRIMARY", 0), &hosts(4));
         assert_eq!(two, ["10.0.0.4:27017 is no member", "2 of 3 members are primary"]);
-        assert_eq!(unfinished(&[], &[]), ["0 of 0 members are primary"]);
+        assert_eq!(unfinished(&[], &[], &mut None), ["0 of 0 members are primary"]);
+    }
+
+    #[test]
+    fn under_load_a_member_follows_that_has_what_there_was_when_waiting_began() {
+        let at = |primary: u32, second: u32| {
+            let mut members = members(&status("SECONDARY", 0));
+            members[0].applied = Some((u64::from(primary) << 32, 3));
+            members[1].applied = Some((u64::from(second) << 32, 3));
+            members
+        };
+        let mut goal = None;
+        let behind = ["10.0.0.2:27017 is still behind"];
+        assert_eq!(unfinished(&at(100, 98), &hosts(3), &mut goal), behind);
+        assert_eq!(unfinished(&at(110, 99), &hosts(3), &mut goal), behind, "not yet");
+        assert!(unfinished(&at(120, 100), &hosts(3), &mut goal).is_empty(), "it has what there was");
+        // Whoever was elected meanwhile without all of it rolls the rest back.
+        let mut goal = Some((200 << 32, 3));
+        assert_eq!(unfinished(&at(150, 149), &hosts(3), &mut goal), behind);
+        assert!(unfinished(&at(250, 150), &hosts(3), &mut goal).is_empty());
     }
 
     #[test]
