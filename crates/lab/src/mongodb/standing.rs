@@ -77,8 +77,8 @@ fn member(document: &Document) -> Option<Member> {
 }
 
 /// What keeps `hosts` from being whole, a sentence each: one primary, everybody else follows it, and all have
-/// applied what it had when somebody began to wait. That is what `goal` becomes where it is nothing yet: under
-/// load nobody ever has applied what the primary has now.
+/// applied what it had when somebody began to wait. That is what `goal` becomes where it is nothing yet:
+/// under load nobody ever has applied what the primary has now.
 pub fn unfinished(members: &[Member], hosts: &[String], goal: &mut Option<Applied>) -> Vec<String> {
     let wanted: Vec<&Member> = members.iter().filter(|member| hosts.contains(&member.host)).collect();
     let mut missing: Vec<String> = hosts
