@@ -459,7 +459,8 @@ fn connections(processes: &[u32]) -> Vec<OwnedFd> {
             };
             let Ok(socket) = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) else { continue };
             // One that listens, or has no peer yet, has nothing to say.
-            let inet = matches!(getpeername(&socket), Ok(Some(peer)) if peer.address_family() == AddressFamily::INET);
+            let peer = getpeername(&socket).ok().flatten();
+            let inet = peer.is_some_and(|peer| peer.address_family() == AddressFamily::INET);
             if inet && set_socket_linger(&socket, Some(Duration::ZERO)).is_ok() {
                 found.push(socket);
             }
