@@ -125,7 +125,7 @@ impl Capacity {
 
     /// The same where loads have another name, as "requests in flight".
     pub fn sentence_in(&self, unit: &str) -> String {
-        let load = |load: Option<f64>| self.scale.print(load.unwrap_or(f64::NAN));
+        let load = |load: Option<f64>| load.map_or_else(|| "unknown".into(), |load| self.scale.print(load));
         let (low, high, slo) = (load(self.low), load(self.high), &self.slo);
         let counts = format!("confirmed {}", self.confirmed());
         let mut text = match self.verdict {

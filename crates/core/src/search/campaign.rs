@@ -315,6 +315,9 @@ fn every_broken_trial_is_followed_by_a_rest_and_invalid_ones_count_for_nothing()
             "{}",
             many.sentence()
         );
+        let open = Capacity { high: None, ..many };
+        let said = open.sentence();
+        assert!(said.contains(", unknown]") && !said.contains("NaN"), "an end that is not known: {said}");
     }
 }
 
