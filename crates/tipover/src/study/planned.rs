@@ -242,7 +242,7 @@ fn facts(system: &System, seen: &[Seen], today: &Place) -> Vec<(String, String)>
             "assumed",
         ),
         fact(
-            "p99 of the network errs by 18 %, throughput by 9 %, at 90 %".into(),
+            "nine in ten times the queueing model is within 18 % for p99 and 9 % for throughput".into(),
             "the published study's cells (docs/plan.md)",
         ),
     ]
@@ -316,7 +316,11 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Plann
     }
     let best = plan::best(&candidates).cloned();
     let uncertain = candidates.iter().any(|one| one.answer == plan::Answer::CannotTell);
-    let measure_next = uncertain.then(|| next(source, &observed));
+    let measure_next = match trust {
+        // More trials beside those that contradict each other would not mend them.
+        Trust::Contradicted => Some(format!("tipover --results again run {}", name_of(source))),
+        _ => uncertain.then(|| next(source, &observed)),
+    };
     let mut headline = match trust {
         Trust::Contradicted => vec![],
         _ => headline(&basis, wanted, &candidates, best.as_ref(), measure_next.as_deref()),
@@ -380,7 +384,7 @@ fn headline(
     let unknown = count(plan::Answer::CannotTell);
     if unknown > 0 {
         sentences.push(format!(
-            "Of {unknown} candidates it cannot be told: they lie in the tipping region.{}",
+            "For {unknown} candidates the answer is cannot tell: they lie in the tipping region.{}",
             next.map_or(String::new(), |next| format!(" Measure this next: `{next}`."))
         ));
     }
