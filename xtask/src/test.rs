@@ -1,5 +1,7 @@
-//! `make test`: the cheap rules, every bench in miniature, every test; then what was skipped, loudly.
+//! `make test`: the cheap rules, every bench in miniature, every test; then what was skipped or unsteady,
+//! loudly.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -32,21 +34,35 @@ const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("not on a block device", "a container's temporary folder may be an overlay, or memory"),
 ];
 
+/// How many tests may fail at first. They measure real disks, clocks and servers, on machines whose hypervisor
+/// takes the processors away as it likes; so each that fails is run once more, by itself. More than these are
+/// no accident.
+const MOST_UNSTEADY: usize = 3;
+
 /// What the run of a test command showed.
 #[derive(Default, Debug, PartialEq)]
 struct Tally {
+    /// Suites that began, and those that said how they ended.
+    begun: u64,
     suites: u64,
     passed: u64,
     failed: u64,
     ignored: u64,
     skips: Vec<String>,
+    /// The failed tests, by name.
+    failing: BTreeSet<String>,
 }
 
 impl Tally {
     /// Takes note of one line of output.
     fn read(&mut self, line: &str) {
         let line = line.trim();
-        if let Some(result) = line.strip_prefix("test result: ") {
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            self.begun += 1;
+        } else if let Some(name) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... FAILED"))
+        {
+            self.failing.insert(name.0.to_string());
+        } else if let Some(result) = line.strip_prefix("test result: ") {
             self.suites += 1;
             self.passed += number_before(result, " passed");
             self.failed += number_before(result, " failed");
@@ -54,6 +70,12 @@ impl Tally {
         } else if line.starts_with("SKIPPED:") && !self.skips.iter().any(|known| known == line) {
             self.skips.push(line.to_string());
         }
+    }
+
+    /// The tests to run once more: all that failed, if that is all that went wrong, and not too many.
+    fn unsteady(&self, failures: &Failures) -> Option<&BTreeSet<String>> {
+        let nothing_else = failures.len() == 1 && self.begun == self.suites;
+        (nothing_else && (1..=MOST_UNSTEADY).contains(&self.failing.len())).then_some(&self.failing)
     }
 }
 
@@ -94,7 +116,11 @@ pub fn test(workspace: &Workspace, filters: &[String]) -> Result<()> {
     let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast", "--"];
     arguments.push("--show-output");
     arguments.extend(filters.iter().map(String::as_str));
-    failures.extend(watched(workspace, &arguments, &mut tally)?);
+    let mut failed = watched(workspace, &arguments, &mut tally)?;
+    if let Some(unsteady) = tally.unsteady(&failed) {
+        failed = once_more(workspace, unsteady)?;
+    }
+    failures.extend(failed);
     step.done();
     let after = leftovers(workspace)?;
     let left = after.into_iter().filter(|leftover| !before.contains(leftover));
@@ -116,6 +142,26 @@ fn benches_in_miniature(workspace: &Workspace, tally: &mut Tally) -> Result<Fail
     Ok(failures)
 }
 
+/// Runs each of these tests again, with nothing beside it, and says which failed again.
+fn once_more(workspace: &Workspace, tests: &BTreeSet<String>) -> Result<Failures> {
+    let mut failures = Failures::new();
+    for name in tests {
+        let step = Step::begin(&format!("{name}, once more"));
+        let arguments =
+            ["test", "--workspace", "--release", "--no-fail-fast", "--", "--show-output", "--exact", name];
+        let mut tally = Tally::default();
+        let failed = watched(workspace, &arguments, &mut tally)?;
+        if failed.is_empty() && tally.passed > 0 && tally.skips.is_empty() {
+            println!("==> UNSTEADY: {name} failed, and held when it was run again");
+        } else {
+            failures.push(format!("{name} failed twice"));
+            failures.extend(failed);
+        }
+        step.done();
+    }
+    Ok(failures)
+}
+
 /// Runs cargo under watch and takes note of what it says.
 fn watched(workspace: &Workspace, arguments: &[&str], tally: &mut Tally) -> Result<Failures> {
     let mut command = workspace.command(cargo_program());
@@ -134,7 +180,7 @@ fn leftovers(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 fn conclude(tally: &Tally, mut failures: Vec<String>) -> Result<()> {
-    let Tally { suites, passed, failed, ignored, skips } = tally;
+    let Tally { suites, passed, failed, ignored, skips, .. } = tally;
     println!("\n==> {suites} suites: {passed} passed, {failed} failed, {ignored} ignored");
     for skip in skips {
         let why = if is_allowed(skip) {
@@ -170,7 +216,33 @@ mod tests {
         tally.read("   SKIPPED: no /dev/fuse");
         tally.read("a test named SKIPPED: not at the start");
         let skips = vec!["SKIPPED: no /dev/fuse".to_string()];
-        assert_eq!(tally, Tally { suites: 2, passed: 15, failed: 2, ignored: 1, skips });
+        assert_eq!(tally, Tally { suites: 2, passed: 15, failed: 2, ignored: 1, skips, ..Tally::default() });
+    }
+
+    /// One suite, and how it ended; `lines` are between.
+    fn tally_of(lines: &[&str], ended: bool) -> Tally {
+        let mut tally = Tally::default();
+        tally.read("running 9 tests");
+        lines.iter().for_each(|line| tally.read(line));
+        if ended {
+            tally.read("test result: FAILED. 7 passed; 2 failed; 0 ignored");
+        }
+        tally
+    }
+
+    #[test]
+    fn only_few_failures_that_explain_everything_are_tried_again() {
+        let (bad, status) = ("test a::b ... FAILED", vec!["`cargo test` ended with 101".to_string()]);
+        let names = BTreeSet::from(["a::b".to_string(), "c".to_string()]);
+        let twice = ["test a::b ... FAILED (1.0 s)", bad, "test c ... FAILED", "test d ... ok"];
+        assert_eq!(tally_of(&twice, true).unsteady(&status), Some(&names));
+        assert_eq!(tally_of(&[bad], false).unsteady(&status), None, "a suite that fell over");
+        let hung = [&status[..], &["said nothing for 900 s".to_string()]].concat();
+        assert_eq!(tally_of(&[bad], true).unsteady(&hung), None, "a suite that hung");
+        assert_eq!(tally_of(&[], true).unsteady(&status), None, "no test has a name");
+        let many: Vec<String> = (0..=MOST_UNSTEADY).map(|n| format!("test t{n} ... FAILED")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(tally_of(&many, true).unsteady(&status), None, "no accident");
     }
 
     #[test]
