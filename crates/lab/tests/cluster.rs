@@ -141,7 +141,7 @@ fn postgres_waits_for_a_standby_fails_over_and_takes_the_old_primary_back() {
 
     cluster.rejoin("a").unwrap();
     soon(&cluster, "a", "SELECT count(*) FROM kept", "103");
-    assert_eq!(fired(cluster.step_down(other).unwrap()), 1);
+    assert_eq!(fired(cluster.step_down(other, &mut || {}).unwrap()), 1);
     assert_eq!(cluster.primary(), other);
     ask(&cluster, other, "INSERT INTO kept VALUES (104)");
     soon(&cluster, "a", "SELECT count(*) FROM kept", "104");

@@ -1,7 +1,7 @@
 //! What a node answers. Error codes and labels are those of MongoDB's documentation.
 
 use crate::login::Login;
-use crate::state::{Change, Entry, State};
+use crate::state::{Change, Entry, Manners, State};
 use crate::store::{Key, bounds, matches, updated};
 use crate::wait::Concern;
 use crate::{Shared, member, wait, whole};
@@ -29,6 +29,11 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// An answer that says no.
 pub fn failure(code: i32, name: &str, text: &str) -> Document {
     doc! { "ok": 0.0, "errmsg": text, "code": code, "codeName": name }
+}
+
+/// The answer to a command that this server does not have.
+pub fn unknown(command: &str) -> Document {
+    failure(59, "CommandNotFound", &format!("no such command: '{command}'"))
 }
 
 fn labelled(mut answer: Document, label: &str) -> Document {
@@ -114,6 +119,20 @@ impl Turn<'_> {
 
     fn dispatch(&self, name: &str, command: &Document, connection: &mut Connection) -> Option<Document> {
         let lock = || self.shared.state.lock();
+        let (manners, may_not_flush) = {
+            let settings = &lock().settings;
+            (settings.manners, settings.reads_and_writes_only)
+        };
+        if !manners.knows(name) {
+            return Some(unknown(name));
+        }
+        if may_not_flush && name == "fsync" {
+            return Some(failure(
+                13,
+                "Unauthorized",
+                "not authorized on admin to execute command { fsync: 1 }",
+            ));
+        }
         if lock().is_apart()
             && let Some(answer) = member::answer(self.shared, name, command)
         {
@@ -141,22 +160,36 @@ impl Turn<'_> {
             }
             "getDefaultRWConcern" => doc! { "ok": 1.0, "defaultReadConcern": { "level": "local" },
             "defaultWriteConcern": { "w": "majority", "wtimeout": 0 } },
+            "replSetGetConfig" => match &lock().settings.set_name {
+                Some(set) => doc! { "ok": 1.0, "config": { "_id": set, "settings":
+                { "getLastErrorDefaults": { "w": 1, "wtimeout": 0 } } } },
+                None => failure(76, "NoReplicationEnabled", "not running with --replSet"),
+            },
             "find" => self.find(command),
             "getMore" => self.get_more(command),
             "insert" | "update" | "delete" | "drop" => self.write(name, command),
             "commitTransaction" | "abortTransaction" => self.end_transaction(name, command),
-            _ => failure(59, "CommandNotFound", &format!("no such command: '{name}'")),
+            _ => unknown(name),
         })
     }
 
     fn hello(&self, state: &State, command: &Document) -> Document {
         let node = &state.nodes[self.node];
+        let (knows_hello, wire) = match state.settings.manners {
+            Manners::Current => (true, 21),
+            Manners::V4_0 => (false, 7),
+        };
         let mut answer = doc! {
-            "ok": 1.0, "helloOk": true, "isWritablePrimary": node.primary, "secondary": !node.primary,
+            "ok": 1.0, "secondary": !node.primary,
             "maxBsonObjectSize": 16 << 20, "maxMessageSizeBytes": 48_000_000, "maxWriteBatchSize": 100_000,
-            "minWireVersion": 0, "maxWireVersion": 21, "readOnly": false,
+            "minWireVersion": 0, "maxWireVersion": wire, "readOnly": false,
             "logicalSessionTimeoutMinutes": 30, "msgFromTipover": "this is not MongoDB",
         };
+        let asked_anew = command.contains_key("hello");
+        answer.insert(if asked_anew { "isWritablePrimary" } else { "ismaster" }, node.primary);
+        if knows_hello {
+            answer.insert("helloOk", true);
+        }
         if state.is_apart() && state.nodes.len() == 1 {
             answer.insert("secondary", false);
             answer.insert("isreplicaset", true);

@@ -17,7 +17,7 @@ mod state;
 mod store;
 mod wait;
 
-pub use state::{Bugs, Settings};
+pub use state::{Bugs, Manners, Settings};
 
 use command::{Connection, Turn};
 use parking_lot::{Condvar, Mutex};

@@ -1,24 +1,29 @@
 //! The reference peer as a program, for trying things by hand.
 
 use std::io::BufRead;
-use tipover_reference_mongod::{Bugs, ReplicaSet, Settings, member, router};
+use tipover_reference_mongod::{Bugs, Manners, ReplicaSet, Settings, member, router};
 
 const HELP: &str =
-    "reference-mongod [--nodes N] [--set NAME] [--port P] [--login USER:PASSWORD] [--bug NAME]...
+    "reference-mongod [--nodes N] [--set NAME] [--port P] [--login USER:PASSWORD]
+    [--manners current|4.0] [--bug NAME]...
 This is not MongoDB: a small server with its wire protocol and the manners of a replica set, in memory.
 It prints its address, then obeys lines on stdin: kill N, restart N, cut N, heal, step-down N, bug NAME, quit.
 It ends when stdin does.
 
 With --replSet (and --configdb) it is started as a mongod (and a mongos) is, one process a member:
 --replSet NAME --dbpath D --port P --bind_ip ADDRESS,SOCKET, or --configdb SET/HOST:PORT,... --port P --bind_ip A.
-replSetInitiate, hello, replSetGetStatus, replSetStepDown, -StepUp and -Freeze are obeyed; other options are
-taken and ignored.";
+`--manners 4.0` makes it know no hello. replSetInitiate, hello, replSetGetStatus, replSetStepDown, -StepUp and
+-Freeze are obeyed; other options are taken and ignored.";
 
 fn main() {
     if let Err(text) = run() {
         eprintln!("reference-mongod: {text}\n\n{HELP}");
         std::process::exit(2);
     }
+}
+
+fn manners(name: &str) -> Result<Manners, String> {
+    Manners::named(name).ok_or(format!("--manners is current or 4.0, not \"{name}\""))
 }
 
 fn settings() -> Result<Settings, String> {
@@ -35,6 +40,7 @@ fn settings() -> Result<Settings, String> {
             "--nodes" => settings.nodes = value.parse().map_err(wrong)?,
             "--port" => settings.port = value.parse().map_err(wrong)?,
             "--set" => settings.set_name = Some(value),
+            "--manners" => settings.manners = manners(&value)?,
             "--login" => {
                 let (user, password) = value.split_once(':').ok_or("--login needs USER:PASSWORD")?;
                 settings.login = Some((user.into(), password.into()));
@@ -67,13 +73,17 @@ fn as_mongod() -> Option<Result<(), String>> {
     let addresses = || value("--bind_ip").unwrap_or_default().split(',').map(str::to_string).collect();
     let port = value("--port").and_then(|port| port.parse().ok()).unwrap_or(27017);
     let text = |error: std::io::Error| error.to_string();
+    let manners = match value("--manners").map_or(Ok(Manners::Current), |name| manners(&name)) {
+        Ok(manners) => manners,
+        Err(wrong) => return Some(Err(wrong)),
+    };
     if let Some(configuration) = value("--configdb") {
         let addresses: Vec<String> = addresses();
-        return Some(router::serve(&configuration, &addresses, port).map_err(text));
+        return Some(router::serve(&configuration, &addresses, port, manners).map_err(text));
     }
     let set = value("--replSet")?;
     let folder = value("--dbpath").unwrap_or_else(|| "/data/db".into()).into();
-    Some(member::serve(member::Started { set, folder, addresses: addresses(), port }).map_err(text))
+    Some(member::serve(member::Started { set, folder, addresses: addresses(), port, manners }).map_err(text))
 }
 
 fn run() -> Result<(), String> {

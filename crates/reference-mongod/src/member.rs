@@ -7,7 +7,7 @@
 use crate::command::failure;
 use crate::journal::{Journal, decoded, encoded, keep, kept};
 use crate::message;
-use crate::state::{Entry, Node, Settings, State};
+use crate::state::{Entry, Manners, Node, Settings, State};
 use crate::{Shared, TURN, listen_at, whole};
 use bson::{Bson, Document, Timestamp, doc};
 use parking_lot::MutexGuard;
@@ -28,6 +28,8 @@ pub struct Started {
     pub addresses: Vec<String>,
     /// `--port`
     pub port: u16,
+    /// `--manners`
+    pub manners: Manners,
 }
 
 /// A member that does not answer for so long is asked over a new connection.
@@ -43,7 +45,8 @@ pub fn serve(started: Started) -> io::Result<()> {
     let address = started.addresses.iter().find(|address| !address.contains('/'));
     let address = address.ok_or_else(|| io::Error::other("--bind_ip names no address"))?;
     let name = format!("{address}:{}", started.port);
-    let settings = Settings { set_name: Some(started.set.clone()), ..Settings::default() };
+    let (set_name, manners) = (Some(started.set.clone()), started.manners);
+    let settings = Settings { set_name, manners, ..Settings::default() };
     let mut state = State::new(settings, vec![started.port]);
     let (journal, entries) = Journal::open(&started.folder)?;
     let node = &mut state.nodes[0];

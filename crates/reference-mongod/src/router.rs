@@ -1,8 +1,9 @@
 //! A router that is a process of its own, started as a mongos is. It splits no collection: everything goes to
 //! the primary of the first shard, where MongoDB keeps collections that nobody has sharded.
 
-use crate::command::failure;
+use crate::command::{failure, unknown};
 use crate::member::Peer;
+use crate::state::Manners;
 use crate::{Served, listen_with, message};
 use bson::{Document, doc};
 use std::io;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 const SHARDS: &str = "shards";
 
 /// Serves until the process is killed. `configuration` is `set/host:port,...`.
-pub fn serve(configuration: &str, addresses: &[String], port: u16) -> io::Result<()> {
-    let router = Arc::new(Router { configuration: hosts(configuration) });
+pub fn serve(configuration: &str, addresses: &[String], port: u16, manners: Manners) -> io::Result<()> {
+    let router = Arc::new(Router { configuration: hosts(configuration), manners });
     for address in addresses {
         let router = router.clone();
         listen_with(address, port, move |stream| router.serve(stream))?;
@@ -31,13 +32,15 @@ fn hosts(set: &str) -> Vec<String> {
 fn primary(hosts: &[String]) -> Option<Peer> {
     hosts.iter().find_map(|host| {
         let mut peer = Peer::new(host);
-        let hello = peer.ask(&doc! { "hello": 1 }).ok()?;
-        hello.get_bool("isWritablePrimary").unwrap_or(false).then_some(peer)
+        // Members of every age know this one.
+        let answer = peer.ask(&doc! { "isMaster": 1 }).ok()?;
+        answer.get_bool("ismaster").unwrap_or(false).then_some(peer)
     })
 }
 
 struct Router {
     configuration: Vec<String>,
+    manners: Manners,
 }
 
 impl Router {
@@ -54,8 +57,10 @@ impl Router {
     /// `None` closes the connection: what was sent on may have happened.
     fn answer(&self, command: &Document, upstream: &mut Option<Peer>) -> Option<Document> {
         match command.keys().next().map(String::as_str).unwrap_or_default() {
+            name if !self.manners.knows(name) => Some(unknown(name)),
             "hello" | "isMaster" | "ismaster" => Some(doc! {
-                "ok": 1.0, "isWritablePrimary": true, "msg": "isdbgrid", "helloOk": true, "maxWireVersion": 21,
+                "ok": 1.0, "isWritablePrimary": true, "ismaster": true, "msg": "isdbgrid",
+                "maxWireVersion": if self.manners == Manners::V4_0 { 7 } else { 21 },
                 "minWireVersion": 0, "maxBsonObjectSize": 16 << 20, "maxMessageSizeBytes": 48_000_000,
                 "maxWriteBatchSize": 100_000, "logicalSessionTimeoutMinutes": 30, "readOnly": false,
                 "msgFromTipover": "this is not MongoDB",

@@ -209,6 +209,33 @@ fn stop_for(error: &std::io::Error) -> ! {
     std::process::exit(14)
 }
 
+/// Which server's manners the peer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manners {
+    /// Those of today's mongod.
+    #[default]
+    Current,
+    /// As observed of mongod 4.0.3: `isMaster` instead of `hello`, and nothing about default concerns but in
+    /// the set's configuration.
+    V4_0,
+}
+
+impl Manners {
+    /// `current` or `4.0`.
+    pub fn named(name: &str) -> Option<Manners> {
+        match name {
+            "current" => Some(Manners::Current),
+            "4.0" => Some(Manners::V4_0),
+            _ => None,
+        }
+    }
+
+    /// Whether a server of this age knows a command that others know.
+    pub fn knows(self, command: &str) -> bool {
+        self == Manners::Current || !["hello", "getDefaultRWConcern"].contains(&command)
+    }
+}
+
 /// How the set is made.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -218,8 +245,12 @@ pub struct Settings {
     pub set_name: Option<String>,
     /// Faults on purpose.
     pub bugs: Bugs,
+    /// Which server's they are.
+    pub manners: Manners,
     /// User and password that clients must show.
     pub login: Option<(String, String)>,
+    /// Whether the user may only read and write, as with the role `readWrite`: `fsync` is refused.
+    pub reads_and_writes_only: bool,
     /// How long a majority goes without a primary, and a primary without a majority.
     pub election: Duration,
     /// How long an entry takes from the primary to another node.
@@ -236,7 +267,9 @@ impl Default for Settings {
             nodes: 1,
             set_name: None,
             bugs: Bugs::default(),
+            manners: Manners::Current,
             login: None,
+            reads_and_writes_only: false,
             election: Duration::from_millis(300),
             replication: Duration::ZERO,
             journal: Duration::from_millis(100),

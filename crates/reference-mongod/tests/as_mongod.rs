@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers in here are tests too")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,9 +19,16 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// On addresses of the loopback, so that it needs no root.
+const PEER: &str = env!("CARGO_BIN_EXE_tipover-reference-mongod");
+
+/// With today's manners.
 fn start(recipe: &str) -> Cluster {
-    let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_tipover-reference-mongod")));
+    start_as(recipe, PEER.into())
+}
+
+/// On addresses of the loopback, so that it needs no root.
+fn start_as(recipe: &str, program: PathBuf) -> Cluster {
+    let program = Some(program);
     let mut recipe = Recipe::named(recipe).unwrap();
     // The test shall not wait for seconds until a primary is missed.
     recipe.set_settings.insert("electionTimeoutMillis".into(), 700);
@@ -65,7 +73,9 @@ fn a_replica_set_elects_steps_down_and_takes_the_dead_back() {
 
     let likely = cluster.successor().unwrap();
     assert_ne!(likely, second);
-    assert_eq!(cluster.step_down(&likely).unwrap(), Effect::Fired { count: 1 });
+    let mut given_up = 0;
+    let effect = cluster.step_down(&likely, &mut || given_up += 1).unwrap();
+    assert_eq!((effect, given_up), (Effect::Fired { count: 1 }, 1));
     let third = cluster.primary().to_string();
     assert_ne!(third, second);
     cluster.come_back(std::slice::from_ref(&second)).unwrap();
@@ -79,6 +89,20 @@ fn a_replica_set_elects_steps_down_and_takes_the_dead_back() {
     }
     cluster.come_back(&names).unwrap();
     cluster.wait_whole(PATIENCE).unwrap();
+}
+
+/// All that is asked of a mongod before 4.4.2 must be asked in its words: who leads, and through a router too.
+#[test]
+fn servers_that_know_no_hello_form_a_cluster_and_elect() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let old = folder.path().join("mongod");
+    std::fs::write(&old, format!("#!/bin/sh\nexec '{PEER}' \"$@\" --manners 4.0\n")).unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut cluster = start_as("mongodb-sharded", old);
+    let first = cluster.primary().to_string();
+    cluster.node_mut(&first).unwrap().kill().unwrap();
+    next_primary(&mut cluster, &first);
 }
 
 #[test]

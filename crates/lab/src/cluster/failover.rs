@@ -240,12 +240,17 @@ impl Cluster {
 
     /// Stops the primary in good order and promotes another: what an administrator does before maintenance.
     /// Where the database elects by itself, its primary steps down and goes on as a replica, and the set may
-    /// choose another one than `successor`.
-    pub fn step_down(&mut self, successor: &str) -> Result<Effect, ClusterError> {
+    /// choose another one than `successor`. Calls `given_up` when the old primary is none any more; that another
+    /// one takes over is waited for after it.
+    ///
+    /// # Errors
+    /// It does not stop, or nobody takes over.
+    pub fn step_down(&mut self, successor: &str, given_up: &mut dyn FnMut()) -> Result<Effect, ClusterError> {
         if self.recipe.replication.elects_by_itself() {
-            return self.step_down_in_set();
+            return self.step_down_in_set(given_up);
         }
         let stopped = self.nodes[self.primary].stop(Stop::Fast)?;
+        given_up();
         self.promote(successor)?;
         Ok(stopped)
     }

@@ -2,11 +2,12 @@
 
 use super::{Cluster, ClusterError, PATIENCE};
 use crate::mongodb::{
-    Applied, Hello, Refused, add_shard, ask, initiation, members, set_address, step_down, unfinished,
+    Applied, Refused, add_shard, ask, hello, initiation, members, set_address, step_down, unfinished,
 };
 use crate::recipe::{DATABASES, Role, ServerError};
 use bson::{Document, doc};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tipover_core::experiment::recipe::{Duty, ReplicaSet, Replication, Role as Place, System};
 use tipover_core::schedule::Effect;
@@ -44,11 +45,14 @@ impl Cluster {
         self.layout.nodes[node].role == Place::Router
     }
 
+    /// The socket of a server that runs.
+    fn socket(&self, node: usize) -> Result<PathBuf, Refused> {
+        let server = self.nodes[node].server();
+        Ok(server.ok_or(std::io::Error::from(std::io::ErrorKind::NotFound))?.socket())
+    }
+
     fn tell(&self, node: usize, command: &Document) -> Result<Document, Refused> {
-        let Some(server) = self.nodes[node].server() else {
-            return Err(std::io::Error::from(std::io::ErrorKind::NotFound).into());
-        };
-        ask(&server.socket(), command)
+        ask(&self.socket(node)?, command)
     }
 
     fn refused(&self, node: usize, command: &Document, refused: Refused) -> ClusterError {
@@ -104,23 +108,25 @@ impl Cluster {
         members.into_iter().filter(|i| self.nodes[*i].is_running()).collect()
     }
 
-    /// Who of a set says that it takes writes; of two the one of the later election.
-    fn leader(&mut self, set: &ReplicaSet) -> Option<usize> {
-        let told: Vec<(String, usize)> = self
-            .running_members(set)
-            .into_iter()
-            .filter_map(|node| {
-                let hello = Hello::read(&self.tell(node, &doc! { "hello": 1 }).ok()?);
-                hello.writable.then_some((hello.election, node))
-            })
-            .collect();
-        told.into_iter().max().map(|(_, node)| node)
+    /// Who of a set says that it takes writes; of two the one of the later election. If nobody does, that in
+    /// words, with what those said who would not tell.
+    fn leader(&mut self, set: &ReplicaSet) -> Result<usize, String> {
+        let (mut leaders, mut words) = (Vec::new(), vec![format!("set {} has no primary", set.name)]);
+        for node in self.running_members(set) {
+            match self.socket(node).and_then(|socket| hello(&socket)) {
+                Ok(said) if said.writable => leaders.push((said.election, node)),
+                // It follows, or it is about to start or to end.
+                Ok(_) | Err(Refused::Lost(_)) => {}
+                Err(said) => words.push(format!("{}: {said}", self.nodes[node].name())),
+            }
+        }
+        leaders.into_iter().max().map(|(_, node)| node).ok_or_else(|| words.join("; "))
     }
 
     /// Asks who takes writes now, where the database decides that itself; see [`Cluster::primary`].
     pub fn find_primary(&mut self) {
         if let Some(set) = self.layout.first_data_set().cloned()
-            && let Some(leader) = self.leader(&set)
+            && let Ok(leader) = self.leader(&set)
         {
             self.primary = leader;
         }
@@ -135,9 +141,12 @@ impl Cluster {
             if running.len() < set.majority() {
                 continue;
             }
-            let Some(leader) = self.leader(&set) else {
-                missing.push(format!("set {} has no primary", set.name));
-                continue;
+            let leader = match self.leader(&set) {
+                Ok(leader) => leader,
+                Err(words) => {
+                    missing.push(words);
+                    continue;
+                }
             };
             let hosts: Vec<String> = running.iter().map(|i| self.host(self.nodes[*i].name())).collect();
             match self.tell(leader, &doc! { "replSetGetStatus": 1 }) {
@@ -180,13 +189,14 @@ impl Cluster {
     }
 
     /// Asks the primary to step down and waits until another one is elected.
-    pub(super) fn step_down_in_set(&mut self) -> Result<Effect, ClusterError> {
+    pub(super) fn step_down_in_set(&mut self, given_up: &mut dyn FnMut()) -> Result<Effect, ClusterError> {
         let old = self.primary;
         match self.tell(old, &step_down(STEPPED_DOWN)) {
             // Older servers close their connections when they step down.
             Ok(_) | Err(Refused::Lost(_)) => {}
             Err(said) => return Ok(Effect::Nothing { reason: format!("replSetStepDown: {said}") }),
         }
+        given_up();
         self.until_led(|primary| primary != old, "another node is elected")?;
         Ok(Effect::Fired { count: 1 })
     }
@@ -202,15 +212,16 @@ impl Cluster {
         let began = Instant::now();
         loop {
             let set = self.layout.first_data_set().cloned();
-            let leader = set.and_then(|set| self.leader(&set));
-            if let Some(leader) = leader.filter(|leader| done(*leader)) {
-                self.primary = leader;
+            let leader = set.ok_or("there is no set".to_string()).and_then(|set| self.leader(&set));
+            if let Some(leader) = leader.as_ref().ok().filter(|leader| done(**leader)) {
+                self.primary = *leader;
                 return Ok(());
             }
             if began.elapsed() > PATIENCE || !self.any_runs() {
-                let found = leader.map_or("nobody is primary".into(), |leader| {
-                    format!("{} is primary", self.nodes[leader].name())
-                });
+                let found = match leader {
+                    Ok(leader) => format!("{} is primary", self.nodes[leader].name()),
+                    Err(words) => words,
+                };
                 return Err(ClusterError::NotYet { wanted: wanted.into(), waited: began.elapsed(), found });
             }
             std::thread::sleep(Duration::from_millis(20));

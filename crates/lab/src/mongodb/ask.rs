@@ -1,13 +1,15 @@
 //! One command over a server's Unix socket, which no fault of the network reaches. Written for the
 //! laboratory's few questions; load goes through the target `mongodb`.
 
-use bson::{Document, RawBsonRef, RawDocument};
+use super::Hello;
+use bson::{Document, RawBsonRef, RawDocument, doc};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 const OP_MSG: i32 = 2013;
+const COMMAND_NOT_FOUND: i32 = 59;
 /// The longest message that any mongod sends.
 const LONGEST: i32 = 48_000_000;
 /// A primary that waits for its secondaries to catch up before it steps down answers after ten seconds.
@@ -45,6 +47,16 @@ pub fn ask(socket: &Path, command: &Document) -> Result<Document, Refused> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     exchange(&mut stream, command)
+}
+
+/// What the server behind `socket` says of itself: to `hello`, or to `isMaster`, as that was called before
+/// 4.4.2.
+pub fn hello(socket: &Path) -> Result<Hello, Refused> {
+    let answer = match ask(socket, &doc! { "hello": 1 }) {
+        Err(refused) if refused.code() == COMMAND_NOT_FOUND => ask(socket, &doc! { "isMaster": 1 }),
+        answer => answer,
+    };
+    answer.map(|answer| Hello::read(&answer))
 }
 
 fn exchange(stream: &mut (impl Read + Write), command: &Document) -> Result<Document, Refused> {
@@ -149,7 +161,6 @@ pub fn truth(document: &Document, key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::doc;
     use proptest::prelude::*;
 
     /// What is read from it was written beforehand.

@@ -9,6 +9,6 @@ mod commands;
 mod standing;
 
 pub use ask::answer;
-pub(crate) use ask::{Refused, ask};
+pub(crate) use ask::{Refused, ask, hello};
 pub(crate) use commands::{add_shard, initiation, set_address, step_down};
 pub(crate) use standing::{Applied, Hello, members, unfinished};

@@ -28,8 +28,8 @@ impl Trouble {
 }
 
 enum Stage {
-    /// `hello` was sent, or waits for the socket to connect.
-    Greeting,
+    /// This greeting was sent, or waits for the socket to connect.
+    Greeting(&'static str),
     /// The first SASL message was sent.
     Beginning(Exchange),
     /// The proof was sent.
@@ -55,6 +55,10 @@ pub struct Link {
 }
 
 const HANDSHAKE_ID: i32 = 1;
+/// What a client says first, and how that was called before 4.4.2.
+const GREETINGS: [&str; 2] = ["hello", "isMaster"];
+/// `CommandNotFound`
+pub const COMMAND_NOT_FOUND: i32 = 59;
 
 impl Link {
     /// Begins to connect to `host`.
@@ -76,22 +80,28 @@ impl Link {
             route,
             way,
             timeout: cluster.timeout,
-            stage: Stage::Greeting,
+            stage: Stage::Greeting(GREETINGS[0]),
             message: 0,
         };
-        link.greet(cluster)?;
+        link.connect(cluster)?;
         Ok(link)
     }
 
-    fn greet(&mut self, cluster: &Cluster) -> Result<(), Trouble> {
+    /// Goes on where the socket is new.
+    fn connect(&mut self, cluster: &Cluster) -> Result<(), Trouble> {
         if cluster.options.encryption.is_some() {
             let encrypted = self.channel.encrypt(&self.route);
             encrypted.map_err(|error| Trouble::Hopeless(words(&self.host, &error)))?;
         }
+        self.greet(cluster, GREETINGS[0]);
+        Ok(())
+    }
+
+    fn greet(&mut self, cluster: &Cluster, greeting: &'static str) {
+        self.stage = Stage::Greeting(greeting);
         let mut writer = Writer::default();
         writer.begin(HANDSHAKE_ID, 0);
-        writer.int32("hello", 1);
-        writer.boolean("helloOk", true);
+        writer.int32(greeting, 1);
         if let (Some((user, _)), None) = (&cluster.options.login, &cluster.options.mechanism) {
             let name = format!("{}.{user}", cluster.options.login_database);
             writer.string("saslSupportedMechs", name.as_bytes());
@@ -110,7 +120,6 @@ impl Link {
         writer.end();
         writer.string("$db", b"admin");
         self.queue(writer.finish());
-        Ok(())
     }
 
     /// Goes on with connecting, greeting and authenticating; true when the connection is ready for use.
@@ -133,7 +142,7 @@ impl Link {
                     self.way += 1;
                     self.channel = Channel::begin(&self.route, self.way, self.timeout)
                         .map_err(|_| Trouble::Network(words(&self.host, &error)))?;
-                    self.greet(cluster)?;
+                    self.connect(cluster)?;
                     return Ok(false);
                 }
                 Err(error) => return Err(self.trouble(&error, cluster)),
@@ -143,20 +152,20 @@ impl Link {
 
     /// Whether the other side has not said who it is.
     pub fn is_greeting(&self) -> bool {
-        matches!(self.stage, Stage::Greeting)
+        matches!(self.stage, Stage::Greeting(_))
     }
 
     fn trouble(&self, error: &io::Error, cluster: &Cluster) -> Trouble {
         let text = words(&self.host, error);
         let encrypted = cluster.options.encryption.is_some();
         match (&self.stage, error.kind()) {
-            (Stage::Greeting, io::ErrorKind::InvalidData) if encrypted => Trouble::Hopeless(format!(
+            (Stage::Greeting(_), io::ErrorKind::InvalidData) if encrypted => Trouble::Hopeless(format!(
                 "TLS with {text}; leave tls=true out if the server does not speak TLS"
             )),
-            (Stage::Greeting, io::ErrorKind::InvalidData) => {
+            (Stage::Greeting(_), io::ErrorKind::InvalidData) => {
                 Trouble::Hopeless(format!("{text}; add tls=true if the server wants TLS"))
             }
-            (Stage::Greeting, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            (Stage::Greeting(_), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
                 let guess =
                     if encrypted { "does it speak TLS at all?" } else { "does it want TLS (tls=true)?" };
                 Trouble::Network(format!("{} closed the connection on the first message; {guess}", self.host))
@@ -172,9 +181,14 @@ impl Link {
         self.consume();
         let ok = super::cluster::integer(&body, "ok") == Some(1);
         match std::mem::replace(&mut self.stage, Stage::Ready) {
-            Stage::Greeting => {
+            Stage::Greeting(greeting) => {
+                let unknown = super::cluster::integer(&body, "code") == Some(COMMAND_NOT_FOUND.into());
+                if unknown && greeting == GREETINGS[0] {
+                    self.greet(cluster, GREETINGS[1]);
+                    return Ok(());
+                }
                 if !ok {
-                    return Err(bad(refusal("hello", &body)));
+                    return Err(bad(refusal(greeting, &body)));
                 }
                 self.hello = Hello::read(&body).map_err(&bad)?;
                 if let Some((user, _)) = &cluster.options.login {

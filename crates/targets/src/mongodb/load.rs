@@ -4,6 +4,7 @@ use super::admin::{Admin, Refusal};
 use super::answer::Answer;
 use super::cluster::Cluster;
 use super::document::Documents;
+use super::link::COMMAND_NOT_FOUND;
 use super::options::{Acknowledgers, WriteConcern};
 use super::session::write_concern;
 use bson::{RawDocumentBuf, rawdoc};
@@ -110,19 +111,55 @@ impl Loader<'_> {
     }
 }
 
-/// Waits until a majority has everything, and for a checkpoint, as far as the server knows such things.
-pub fn settle(admin: &mut Admin, cluster: &Cluster) -> Result<(), TargetError> {
-    const COMMAND_NOT_FOUND: i32 = 59;
-    let doing = "settling";
+/// What became of the checkpoint that shall follow a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// It was made.
+    Made,
+    /// This server knows none.
+    Unknown,
+    /// The user may not ask for one; a majority has the data in its journals.
+    Forbidden,
+}
+
+impl Checkpoint {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Checkpoint::Made => "made",
+            Checkpoint::Unknown => "this server knows no fsync",
+            Checkpoint::Forbidden => {
+                "not asked for: the user may not fsync (the role hostManager may). The data are in the journals \
+                 of a majority, and the server's own checkpoint may fall into the measurement"
+            }
+        }
+    }
+}
+
+/// Waits until a majority has everything, and for a checkpoint, as far as the server knows such things and the
+/// user may ask for them.
+pub fn settle(admin: &mut Admin, cluster: &Cluster) -> Result<Checkpoint, TargetError> {
+    const UNAUTHORIZED: i32 = 13;
     let collection = "tipover_settled";
-    let concern = || rawdoc! { "w": "majority", "wtimeout": 60_000 };
-    let upsert = rawdoc! { "update": collection, "updates": [{ "q": { "_id": 0 },
-    "u": { "$set": { "settled": true } }, "upsert": true }], "writeConcern": concern() };
     let mut run = |database: &str, command: RawDocumentBuf| match admin.command(database, &command) {
-        Err(refusal) if refusal.code() != COMMAND_NOT_FOUND => Err(TargetError::new(doing, refusal)),
-        _ => Ok(()),
+        Ok(_) => Ok(Checkpoint::Made),
+        Err(refusal) if refusal.code() == COMMAND_NOT_FOUND => Ok(Checkpoint::Unknown),
+        Err(refusal) if refusal.code() == UNAUTHORIZED && database == "admin" => Ok(Checkpoint::Forbidden),
+        Err(refusal) => Err(TargetError::new("settling", refusal)),
     };
-    run(&cluster.options.database, upsert)?;
-    run(&cluster.options.database, rawdoc! { "drop": collection, "writeConcern": concern() })?;
-    run("admin", rawdoc! { "fsync": 1 })
+    // A write that is journalled has everything before it journalled too.
+    let write = |run: &mut dyn FnMut(&str, RawDocumentBuf) -> Result<Checkpoint, TargetError>,
+                 concern: RawDocumentBuf| {
+        let upsert = rawdoc! { "update": collection, "updates": [{ "q": { "_id": 0 },
+        "u": { "$set": { "settled": true } }, "upsert": true }], "writeConcern": concern };
+        let drop = rawdoc! { "drop": collection, "writeConcern": { "w": "majority", "wtimeout": 60_000 } };
+        run(&cluster.options.database, upsert)?;
+        run(&cluster.options.database, drop)
+    };
+    write(&mut run, rawdoc! { "w": "majority", "wtimeout": 60_000 })?;
+    let checkpoint = run("admin", rawdoc! { "fsync": 1 })?;
+    if checkpoint == Checkpoint::Forbidden {
+        write(&mut run, rawdoc! { "w": "majority", "j": true, "wtimeout": 60_000 })?;
+    }
+    Ok(checkpoint)
 }

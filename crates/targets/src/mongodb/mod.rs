@@ -32,6 +32,8 @@ use admin::Refusal;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use checks::Checks;
 use cluster::Cluster;
+use link::COMMAND_NOT_FOUND;
+use load::Checkpoint;
 use options::{Acknowledgers, Options, WriteConcern};
 use parking_lot::Mutex;
 use probe::Capabilities;
@@ -61,6 +63,8 @@ pub struct MongoDb {
     statistics: Statistics,
     capabilities: Capabilities,
     shown: String,
+    /// After the last load.
+    checkpoint: Mutex<Option<Checkpoint>>,
 }
 
 /// The write concern that gives a durability; `None` leaves it to the address and the server.
@@ -141,6 +145,7 @@ impl MongoDb {
             durability: spec.durability,
             capabilities,
             shown,
+            checkpoint: Mutex::new(None),
         };
         target.check_durability().map_err(|reason| TargetError::new(doing, reason))?;
         Ok(target)
@@ -212,8 +217,22 @@ impl MongoDb {
                 };
                 format!("write {}, read {}", part("defaultWriteConcern"), part("defaultReadConcern"))
             }
+            Err(refusal) if refusal.code() == COMMAND_NOT_FOUND => self.oldest_concerns(),
             Err(refusal) => format!("not told: {refusal}"),
         }
+    }
+
+    /// Before 4.4 the default is w:1 and `local`, unless the set's configuration says otherwise.
+    fn oldest_concerns(&self) -> String {
+        let configuration = self.command("admin", &rawdoc! { "replSetGetConfig": 1 });
+        let defaults = configuration.as_ref().ok().and_then(|body| {
+            let settings = body.get_document("config").ok()?.get_document("settings").ok()?;
+            settings.get_document("getLastErrorDefaults").ok()
+        });
+        let write = defaults.map_or_else(|| "{ \"w\": 1 }".to_string(), shown);
+        format!(
+            "write {write}, read {{ \"level\": \"local\" }}: fixed before 4.4, but for getLastErrorDefaults"
+        )
     }
 }
 
@@ -265,6 +284,9 @@ impl Target for MongoDb {
         fact("read_concern_sent", options.read_concern.as_deref().unwrap_or("the server's default").into());
         fact("read_preference", options.read_preference.name().into());
         fact("default_concerns", defaults.into());
+        if let Some(checkpoint) = *self.checkpoint.lock() {
+            fact("checkpoint_after_load", checkpoint.text().into());
+        }
         let retries = options.retries_writes && self.cluster.deduplicates.load(Ordering::Relaxed);
         fact("retries_writes", retries.into());
         fact("statistics_missing", self.statistics.missing.clone().into());
@@ -286,7 +308,8 @@ impl Target for MongoDb {
     }
 
     fn settle(&self) -> Result<(), TargetError> {
-        load::settle(&mut self.admin.lock(), &self.cluster)
+        *self.checkpoint.lock() = Some(load::settle(&mut self.admin.lock(), &self.cluster)?);
+        Ok(())
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {

@@ -16,7 +16,7 @@ use tipover_core::target::{Target, TargetError};
 use tipover_core::workload::Dataset;
 use tipover_core::workload::{Documents, Shape};
 use tipover_lab::recipe::{Ferret, Server, ServerOptions};
-use tipover_reference_mongod::{Bugs, ReplicaSet, Settings};
+use tipover_reference_mongod::{Bugs, Manners, ReplicaSet, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -176,6 +176,34 @@ fn passwords_open_and_wrong_ones_are_refused_without_being_told() {
     assert!(!error.contains("hunter2"), "{error}");
     let error = refused(&set.url().replace("anna:p4ss@", ""));
     assert!(error.contains("requires authentication"), "{error}");
+}
+
+#[test]
+fn a_server_that_knows_no_hello_is_met_with_its_own_word() {
+    let set_name = Some("rs0".to_string());
+    let login = Some(("anna".to_string(), "p4ss".to_string()));
+    let old = Settings { manners: Manners::V4_0, login, nodes: 3, set_name, ..Settings::default() };
+    let set = ReplicaSet::start(old).unwrap();
+    let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
+    contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
+    assert_eq!(target.facts().unwrap()["wire_version"], 7);
+    assert!(fact(&target, "default_concerns").starts_with("write { \"w\": 1, \"wtimeout\": 0 }, read"));
+    let alone = ReplicaSet::start(Settings { manners: Manners::V4_0, ..Settings::default() }).unwrap();
+    let target = connect(&alone.url(), Durability::Configured).unwrap();
+    assert!(fact(&target, "default_concerns").starts_with("write { \"w\": 1 }, read"));
+}
+
+#[test]
+fn a_user_who_may_not_flush_loads_all_the_same() {
+    let login = Some(("anna".to_string(), "p4ss".to_string()));
+    for (reads_and_writes_only, said) in [(true, "not asked for"), (false, "made")] {
+        let settings = Settings { login: login.clone(), reads_and_writes_only, ..Settings::default() };
+        let set = ReplicaSet::start(settings).unwrap();
+        let target = connect(&set.url(), Durability::Configured).unwrap();
+        assert!(!target.facts().unwrap().contains_key("checkpoint_after_load"), "nothing was loaded");
+        target.settle().unwrap();
+        assert!(fact(&target, "checkpoint_after_load").starts_with(said));
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tipover_core::check::{Model, Verdict};
 use tipover_core::experiment::recipe::{Recipe, System};
 use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, Turns, unknown};
-use tipover_core::schedule::{Fault, Schedule, Undo, When};
+use tipover_core::schedule::{Fault, Nodes, Schedule, Undo, When};
 use tipover_core::study::{BrokenCell, CellRecords, Cells};
 use tipover_core::units::{Bytes, span};
 
@@ -321,9 +321,13 @@ impl Break {
         for (name, value) in &settings {
             other.entry(name.clone()).or_insert(value.clone());
         }
+        let cluster = recipe.layout().nodes.len() > 1;
+        // An interval between flushes bounds what servers lose that all come back together. What a failover
+        // takes back is bounded by nothing that anybody documents.
+        let bounded = !cluster || takes_all(&schedule);
         let documented = recipe.documented(&settings, durability.as_deref());
-        // What a cluster may lose in a failover is bounded by no interval of a flush.
-        let least = Duration::from_millis(if recipe.layout().nodes.len() > 1 { 1_000 } else { 100 });
+        let documented = if bounded { documented } else { Duration::ZERO };
+        let least = Duration::from_millis(if cluster { 1_000 } else { 100 });
         let window = self.window.unwrap_or(documented.max(least));
         let mut target = json!({ "kind": kind });
         if let Some(durability) = &durability {
@@ -518,6 +522,12 @@ fn cuts_power(schedule: &Schedule) -> bool {
     schedule.rules.iter().any(|rule| matches!(rule.fault, Fault::PowerCut { .. }))
 }
 
+/// Whether every fault takes all nodes at once, so that nobody can take over.
+fn takes_all(schedule: &Schedule) -> bool {
+    let all = |fault: &Fault| matches!(fault, Fault::PowerCut { nodes } | Fault::Kill { nodes } if *nodes == Nodes::All);
+    schedule.rules.iter().all(|rule| all(&rule.fault))
+}
+
 fn describe(schedule: &Schedule) -> String {
     let faults: Vec<String> = schedule.rules.iter().map(|rule| rule.fault.to_string()).collect();
     if faults.is_empty() { "nothing broken".into() } else { faults.join("; ") }
@@ -559,6 +569,20 @@ mod tests {
         let name = |arguments: &str| plan(arguments).unwrap().1.name;
         assert_eq!(name("postgres|--times|3"), name("postgres|--times|4"));
         assert_ne!(name("postgres|--times|3"), name("postgres|--sessions|3"));
+    }
+
+    #[test]
+    fn a_flush_bounds_what_servers_lose_and_not_what_a_failover_takes_back() {
+        let documented = |arguments: &str| {
+            let cell =
+                plan(&format!("{arguments}|--durability|acknowledged")).unwrap().1.sweeps.remove(0).cells;
+            cell[0].spec.breaking.as_ref().unwrap().documented
+        };
+        let bound = Duration::from_millis(600);
+        assert_eq!(documented("postgres|--faults|kill primary"), bound, "one server comes back as it was");
+        assert_eq!(documented("postgres-sync|--faults|power cut all"), bound);
+        assert_eq!(documented("postgres-sync|--faults|kill primary"), Duration::ZERO);
+        assert_eq!(documented("postgres-sync|--faults|power cut all; kill primary"), Duration::ZERO);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::report::{
 };
 use crate::study::comparison::{Compared, Side};
 use tipover_core::experiment::{Experiment, TargetKind};
-use tipover_core::measure::{Canary, CanaryVerdict, Estimate, judge_session};
+use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Way, judge_session};
 use tipover_core::record::{Record, Verdict as Belief};
 use tipover_core::study::{CellRecords, Cells, Figure, Known};
 use tipover_core::units::{Bytes, span};
@@ -76,7 +76,11 @@ pub fn in_short(cells: &Cells<'_>) -> Vec<String> {
 pub fn budget_verdict(c: &CellRecords<'_>) -> Cell {
     match c.read_budget() {
         None if c.measured().is_empty() => Cell::missing(&c.why_none()),
-        None => Cell::missing("this target counts no reads"),
+        // Misses may be counted all the same: what is missing is somebody who counts beside the engine.
+        None => {
+            let budget = c.budgets(Way::Reads).remove("");
+            Cell::missing(budget.as_ref().map_or("this target counts no reads", |budget| &budget.evidence))
+        }
         Some(budget) => super::budgets::verdict(&budget),
     }
 }

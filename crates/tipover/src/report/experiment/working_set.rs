@@ -250,7 +250,7 @@ fn closes(row: &Reads) -> Cell {
     let Some(budget) = &row.budget else {
         return match &row.throughput_ops_per_s {
             Figure::Missing { missing, .. } => Cell::missing(missing),
-            Figure::Known(_) => Cell::missing("this target counts no reads"),
+            Figure::Known(_) => Cell::missing("nobody counted reads beside the target"),
         };
     };
     let residual = format!("residual {:+.1} %", budget.residual_ratio * 100.0);
