@@ -314,7 +314,7 @@ fn accuracy() {
             // A wrong gate is wrong in all attempts, a neighbour only in some.
             for _ in 0..10 {
                 disk.calibrate(&spec).unwrap();
-                let load = random_reads(&device, clients, Duration::from_secs_f64(seconds));
+                let load = random_reads(&device, clients.into(), Duration::from_secs_f64(seconds));
                 let got = load.typical_rate();
                 error = got / theory - 1.0;
                 println!("  {text:<22}{clients:>8}{theory:>11.1}{got:>10.1}{:>8.2}%", error * 100.0);

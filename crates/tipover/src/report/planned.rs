@@ -4,9 +4,10 @@ use super::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Columns, Emphasis, Number, On, Page, Point, Provenance,
     ReferenceLine, Section, Series, SeriesKind, Table, Verdict,
 };
-use crate::study::planned::{Curve, Planned};
+use crate::study::planned::{Curve, Planned, predicted};
 use tipover_core::predict::Interval;
 use tipover_core::predict::plan::{Answer, Judged, Limit};
+use tipover_core::study::Cells;
 use tipover_core::study::evidence::Checked;
 use tipover_core::units::{significant, span};
 
@@ -154,8 +155,17 @@ fn curve(curve: &Curve) -> Block {
     })
 }
 
+/// What the other cells of a study say of each; nothing where no cell can be predicted.
+pub fn of_study(cells: &Cells<'_>) -> Section {
+    let blocks = predicted(cells).map_or_else(Vec::new, |(rows, words)| {
+        let table = (!rows.is_empty()).then(|| Block::Table(checked(&rows)));
+        [Block::Prose(words)].into_iter().chain(table).collect()
+    });
+    Section { id: "predicted".into(), title: "Predicted from the other cells".into(), blocks }
+}
+
 /// Leave-one-out predictions beside what was measured.
-pub fn checked(rows: &[Checked]) -> Table {
+fn checked(rows: &[Checked]) -> Table {
     let of = rows.iter().map(Checked::inside).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let sign = |inside: bool| match inside {
         true => Cell::verdict(Verdict::Held, "inside"),

@@ -111,6 +111,7 @@ pub fn of_experiment(
     sections.splice(answer..answer, [besides.courses.section(), besides.courses.served(&cells)]);
     sections.push(timeline::nodes(&cells));
     sections.push(budgets::section(&cells));
+    sections.push(super::planned::of_study(&cells));
     sections.push(accesses::section(besides.pictures));
     sections.push(sections::trials(&cells));
     sections.push(sections::noise(records));
