@@ -34,9 +34,9 @@ const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("not on a block device", "a container's temporary folder may be an overlay, or memory"),
 ];
 
-/// How many tests may fail at first. They measure real disks, clocks and servers, on machines whose hypervisor
-/// takes the processors away as it likes; so each that fails is run once more, by itself. More than these are
-/// no accident.
+/// How many tests may fail at first. They measure real disks, clocks and servers, on machines whose
+/// hypervisor takes the processors away as it likes; so each that fails is run once more, by itself. More
+/// than these are no accident.
 const MOST_UNSTEADY: usize = 3;
 
 /// What the run of a test command showed.

@@ -311,9 +311,8 @@ impl<'c> Conductor<'c> {
                 force.nodes = vec![old.clone()];
                 let (at, began) = (clock(), Instant::now());
                 // The fault is that the primary gives up; an election takes seconds and is what follows.
-                let moment = &mut force.moment;
-                let effect =
-                    self.cluster.step_down(&successor, &mut || *moment = Some((at, began.elapsed())))?;
+                let mut given_up = || force.moment = Some((at, began.elapsed()));
+                let effect = self.cluster.step_down(&successor, &mut given_up)?;
                 if self.cluster.primary() != old {
                     let node = self.cluster.primary().to_string();
                     force.primaries.push(NewPrimary { node, at, uncertainty: began.elapsed() });

@@ -91,7 +91,8 @@ fn a_replica_set_elects_steps_down_and_takes_the_dead_back() {
     cluster.wait_whole(PATIENCE).unwrap();
 }
 
-/// All that is asked of a mongod before 4.4.2 must be asked in its words: who leads, and through a router too.
+/// All that is asked of a mongod before 4.4.2 must be asked in its words: who leads, and through a router
+/// too.
 #[test]
 fn servers_that_know_no_hello_form_a_cluster_and_elect() {
     let _alone = alone();

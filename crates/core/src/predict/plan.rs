@@ -197,8 +197,7 @@ pub struct Judged {
     pub warm_up_s: f64,
 }
 
-/// Judges every machine with every disk, with `records` in it, on all processors. Hit ratios are computed once
-/// for a machine.
+/// Judges every machine with every disk, with `records` in it. Hit ratios are computed once for a machine.
 pub fn judge(
     system: &System,
     draws: &[Draw],
@@ -206,30 +205,8 @@ pub fn judge(
     catalogue: &Catalogue,
     question: &Question,
 ) -> Vec<Judged> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = catalogue.machine.len().div_ceil(processors).max(1);
-    std::thread::scope(|scope| {
-        let parts: Vec<_> = catalogue
-            .machine
-            .chunks(share)
-            .map(|part| {
-                scope.spawn(move || judge_some(system, draws, today, part, &catalogue.disk, question))
-            })
-            .collect();
-        parts.into_iter().flat_map(|part| part.join().expect("nothing in it panics")).collect()
-    })
-}
-
-fn judge_some(
-    system: &System,
-    draws: &[Draw],
-    today: &Place,
-    machines: &[Machine],
-    disks: &[Disk],
-    question: &Question,
-) -> Vec<Judged> {
-    let mut judged = Vec::with_capacity(machines.len() * disks.len());
-    for machine in machines {
+    let mut judged = Vec::with_capacity(catalogue.machine.len() * catalogue.disk.len());
+    for machine in &catalogue.machine {
         let memory = machine.memory.0 as f64;
         let share = today.engine_cache / today.memory;
         let place = Place {
@@ -241,7 +218,7 @@ fn judge_some(
         let hits: Vec<_> = draws.iter().map(|draw| system.hits(draw, &place)).collect();
         let engine_hit = Interval::of(hits.iter().map(|h| h.engine).collect());
         let page_cache_hit = Interval::of(hits.iter().map(|h| h.page_cache).collect());
-        for disk in disks {
+        for disk in &catalogue.disk {
             let spec = disk.spec.clone().unwrap_or_default();
             let reads = Reads::of(&spec);
             let (mut held, mut parts): (u32, [Vec<f64>; 3]) = (0, Default::default());

@@ -114,10 +114,10 @@ pub fn count(
     }
 }
 
-/// Whether the generator was so late that the trial says nothing about the target: of its sends, more were late
-/// by a tenth of a promise's limit than that promise bears. A p99 is decided by a hundredth of the operations,
-/// and a hundredth may be late; a median by half of them, so a twentieth shifts it no further than from p45 to
-/// p55.
+/// Whether the generator was so late that the trial says nothing about the target: of its sends, more were
+/// late by a tenth of a promise's limit than that promise bears. A p99 is decided by a hundredth of the
+/// operations, and a hundredth may be late; a median by half of them, so a twentieth shifts it no further
+/// than from p45 to p55.
 ///
 /// # Errors
 /// When the histogram cannot be read.

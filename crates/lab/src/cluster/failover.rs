@@ -240,8 +240,8 @@ impl Cluster {
 
     /// Stops the primary in good order and promotes another: what an administrator does before maintenance.
     /// Where the database elects by itself, its primary steps down and goes on as a replica, and the set may
-    /// choose another one than `successor`. Calls `given_up` when the old primary is none any more; that another
-    /// one takes over is waited for after it.
+    /// choose another one than `successor`. Calls `given_up` when the old primary is none any more; that
+    /// another one takes over is waited for after it.
     ///
     /// # Errors
     /// It does not stop, or nobody takes over.

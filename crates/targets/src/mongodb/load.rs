@@ -136,8 +136,8 @@ impl Checkpoint {
     }
 }
 
-/// Waits until a majority has everything, and for a checkpoint, as far as the server knows such things and the
-/// user may ask for them.
+/// Waits until a majority has everything, and for a checkpoint, as far as the server knows such things and
+/// the user may ask for them.
 pub fn settle(admin: &mut Admin, cluster: &Cluster) -> Result<Checkpoint, TargetError> {
     const UNAUTHORIZED: i32 = 13;
     let collection = "tipover_settled";

@@ -524,7 +524,10 @@ fn cuts_power(schedule: &Schedule) -> bool {
 
 /// Whether every fault takes all nodes at once, so that nobody can take over.
 fn takes_all(schedule: &Schedule) -> bool {
-    let all = |fault: &Fault| matches!(fault, Fault::PowerCut { nodes } | Fault::Kill { nodes } if *nodes == Nodes::All);
+    let all = |fault: &Fault| match fault {
+        Fault::PowerCut { nodes } | Fault::Kill { nodes } => *nodes == Nodes::All,
+        _ => false,
+    };
     schedule.rules.iter().all(|rule| all(&rule.fault))
 }
 

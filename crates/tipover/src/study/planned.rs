@@ -124,8 +124,18 @@ impl Basis {
         Ok(Basis { draws: system.draws(DRAWS, &seen, 1), system, today, known })
     }
 
+    /// On all processors, each of which takes some machines.
     fn judge(&self, today: &Place, catalogue: &Catalogue, question: &Question) -> Vec<Judged> {
-        plan::judge(&self.system, &self.draws, today, catalogue, question)
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let each = catalogue.machine.len().div_ceil(processors).max(1);
+        std::thread::scope(|scope| {
+            let judge = |machine: &[plan::Machine]| {
+                let part = Catalogue { machine: machine.into(), disk: catalogue.disk.clone() };
+                scope.spawn(move || plan::judge(&self.system, &self.draws, today, &part, question))
+            };
+            let parts: Vec<_> = catalogue.machine.chunks(each).map(judge).collect();
+            parts.into_iter().flat_map(|part| part.join().expect("a judgement does not panic")).collect()
+        })
     }
 
     /// The most that `place` can do.
