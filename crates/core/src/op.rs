@@ -1,7 +1,7 @@
 //! The words every room speaks: an operation, its three times, its outcome.
 
 use crate::units::Tick;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ impl Op {
             Op::Transfer { .. } => OpKind::Transfer,
             Op::ReadBalances => OpKind::ReadBalances,
             Op::Transaction { .. } => OpKind::Transaction,
-            Op::Script { .. } => OpKind::Script,
+            Op::Script { script, .. } => OpKind::script(*script),
             Op::ReadAt { .. } => OpKind::ReadAt,
             Op::WriteAt { .. } => OpKind::WriteAt,
             Op::Flush { .. } => OpKind::Flush,
@@ -208,8 +208,7 @@ impl Op {
 }
 
 /// The class of an operation; latencies of different classes are never mixed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
     /// [`Op::Read`]
     Read,
@@ -231,8 +230,8 @@ pub enum OpKind {
     ReadBalances,
     /// [`Op::Transaction`]
     Transaction,
-    /// [`Op::Script`]
-    Script,
+    /// [`Op::Script`] of this number; the last class holds all scripts from there on.
+    Script(u8),
     /// [`Op::ReadAt`]
     ReadAt,
     /// [`Op::WriteAt`]
@@ -242,8 +241,11 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Scripts that have a class of their own.
+    pub const SCRIPTS: usize = 8;
+
     /// All classes, in the order in which they are printed.
-    pub const ALL: [OpKind; 14] = [
+    pub const ALL: [OpKind; 13 + OpKind::SCRIPTS] = [
         OpKind::Read,
         OpKind::Update,
         OpKind::Insert,
@@ -254,14 +256,52 @@ impl OpKind {
         OpKind::Transfer,
         OpKind::ReadBalances,
         OpKind::Transaction,
-        OpKind::Script,
+        OpKind::Script(0),
+        OpKind::Script(1),
+        OpKind::Script(2),
+        OpKind::Script(3),
+        OpKind::Script(4),
+        OpKind::Script(5),
+        OpKind::Script(6),
+        OpKind::Script(7),
         OpKind::ReadAt,
         OpKind::WriteAt,
         OpKind::Flush,
     ];
 
-    /// As it is written in logs: upper case, as YCSB does.
+    /// The class of runs of a script by its number.
+    #[inline]
+    pub fn script(number: u32) -> OpKind {
+        OpKind::Script(number.min(OpKind::SCRIPTS as u32 - 1) as u8)
+    }
+
+    /// Its place in [`OpKind::ALL`].
+    #[inline]
+    pub fn index(self) -> usize {
+        match self {
+            OpKind::Read => 0,
+            OpKind::Update => 1,
+            OpKind::Insert => 2,
+            OpKind::InsertMany => 3,
+            OpKind::Scan => 4,
+            OpKind::ReadModifyWrite => 5,
+            OpKind::Verify => 6,
+            OpKind::Transfer => 7,
+            OpKind::ReadBalances => 8,
+            OpKind::Transaction => 9,
+            OpKind::Script(number) => 10 + usize::from(number),
+            OpKind::ReadAt => 10 + OpKind::SCRIPTS,
+            OpKind::WriteAt => 11 + OpKind::SCRIPTS,
+            OpKind::Flush => 12 + OpKind::SCRIPTS,
+        }
+    }
+
+    /// As it is written in logs: upper case, as YCSB does. The first script of several is `SCRIPT`, the
+    /// second `SCRIPT-2`, and so on.
     pub fn name(self) -> &'static str {
+        /// Those of scripts after the first.
+        const SCRIPTS: [&str; OpKind::SCRIPTS] =
+            ["SCRIPT", "SCRIPT-2", "SCRIPT-3", "SCRIPT-4", "SCRIPT-5", "SCRIPT-6", "SCRIPT-7", "SCRIPT-8"];
         match self {
             OpKind::Read => "READ",
             OpKind::Update => "UPDATE",
@@ -273,7 +313,7 @@ impl OpKind {
             OpKind::Transfer => "TRANSFER",
             OpKind::ReadBalances => "READ-BALANCES",
             OpKind::Transaction => "TRANSACTION",
-            OpKind::Script => "SCRIPT",
+            OpKind::Script(number) => SCRIPTS[usize::from(number)],
             OpKind::ReadAt => "READ-AT",
             OpKind::WriteAt => "WRITE-AT",
             OpKind::Flush => "FLUSH",
@@ -290,10 +330,26 @@ impl OpKind {
                 | OpKind::ReadModifyWrite
                 | OpKind::Transfer
                 | OpKind::Transaction
-                | OpKind::Script
+                | OpKind::Script(_)
                 | OpKind::WriteAt
                 | OpKind::Flush
         )
+    }
+}
+
+/// In files a class is its name in small letters: `read_modify_write`.
+impl Serialize for OpKind {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.name().to_lowercase().replace('-', "_"))
+    }
+}
+
+impl<'de> Deserialize<'de> for OpKind {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(d)?;
+        let name = word.to_uppercase().replace('_', "-");
+        let known = OpKind::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| serde::de::Error::custom(format!("`{word}` is no class of operations")))
     }
 }
 
@@ -385,5 +441,22 @@ impl Timing {
     /// What a user of the target waits: ended − due.
     pub fn residence(&self) -> Duration {
         self.ended.since(self.due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_know_their_places_and_read_back_from_their_names() {
+        for (place, kind) in OpKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), place);
+            let text = serde_json::to_string(&kind).unwrap();
+            assert_eq!(serde_json::from_str::<OpKind>(&text).unwrap(), kind, "{text}");
+        }
+        assert_eq!(serde_json::to_string(&OpKind::ReadModifyWrite).unwrap(), "\"read_modify_write\"");
+        assert_eq!((OpKind::script(0).name(), OpKind::script(100).name()), ("SCRIPT", "SCRIPT-8"));
+        assert!(serde_json::from_str::<OpKind>("\"script_9\"").is_err());
     }
 }

@@ -4,6 +4,7 @@ use crate::check::{Answer, TransferRow, Version};
 use crate::metric::Metric;
 use crate::op::{Op, OpKind, Outcome};
 use crate::workload::Dataset;
+use crate::workload::tpcb::Counts;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -36,8 +37,8 @@ pub trait Target: Send + Sync {
     /// Whether its sessions can execute operations of this class.
     fn accepts(&self, kind: OpKind) -> bool;
 
-    /// Writes `records` of `dataset`, on the calling thread; ranges may be loaded from several threads at
-    /// once.
+    /// Writes `records` of `dataset`, on the calling thread: of scripts, these accounts of pgbench's tables.
+    /// Ranges may be loaded from several threads at once.
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError>;
 
     /// Makes everything loaded durable and lets background work come to rest.
@@ -66,6 +67,11 @@ pub trait Target: Send + Sync {
     /// Every list that something was appended to.
     fn read_lists(&self) -> Result<Lists, TargetError> {
         Err(no_checks("reading the lists"))
+    }
+
+    /// How many rows pgbench's tables have; `None` where one of them is not there.
+    fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
+        Err(TargetError::new("counting the rows of pgbench's tables", "this target has no such tables"))
     }
 
     /// The counters and gauges that [`Target::sample`] reads.

@@ -29,6 +29,12 @@ pub const RECORDS_IN_FULL: &[OpKind] = &[
     OpKind::Transaction,
 ];
 
+/// Runs of scripts of statements.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub fn scripts() -> Vec<OpKind> {
+    OpKind::ALL.into_iter().filter(|kind| matches!(kind, OpKind::Script(_))).collect()
+}
+
 const RECORDS: u64 = 600;
 const ALL: Fields = Fields::All;
 

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use tipover_core::check::{Answer, Version};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
-use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError, Wire};
+use tipover_core::target::{BankRows, Complaint, Facts, Lists, Session, Target, TargetError, Wire};
 use tipover_core::workload::Dataset;
+use tipover_core::workload::tpcb::Counts;
 
 /// A target behind a request path of a given CPU cost.
 pub struct RequestPath {
@@ -91,6 +92,9 @@ impl Target for RequestPath {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.target.read_lists()
     }
+    fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
+        self.target.count_tpcb()
+    }
     fn metrics(&self) -> Vec<Metric> {
         self.target.metrics()
     }
@@ -120,6 +124,12 @@ impl Session for PathSession<'_> {
     }
     fn answer(&self) -> Answer {
         self.session.answer()
+    }
+    fn take_seat(&mut self, number: u32) {
+        self.session.take_seat(number);
+    }
+    fn complaint(&self) -> Option<&Complaint> {
+        self.session.complaint()
     }
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         // What speaks over a wire has a request path of its own; one that is burnt besides needs a thread.

@@ -247,7 +247,7 @@ impl Target for Served {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        !matches!(kind, OpKind::ReadAt | OpKind::WriteAt | OpKind::Flush | OpKind::Script)
+        !matches!(kind, OpKind::ReadAt | OpKind::WriteAt | OpKind::Flush | OpKind::Script(_))
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {

@@ -22,7 +22,8 @@ use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
 use tipover_core::target::{Facts, Target, TargetError};
 use tipover_core::units::Tick;
-use tipover_core::workload::{Dataset, Lengths, Records};
+use tipover_core::workload::tpcb::{self, Counts};
+use tipover_core::workload::{Dataset, Lengths, Records, Shape};
 use tipover_targets::RequestPath;
 
 /// A text that is handed on and never shown.
@@ -165,7 +166,7 @@ pub enum Answer {
 }
 
 /// What was found in place of the records.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Examined {
     /// So many records were asked for, the first, the last, and others spread between.
     pub asked: u32,
@@ -177,6 +178,8 @@ pub struct Examined {
     pub beyond: bool,
     /// Why nothing could be asked: most often because there is no such table yet.
     pub reason: Option<String>,
+    /// Why what is there cannot be used, where the counts do not say it.
+    pub refusal: Option<String>,
 }
 
 impl Examined {
@@ -185,6 +188,9 @@ impl Examined {
     /// # Errors
     /// A sentence that says what is there and what to do.
     pub fn loaded(&self, table: &str) -> Result<bool, String> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
         let found = if self.other_shape > 0 {
             format!("{} of {} records looked at have fields of another length", self.other_shape, self.asked)
         } else if self.there > 0 && self.there < self.asked {
@@ -265,7 +271,7 @@ pub fn serve() -> Result<()> {
             Command::Load { threads } => {
                 let loaded = match spec.workload.kind.is_checked() {
                     true => checking::prepare(&spec, seed, &target),
-                    false => load(&target, &dataset, threads),
+                    false => load(&target, &dataset, threads).and_then(|()| make_ready(&spec, seed, &target)),
                 };
                 if let Err(error) = loaded {
                     return answer(&Answer::Failed { reason: format!("{error:#}") });
@@ -342,10 +348,53 @@ fn start(
     (Ok(Box::new(places)), Some(writers))
 }
 
+/// Runs the script that makes a new cluster ready for the others, if there is one.
+fn make_ready(spec: &Spec, seed: u64, target: &dyn Target) -> Result<()> {
+    let Some(dataset) = spec.preparation(seed) else { return Ok(()) };
+    let mut session = target.open(&dataset)?;
+    let outcome = session.execute(&Op::Script { script: 0, number: 0 });
+    if outcome != Outcome::Done {
+        let said = session.complaint().map_or(String::new(), |complaint| format!(": {}", complaint.words));
+        bail!("workload.scripts.prepare was not carried out ({outcome:?}){said}");
+    }
+    Ok(target.settle()?)
+}
+
+/// Counts the rows of pgbench's tables.
+fn examine_tpcb(target: &dyn Target, dataset: &Dataset) -> Examined {
+    let mut found = Examined::default();
+    let counts = match target.count_tpcb() {
+        Ok(counts) => counts.unwrap_or_default(),
+        Err(error) => return Examined { reason: Some(error.to_string()), ..found },
+    };
+    let wanted = Counts::at(dataset.records / tpcb::ACCOUNTS);
+    found.asked = u32::try_from(wanted.accounts).unwrap_or(u32::MAX);
+    if counts == wanted {
+        found.there = found.asked;
+    } else if counts != Counts::default() {
+        let Counts { branches, tellers, accounts } = counts;
+        found.refusal = Some(
+            match counts == Counts::at(branches) {
+                true => format!(
+                    "pgbench's tables are there at scale {branches}: say workload.scripts.scale = {branches}"
+                ),
+                false => format!(
+                    "pgbench's tables hold {branches} branches, {tellers} tellers and {accounts} accounts, which is no \
+                 scale: nothing was changed; drop them"
+                ),
+            } + ", or name another database in the address",
+        );
+    }
+    found
+}
+
 /// Reads some of the records.
 fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
     const ASKED: u32 = 64;
-    let mut found = Examined { asked: 0, there: 0, other_shape: 0, beyond: false, reason: None };
+    if matches!(dataset.shape, Shape::Scripts(_)) {
+        return examine_tpcb(target, dataset);
+    }
+    let mut found = Examined::default();
     let mut session = match target.open(dataset) {
         Ok(session) => session,
         Err(error) => {

@@ -12,8 +12,9 @@ use tipover_core::check::{Answer, Version};
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::{BankRows, Facts, Lists, Progress, Session, Target, TargetError, Wire};
+use tipover_core::target::{BankRows, Complaint, Facts, Lists, Progress, Session, Target, TargetError, Wire};
 use tipover_core::workload::Dataset;
+use tipover_core::workload::tpcb::Counts;
 
 /// One server, and how to speak with it.
 #[derive(Debug, Clone)]
@@ -147,7 +148,7 @@ impl Target for Places {
     }
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         let turn = self.opened.fetch_add(1, Ordering::Relaxed);
-        let mut follower = Follower { places: self, dataset, turn, at: None, has_wire: false };
+        let mut follower = Follower { places: self, dataset, turn, seat: 0, at: None, has_wire: false };
         follower.go()?;
         follower.has_wire = follower.at.as_mut().is_some_and(|(_, session)| session.wire().is_some());
         Ok(Box::new(follower))
@@ -164,6 +165,9 @@ impl Target for Places {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.first()?.read_lists()
     }
+    fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
+        self.first()?.count_tpcb()
+    }
     /// None: each server tells its own, to whoever watches its node.
     fn metrics(&self) -> Vec<Metric> {
         vec![]
@@ -179,6 +183,8 @@ struct Follower<'a> {
     dataset: &'a Dataset,
     /// Which of those who take writes, counted round and round.
     turn: usize,
+    /// Its number among the sessions of the load.
+    seat: u32,
     /// Where it is, and the session there.
     at: Option<(usize, Box<dyn Session + 'a>)>,
     has_wire: bool,
@@ -190,7 +196,9 @@ impl<'a> Follower<'a> {
         if self.at.is_none() {
             let place = self.places.writers.nth(self.turn);
             let opened = self.places.known[place].target(self.places.timeout)?.open(self.dataset);
-            self.at = Some((place, opened.inspect_err(|_| self.turn += 1)?));
+            let mut session = opened.inspect_err(|_| self.turn += 1)?;
+            session.take_seat(self.seat);
+            self.at = Some((place, session));
         }
         let (_, session) = self.at.as_mut().expect("just opened");
         Ok(session.as_mut())
@@ -231,6 +239,15 @@ impl Session for Follower<'_> {
 
     fn answer(&self) -> Answer {
         self.at.as_ref().map_or(Answer::Nothing, |(_, session)| session.answer())
+    }
+
+    fn take_seat(&mut self, number: u32) {
+        self.seat = number;
+        self.at.iter_mut().for_each(|(_, session)| session.take_seat(number));
+    }
+
+    fn complaint(&self) -> Option<&Complaint> {
+        self.at.as_ref().and_then(|(_, session)| session.complaint())
     }
 
     fn wire(&mut self) -> Option<&mut dyn Wire> {

@@ -26,7 +26,9 @@ pub fn put(table: &mut Table, address: &Address) -> Result<(), PlanError> {
     }
     set(table, "target.kind", Value::try_from(kind).map_err(|e| PlanError(e.to_string()))?)?;
     set(table, "target.address", Value::String(address.with_secrets().into()))?;
-    if let Some(Value::Table(workload)) = table.get_mut("workload") {
+    if let Some(Value::Table(workload)) = table.get_mut("workload")
+        && workload.get("kind").and_then(Value::as_str) != Some("scripts")
+    {
         workload.entry("records").or_insert(Value::Integer(RECORDS));
     }
     if let Some(Value::Array(sweeps)) = table.get_mut("sweep") {

@@ -198,7 +198,7 @@ impl Books {
     pub fn record(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing, retries: u32) {
         let open = self.open;
         self.keep(kind, outcome, timing);
-        self.operations[kind as usize]
+        self.operations[kind.index()]
             .get_or_insert_with(|| Box::new(Book::new(open)))
             .record(outcome, timing, retries);
     }
@@ -209,7 +209,7 @@ impl Books {
     pub fn record_part(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing, retries: u32) {
         let open = self.open;
         self.keep(kind, outcome, timing);
-        self.parts[kind as usize]
+        self.parts[kind.index()]
             .get_or_insert_with(|| Box::new(Book::new(open)))
             .record(outcome, timing, retries);
     }
@@ -355,7 +355,7 @@ impl Books {
             for (kind, book) in texts {
                 let book =
                     Book::of_text(book, text.open).map_err(|error| format!("{}: {error}", kind.name()))?;
-                books[*kind as usize] = Some(Box::new(book));
+                books[kind.index()] = Some(Box::new(book));
             }
         }
         Ok(books)

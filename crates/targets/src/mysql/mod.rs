@@ -28,7 +28,8 @@ use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
 use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
-use tipover_core::workload::Dataset;
+use tipover_core::workload::tpcb::Counts;
+use tipover_core::workload::{Dataset, Shape};
 
 /// Settings with this prefix are the server's, not the session's; they are put back at the end.
 const GLOBAL: &str = "global.";
@@ -213,6 +214,10 @@ impl Target for Mysql {
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
         let doing = format!("loading records {} to {} into {}", records.start, records.end, dataset.table);
+        if matches!(dataset.shape, Shape::Scripts(_)) {
+            let loaded = self.server.load_tpcb(dataset.records, records);
+            return loaded.map_err(|report| report.while_doing("filling pgbench's tables"));
+        }
         self.try_load(dataset, records).map_err(|report| report.while_doing(doing))?;
         // For the facts.
         self.server.table(dataset).map(|_| ())
@@ -222,6 +227,7 @@ impl Target for Mysql {
         let failed = |report: Report| report.while_doing("settling");
         let mut client = self.server.patient_client().map_err(failed)?;
         let mut statements = vec!["FLUSH ENGINE LOGS".to_string()];
+        statements.extend(self.server.loaded_tpcb().iter().map(|table| format!("ANALYZE TABLE {table}")));
         if let Some((_, table)) = self.server.known_table() {
             statements.push(format!("ANALYZE TABLE {}", table.name()));
             // Writes the table's pages to disk and lets purge finish; InnoDB only.
@@ -257,6 +263,10 @@ impl Target for Mysql {
 
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.server.read_lists()
+    }
+
+    fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
+        self.server.count_tpcb()
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -24,6 +24,10 @@ impl sql::Report for Report {
         Outcome::Refused(classify(self).0)
     }
 
+    fn misses_table(&self) -> bool {
+        self.code == 1146
+    }
+
     fn advice(&self) -> &'static str {
         match self.code {
             1045 | 1698 => "; check user and password in the URL, or give the password in MYSQL_PWD",

@@ -36,6 +36,7 @@ use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
 use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
+use tipover_core::workload::tpcb::Counts;
 use tipover_core::workload::{Dataset, Shape};
 
 /// Server settings that decide what a figure means.
@@ -295,12 +296,16 @@ impl Target for Postgres {
         use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Script, Transaction, Transfer, Update};
         matches!(
             kind,
-            Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction | Script
+            Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction | Script(_)
         )
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
         let doing = format!("loading records {} to {} into {}", records.start, records.end, dataset.table);
+        if matches!(dataset.shape, Shape::Scripts(_)) {
+            let loaded = self.server.load_tpcb(dataset.records, records);
+            return loaded.map_err(|report| report.while_doing("filling pgbench's tables"));
+        }
         self.try_load(dataset, records).map_err(|reason| TargetError::new(doing, reason))?;
         // For the facts.
         self.server.table(dataset).map(|_| ())
@@ -309,9 +314,10 @@ impl Target for Postgres {
     fn settle(&self) -> Result<(), TargetError> {
         let failed = |report: Report| TargetError::new("settling", report);
         let mut client = self.server.patient_client().map_err(failed)?;
-        if let Some((_, table)) = self.server.known_table() {
+        let known = self.server.known_table().map(|(_, table)| table.name().to_string());
+        for table in known.into_iter().chain(self.server.loaded_tpcb()) {
             // Hint bits and the visibility map are written now, not by the first readers. A view has none.
-            match client.query(&format!("VACUUM (ANALYZE) {}", table.name())) {
+            match client.query(&format!("VACUUM (ANALYZE) {table}")) {
                 Err(report) if report.ends_connection() => return Err(failed(report)),
                 _ => {}
             }
@@ -346,6 +352,10 @@ impl Target for Postgres {
 
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.server.read_lists()
+    }
+
+    fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
+        self.server.count_tpcb()
     }
 
     fn metrics(&self) -> Vec<Metric> {

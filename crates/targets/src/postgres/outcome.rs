@@ -28,6 +28,10 @@ impl sql::Report for Report {
         Outcome::Refused(classify(&self.code).0)
     }
 
+    fn misses_table(&self) -> bool {
+        self.code == "42P01"
+    }
+
     fn advice(&self) -> &'static str {
         match self.code.as_str() {
             "28P01" => "; check user and password in the URL, or give the password in PGPASSWORD",

@@ -3,7 +3,7 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
-use crate::connection::sql::Report as _;
+use crate::connection::sql::{Report as _, tell_once};
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,12 +97,21 @@ impl Scripted {
         }
     }
 
+    fn kind(&self) -> OpKind {
+        OpKind::script(self.op.0)
+    }
+
     fn scripts(&self) -> &Arc<Scripts> {
         self.run.scripts()
     }
 
     /// The session cannot go on, or not with this operation.
     fn abort(&mut self, command: usize, words: String) -> Answer {
+        if !self.scripts().ends_on_error {
+            // Nobody else tells it: the operation is a failure among others.
+            let (script, here) = (self.run.script(), &self.run.script().commands[command]);
+            tell_once(&format!("{}:{}:{}: {words}", script.name, here.line, here.column));
+        }
         self.complain(command, words);
         self.ended |= self.scripts().ends_on_error;
         // What was sent in a pipeline is not answered yet, and a transaction may be open.
@@ -327,8 +336,8 @@ impl Scripted {
             self.ended = true;
         }
         let outcome = match self.ended {
-            true => report.outcome(OpKind::Script),
-            false => report.measured_outcome(OpKind::Script),
+            true => report.outcome(self.kind()),
+            false => report.measured_outcome(self.kind()),
         };
         if !self.in_transaction || self.ended {
             return Answer::Complete(outcome);
@@ -371,7 +380,7 @@ impl Scripted {
                     let words = format!("{}:  {report}", report.severity);
                     self.complain(self.command, words);
                     self.ended |= self.scripts().ends_on_error;
-                    return Some(Answer::Last(report.outcome(OpKind::Script)));
+                    return Some(Answer::Last(report.outcome(self.kind())));
                 }
                 let request = self.result.complete;
                 self.failure.get_or_insert((request, report));

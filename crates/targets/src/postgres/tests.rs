@@ -66,7 +66,7 @@ fn keeps_the_contract_on_every_version_over_tcp_socket_and_tls() {
         for (url, encrypted) in [(plain, false), (over_socket(&server), false), (verified, true)] {
             let target = open(&url);
             query(&target, "DROP TABLE IF EXISTS usertable");
-            let kinds = [contract::RECORDS_IN_FULL, &[OpKind::Script]].concat();
+            let kinds = [contract::RECORDS_IN_FULL, &contract::scripts()].concat();
             let expect = contract::Expect { keeps_records: true, kinds: &kinds };
             contract::check(&target, &expect);
             let facts = target.facts().unwrap();

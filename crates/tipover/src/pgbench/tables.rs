@@ -5,13 +5,8 @@ use crate::trial::Interrupt;
 use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
 use tipover_core::target::Complaint;
+use tipover_core::workload::tpcb::{self, ACCOUNTS, TELLERS};
 use tipover_targets::Console;
-
-const BRANCHES: u64 = 1;
-const TELLERS: u64 = 10;
-const ACCOUNTS: u64 = 100_000;
-/// From this scale on account numbers need 64 bits.
-const LARGE_SCALE: u64 = 20_000;
 
 fn failed(complaint: Complaint) -> anyhow::Error {
     anyhow!("{}", complaint.words)
@@ -108,7 +103,6 @@ fn quoted(name: &str) -> String {
 
 fn create(console: &mut Console, options: &Options) -> Result<()> {
     let scale = options.scale.unwrap_or(1);
-    let account = if scale >= LARGE_SCALE { "bigint" } else { "int" };
     let unlogged = if options.unlogged { " unlogged" } else { "" };
     let space = options.table_space.as_ref();
     let space = space.map_or(String::new(), |space| format!(" tablespace {}", quoted(space)));
@@ -119,16 +113,12 @@ fn create(console: &mut Console, options: &Options) -> Result<()> {
         Method::Range => " partition by range (aid)",
         Method::Hash => " partition by hash (aid)",
     };
-    for (table, columns, end) in [
-        ("history", format!("tid int,bid int,aid {account},delta int,mtime timestamp,filler char(22)"), ""),
-        ("tellers", "tid int not null,bid int,tbalance int,filler char(84)".to_string(), fill.as_str()),
-        (
-            "accounts",
-            format!("aid {account} not null,bid int,abalance int,filler char(84)"),
-            if is_divided { divided } else { fill.as_str() },
-        ),
-        ("branches", "bid int not null,bbalance int,filler char(88)".to_string(), fill.as_str()),
-    ] {
+    for tpcb::Table { name: table, columns, .. } in tpcb::tables(scale) {
+        let end = match table {
+            "history" => "",
+            "accounts" if is_divided => divided,
+            _ => fill.as_str(),
+        };
         // A table that is divided holds nothing itself; its parts are unlogged.
         let unlogged = if is_divided && table == "accounts" { "" } else { unlogged };
         query(console, &format!("create{unlogged} table pgbench_{table}({columns}){end}{space}"))?;
@@ -163,7 +153,7 @@ fn generate_here(console: &mut Console, options: &Options, interrupt: &Interrupt
     let scale = options.scale.unwrap_or(1);
     query(console, "begin")?;
     query(console, EMPTY)?;
-    for branch in 1..=BRANCHES * scale {
+    for branch in 1..=scale {
         query(console, &format!("insert into pgbench_branches(bid,bbalance) values({branch},0)"))?;
     }
     for teller in 1..=TELLERS * scale {
@@ -239,7 +229,7 @@ fn generate_there(console: &mut Console, options: &Options) -> Result<()> {
     query(console, "begin")?;
     query(console, EMPTY)?;
     for (table, columns, row, rows) in [
-        ("branches", "bid,bbalance", "n, 0".to_string(), BRANCHES),
+        ("branches", "bid,bbalance", "n, 0".to_string(), 1),
         ("tellers", "tid,bid,tbalance", format!("n, (n - 1) / {TELLERS} + 1, 0"), TELLERS),
         ("accounts", "aid,bid,abalance,filler", format!("n, (n - 1) / {ACCOUNTS} + 1, 0, ''"), ACCOUNTS),
     ] {

@@ -41,9 +41,13 @@ fn unshaped(spec: &Spec) -> Spec {
     spec
 }
 
-/// Whether a trial can leave other records behind than it found: it inserts some, or a fault may lose them.
+/// Whether a trial can leave other records behind than it found: it inserts some, its scripts may, or a fault
+/// may lose them.
 fn changes_records(spec: &Spec) -> bool {
-    let inserts = spec.workload.mix().share_of_inserts() > 0.0;
+    let inserts = match spec.scripts(0) {
+        Some(scripts) => scripts.may_change(),
+        None => spec.workload.mix().share_of_inserts() > 0.0,
+    };
     !spec.checks_alone() && (inserts || spec.breaking.is_some())
 }
 

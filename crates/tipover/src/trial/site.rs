@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tipover_core::device;
 use tipover_core::experiment::{BackingKind, DiskSpec, Spec, TargetKind};
 use tipover_core::target::Facts;
@@ -217,14 +218,19 @@ pub fn bring_records(
     let (dataset, _) = spec.load_of(0);
     report.doing("looking for the records");
     let mut agent = AgentProcess::start(None, None)?;
-    let begun = agent.begin(spec, PathBuf::new(), servers, 0, Clock::start())?;
+    // Making the tables of scripts takes as long as it takes.
+    let mut patient = spec.clone();
+    patient.load.timeout = Duration::ZERO;
+    let begun = agent.begin(&patient, PathBuf::new(), servers, 0, Clock::start())?;
     let Answer::Started { mut facts, .. } = begun else {
         bail!("expected to hear of the start");
     };
     let Answer::Examined(found) = agent.ask(&Command::Examine)? else {
         bail!("expected to hear what is there");
     };
-    let evidence = if found.loaded(&dataset.table).map_err(anyhow::Error::msg)? {
+    let evidence = if dataset.records == 0 && spec.lab.is_none() {
+        "the scripts find what is there: no table is ours".into()
+    } else if found.loaded(&dataset.table).map_err(anyhow::Error::msg)? {
         format!("the records were there: all {} looked at, and none after the last", found.asked)
     } else {
         report.doing("loading");
@@ -232,7 +238,10 @@ pub fn bring_records(
             report.share(records as f64 / dataset.records as f64);
             interrupt.check()
         })?;
-        format!("none of the records was there, so all {} were written", dataset.records)
+        match dataset.records {
+            0 => "no table of pgbench's is asked for; what the plan prepares was prepared".into(),
+            records => format!("none of the records was there, so all {records} were written"),
+        }
     };
     agent.stop()?;
     Ok((facts, evidence))

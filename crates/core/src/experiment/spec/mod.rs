@@ -4,6 +4,7 @@ mod address;
 mod disk;
 mod lab;
 mod load;
+mod scripts;
 mod target;
 mod workload;
 
@@ -12,14 +13,17 @@ pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
 pub use lab::{BreakSpec, LabSpec, NamedRecipe, Turns};
 pub use load::{LoadSpec, Retries, TrialSpec};
+pub use scripts::{NamedScript, ScriptsSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
 
 use crate::device;
+use crate::op::OpKind;
 use crate::schedule::Fault;
 use crate::units::Bytes;
 use crate::workload::{
-    Dataset, Ledger, Lengths, ListTransactions, RandomReads, Registers, Transfers, Workload, Ycsb,
+    Dataset, Ledger, Lengths, ListTransactions, RandomReads, Registers, ScriptRuns, Scripts, Transfers,
+    Workload, Ycsb,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -70,7 +74,7 @@ impl Spec {
     }
 
     /// Reads the files that settings name and that are not read yet, a trace of arrivals, a sample of
-    /// documents and a recipe, with `read`, and checks again what then can be checked.
+    /// documents, scripts and a recipe, with `read`, and checks again what then can be checked.
     ///
     /// # Errors
     /// The file with what is wrong with it.
@@ -93,6 +97,9 @@ impl Spec {
         {
             let text = read(&sample.path).map_err(super::PlanError)?;
             sample.learn(&text).map_err(super::PlanError)?;
+        }
+        if let Some(scripts) = &mut self.workload.scripts {
+            scripts.attach(read).map_err(super::PlanError)?;
         }
         if let Some(lab) = &mut self.lab
             && lab.recipe.is_unread()
@@ -157,7 +164,7 @@ impl Spec {
         if self.target.kind == TargetKind::Wiredtiger {
             self.check_wiredtiger()?;
         }
-        self.workload.check().map_err(super::PlanError)?;
+        self.workload.check(self.target.kind, self.lab.is_some()).map_err(super::PlanError)?;
         if self.workload.kind.has_records() {
             if self.workload.working_set.is_none() && self.workload.records.is_none() {
                 return wrong("give workload.working_set or workload.records".into());
@@ -253,6 +260,12 @@ impl Spec {
             return wrong("load.think belongs to a closed loop; load.arrivals makes it an open one");
         }
         if self.checks_alone() {
+            if self.workload.kind == WorkloadKind::Scripts {
+                return wrong(
+                    "nobody would run the scripts of [workload]: the checks are the load unless break.sessions gives \
+                     them sessions beside it",
+                );
+            }
             if self.workload.records.is_some() || self.workload.working_set.is_some() {
                 return wrong(
                     "nobody would ask for the records of [workload]: the checks are the load unless \
@@ -300,8 +313,8 @@ impl Spec {
                 "workload.working_set is a share of the embedded engine's cache: give workload.records",
             );
         }
-        self.workload.check().map_err(super::PlanError)?;
-        if self.records() == 0 {
+        self.workload.check(self.target.kind, self.lab.is_some()).map_err(super::PlanError)?;
+        if self.records() == 0 && self.workload.kind != WorkloadKind::Scripts {
             return wrong("give workload.records: how many records the servers hold");
         }
         Ok(())
@@ -357,6 +370,9 @@ impl Spec {
     pub fn records(&self) -> u64 {
         match self.workload.kind {
             WorkloadKind::Bank => return self.workload.bank.unwrap_or_default().accounts,
+            WorkloadKind::Scripts => {
+                return self.workload.scripts.as_ref().map_or(0, ScriptsSpec::accounts);
+            }
             kind if kind.is_checked() => return 0,
             _ => {}
         }
@@ -377,6 +393,8 @@ impl Spec {
                 Bytes(self.dataset(0).logical_bytes() * 3 / 2 + JOURNAL_BYTES)
             }
             WorkloadKind::FileReads | WorkloadKind::FileIo => self.workload.file_size,
+            // A row of an account takes 130 bytes, and its key 20 more.
+            WorkloadKind::Scripts => Bytes(self.records() * 150 + JOURNAL_BYTES),
             // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
             WorkloadKind::Bank | WorkloadKind::Ledger | WorkloadKind::Register | WorkloadKind::Isolation => {
                 Bytes(self.records() * 200 + JOURNAL_BYTES)
@@ -396,6 +414,29 @@ impl Spec {
             values: self.workload.values,
             seed,
             shape: self.workload.shape(),
+        }
+    }
+
+    /// The scripts of this cell; `None` if it runs none, or their files were not read yet.
+    pub fn scripts(&self, seed: u64) -> Option<Scripts> {
+        self.workload.scripts.as_ref().and_then(|scripts| scripts.scripts(seed).ok().flatten())
+    }
+
+    /// What is done once on a new cluster before the first operation, if that is anything: a run of the only
+    /// script of this data set.
+    pub fn preparation(&self, seed: u64) -> Option<Dataset> {
+        let scripts = self.workload.scripts.as_ref()?.preparation(seed).ok().flatten()?;
+        Some(Dataset::of_scripts(Arc::new(scripts)))
+    }
+
+    /// What people call a class of operations: its name, and that of the script where there are several.
+    pub fn class_name(&self, kind: OpKind) -> String {
+        let scripts = self.workload.scripts.as_ref().map_or(&[][..], |scripts| &scripts.run);
+        match (kind, scripts) {
+            (OpKind::Script(number), [_, _, ..]) if usize::from(number) < scripts.len() => {
+                format!("{} ({})", kind.name(), scripts[usize::from(number)].name)
+            }
+            _ => kind.name().into(),
         }
     }
 
@@ -435,6 +476,11 @@ impl Spec {
             WorkloadKind::Bank => {
                 let bank = Arc::new(w.bank().expect("it was checked"));
                 (Dataset::of_bank(bank.clone()), Box::new(Transfers::new(bank, seed)))
+            }
+            WorkloadKind::Scripts => {
+                let scripts = Arc::new(self.scripts(seed).expect("its files were read"));
+                let dataset = Dataset { records: self.records(), ..Dataset::of_scripts(scripts.clone()) };
+                (dataset, Box::new(ScriptRuns(scripts)))
             }
             WorkloadKind::Ledger => (self.checks(), Box::new(Ledger::new(seed))),
             WorkloadKind::Register => {

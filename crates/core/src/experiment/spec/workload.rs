@@ -1,5 +1,6 @@
 //! What is asked.
 
+use super::{ScriptsSpec, TargetKind};
 use crate::check::Check;
 use crate::measure::Books;
 use crate::op::OpKind;
@@ -61,6 +62,9 @@ pub struct WorkloadSpec {
     /// For `bank`: how many accounts, and which of them are asked for. Absent: as old stroppy's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bank: Option<BankSpec>,
+    /// For `scripts`: which, and the tables that they find.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<ScriptsSpec>,
     /// For `bank`, `ledger`, `register` and `isolation`: whether every operation is written down, and
     /// everything is checked afterwards. Absent: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,6 +152,8 @@ pub enum WorkloadKind {
     Isolation,
     /// Reads and writes of one file past the page cache, as sysbench's fileio with `direct`.
     FileIo,
+    /// Scripts of statements, as pgbench's.
+    Scripts,
 }
 
 impl WorkloadKind {
@@ -322,8 +328,38 @@ impl WorkloadSpec {
         Bank::new(self.bank.unwrap_or_default())
     }
 
-    /// What no type can say.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// What no type can say of scripts.
+    fn check_scripts(&self, target: TargetKind, in_lab: bool) -> Result<(), String> {
+        let Some(scripts) = &self.scripts else {
+            return Err(
+                "workload.kind = \"scripts\" needs workload.scripts.run = [\"tpcb-like\"], or other scripts"
+                    .into(),
+            );
+        };
+        if self.records.is_some() || self.working_set.is_some() || self.documents.is_some() {
+            return Err(
+                "scripts have no records of ours: how large pgbench's tables are is workload.scripts.scale"
+                    .into(),
+            );
+        }
+        if self.mix.is_some() || self.requests.is_some() {
+            return Err(
+                "workload.mix and workload.requests belong to records: scripts have weights, and draw for themselves"
+                    .into(),
+            );
+        }
+        scripts.check(target, in_lab)
+    }
+
+    /// What no type can say; what is asked of a target of this kind, in a cluster of the laboratory's own or
+    /// not.
+    pub(super) fn check(&self, target: TargetKind, in_lab: bool) -> Result<(), String> {
+        if self.kind == WorkloadKind::Scripts {
+            return self.check_scripts(target, in_lab);
+        }
+        if self.scripts.is_some() {
+            return Err("workload.scripts needs workload.kind = \"scripts\"".into());
+        }
         self.bank().map_err(|error| format!("workload.bank.{error}"))?;
         if self.bank.is_some() && self.kind != WorkloadKind::Bank {
             return Err("workload.bank needs workload.kind = \"bank\"".into());

@@ -53,6 +53,11 @@ SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
 ];
 
 impl BuiltIn {
+    /// Its text in words that every SQL server knows: only PostgreSQL takes END for COMMIT.
+    pub fn portable(&self) -> String {
+        self.text.replace("\nEND;\n", "\nCOMMIT;\n")
+    }
+
     /// The one that `name` is, or begins.
     ///
     /// # Errors

@@ -135,6 +135,9 @@ pub struct Scripts {
     pub retries: bool,
     /// Whether a session ends with the first error that no retry can mend, as pgbench's clients do.
     pub ends_on_error: bool,
+    /// Whether every operation begins with the presets, whatever the one before left in variables: then what
+    /// operation n sends is a function of (seed, n).
+    pub forgets: bool,
     total_weight: u64,
 }
 
@@ -151,6 +154,7 @@ impl Scripts {
             times_commands: false,
             retries: false,
             ends_on_error: false,
+            forgets: false,
             total_weight: 0,
         }
     }
@@ -196,6 +200,22 @@ impl Scripts {
         self.total_weight
     }
 
+    /// Whether a script sends statements in pipelines.
+    pub fn has_pipelines(&self) -> bool {
+        let is_pipeline = |command: &Command| matches!(command.action, Action::StartPipeline);
+        self.scripts.iter().any(|script| script.commands.iter().any(is_pipeline))
+    }
+
+    /// Whether a script has a statement that does not begin with SELECT, and so may change something.
+    pub fn may_change(&self) -> bool {
+        let changes = |command: &Command| match &command.action {
+            Action::Sql(statement) => !matches!(statement.pieces.first(), Some(text::Piece::Text(text))
+                if text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("select"))),
+            _ => false,
+        };
+        self.scripts.iter().any(|script| script.commands.iter().any(changes))
+    }
+
     /// Which script operation `n` runs.
     #[inline]
     pub fn chosen(&self, n: u64) -> u32 {
@@ -237,6 +257,8 @@ struct Written {
     retries: bool,
     #[serde(default)]
     ends_on_error: bool,
+    #[serde(default)]
+    forgets: bool,
 }
 
 impl From<Scripts> for Written {
@@ -252,6 +274,7 @@ impl From<Scripts> for Written {
             times_commands: scripts.times_commands,
             retries: scripts.retries,
             ends_on_error: scripts.ends_on_error,
+            forgets: scripts.forgets,
         }
     }
 }
@@ -266,6 +289,7 @@ impl TryFrom<Written> for Scripts {
             times_commands: written.times_commands,
             retries: written.retries,
             ends_on_error: written.ends_on_error,
+            forgets: written.forgets,
             ..Scripts::new(written.seed)
         };
         for (name, text, weight) in written.scripts {

@@ -39,6 +39,8 @@ pub struct Run {
     scripts: Arc<Scripts>,
     /// `None` is not set.
     variables: Vec<Option<Value>>,
+    /// As they were before the first operation, where every one begins with them.
+    presets: Vec<Option<Value>>,
     /// As they were when the operation began, where it may be tried again.
     before: Vec<Option<Value>>,
     random: Random,
@@ -59,8 +61,9 @@ impl Run {
             variables[number].get_or_insert(Value::Integer(client.into()));
         }
         let random = Random::new(0, 0);
+        let presets = if scripts.forgets { variables.clone() } else { Vec::new() };
         let (stack, notes, before) = (Vec::new(), Vec::new(), Vec::new());
-        Run { scripts, variables, before, random, script: 0, at: 0, stack, notes }
+        Run { scripts, variables, presets, before, random, script: 0, at: 0, stack, notes }
     }
 
     /// What it runs.
@@ -86,6 +89,9 @@ impl Run {
     pub fn begin(&mut self, script: u32, number: u64) {
         (self.script, self.at) = (script, 0);
         self.random = Random::new(self.scripts.seed, number);
+        if self.scripts.forgets {
+            self.variables.clone_from(&self.presets);
+        }
         if self.scripts.retries {
             self.before.clone_from(&self.variables);
         }

@@ -6,6 +6,7 @@ pub mod found;
 mod table;
 #[cfg(test)]
 pub mod testing;
+mod tpcb;
 
 pub use table::{Found, Syntax, Table};
 
@@ -30,6 +31,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long making an empty table may take, with whatever must confirm it.
 pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
 
+/// Tells on standard error why operations fail, once each for the first few.
+pub fn tell_once(text: &str) {
+    const MOST: usize = 5;
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock();
+    if told.len() < MOST && told.insert(text.into()) {
+        eprintln!("{text} (said once)");
+    }
+}
+
 /// What a server says instead of an answer; printed, in its own words.
 pub trait Report: Display + Sized {
     /// A report of ours, about a connection that failed.
@@ -37,6 +48,9 @@ pub trait Report: Display + Sized {
 
     /// Whether the server closes the connection after it.
     fn ends_connection(&self) -> bool;
+
+    /// Whether it says that a table is not there.
+    fn misses_table(&self) -> bool;
 
     /// What to do about it while connecting or preparing, as a sentence to append; empty if unknown.
     fn advice(&self) -> &'static str;
@@ -50,14 +64,9 @@ pub trait Report: Display + Sized {
     /// The outcome of a measured operation. A failure without a word of its own is told on standard error in
     /// the server's words, once each for the first few: a count of "other" helps nobody.
     fn measured_outcome(&self, kind: OpKind) -> Outcome {
-        const MOST: usize = 5;
-        static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
         let outcome = self.outcome(kind);
         if matches!(outcome, Outcome::Refused(Failure::Other) | Outcome::Unknown(Failure::Other)) {
-            let (mut told, text) = (TOLD.lock(), self.explained());
-            if told.len() < MOST && told.insert(text.clone()) {
-                eprintln!("the server does not carry out an operation: {text} (said once)");
-            }
+            tell_once(&format!("the server does not carry out an operation: {}", self.explained()));
         }
         outcome
     }
@@ -154,6 +163,8 @@ pub struct Server<S: Sql> {
     client: Mutex<Option<S::Client>>,
     /// What the last session found, for the next one.
     table: Mutex<Option<(Dataset, Arc<Table>)>>,
+    /// Whether pgbench's tables were made from here; held by whoever makes them.
+    tpcb: Mutex<bool>,
 }
 
 impl<S: Sql> Server<S> {
@@ -175,6 +186,7 @@ impl<S: Sql> Server<S> {
             timeout: spec.load.timeout,
             client: Mutex::new(Some(client)),
             table: Mutex::new(None),
+            tpcb: Mutex::new(false),
         })
     }
 

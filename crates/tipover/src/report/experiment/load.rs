@@ -224,7 +224,7 @@ fn by_class(cells: &Cells<'_>) -> Table {
             };
             rows.push(Row::new(vec![
                 name(c).as_str().into(),
-                kind.name().into(),
+                c.cell.spec.class_name(kind).as_str().into(),
                 shown(rate.as_ref(), "/s", c),
                 percentile(0.5),
                 percentile(0.99),

@@ -1,0 +1,352 @@
+//! Scripts of statements as a workload of plans.
+
+use super::super::recipe::{self, Recipe};
+use super::TargetKind;
+use crate::nearest::unknown;
+use crate::workload::script::{BUILT_IN, BuiltIn, Protocol, Scripts, Value};
+use crate::workload::{Random, tpcb};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// Scripts of statements, as pgbench reads them; one run of a script is one operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptsSpec {
+    /// Which, with their weights: `["tpcb-like", "browse.sql@7"]`.
+    pub run: Vec<NamedScript>,
+    /// How many branches pgbench's tables have, each with 100,000 accounts. Absent: one if a built-in script
+    /// is run; else these tables are not made.
+    pub scale: Option<u64>,
+    /// Variables of every session, as pgbench's `-D`.
+    #[serde(default, deserialize_with = "recipe::words", skip_serializing_if = "BTreeMap::is_empty")]
+    pub define: BTreeMap<String, String>,
+    /// How statements are sent.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// A script that is run once on a new cluster, after pgbench's tables are made and before any other: it
+    /// makes the tables that those work on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare: Option<NamedScript>,
+}
+
+/// A built-in script by its name, or one's own by the path of its file. The core reads no files: the text of
+/// one is put in by [`NamedScript::read`], and from then on belongs to the setting, so that a changed script
+/// is another cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedScript {
+    /// What it is called, or where it is.
+    pub name: String,
+    /// How often it is chosen, compared with the others.
+    pub weight: u64,
+    /// What stands in the file.
+    text: Option<String>,
+}
+
+impl NamedScript {
+    fn is_file(&self) -> bool {
+        Recipe::is_file(&self.name)
+    }
+
+    /// Takes the text of the file, unless it has one or needs none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&mut self, read: &mut dyn FnMut(&str) -> Result<String, String>) -> Result<(), String> {
+        if self.is_file() && self.text.is_none() {
+            self.text = Some(read(&self.name)?);
+        }
+        Ok(())
+    }
+
+    /// The whole text; `None` of a file that was not read yet.
+    fn whole(&self) -> Result<Option<String>, String> {
+        if self.is_file() {
+            return Ok(self.text.clone());
+        }
+        let names = BUILT_IN.map(|script| script.name);
+        let found = BuiltIn::find(&self.name);
+        let built_in = found.map_err(|_| {
+            format!("{} (or give the path of a file)", unknown("built-in script", &self.name, &names))
+        })?;
+        Ok(Some(built_in.portable()))
+    }
+}
+
+impl FromStr for NamedScript {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, weight) = text.rsplit_once('@').unwrap_or((text, "1"));
+        let weight = weight.parse().map_err(|_| {
+            format!("{text:?}: behind the @ stands a weight, which is a whole number, as in \"browse.sql@7\"")
+        })?;
+        Ok(NamedScript { name: name.into(), weight, text: None })
+    }
+}
+
+impl Serialize for NamedScript {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match &self.text {
+            None => s.collect_str(&format_args!("{}@{}", self.name, self.weight)),
+            Some(text) => (&self.name, self.weight, text).serialize(s),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedScript {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Name(String),
+            Read(String, u64, String),
+        }
+        match Either::deserialize(d)? {
+            Either::Name(text) => text.parse().map_err(serde::de::Error::custom),
+            Either::Read(name, weight, text) => Ok(NamedScript { name, weight, text: Some(text) }),
+        }
+    }
+}
+
+impl ScriptsSpec {
+    /// Reads the files of all scripts.
+    ///
+    /// # Errors
+    /// One that cannot be read.
+    pub(super) fn attach(
+        &mut self,
+        read: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<(), String> {
+        self.run.iter_mut().chain(&mut self.prepare).try_for_each(|script| script.read(read))
+    }
+
+    /// How many branches pgbench's tables have, if the scripts need these.
+    pub fn tables(&self) -> Option<u64> {
+        self.scale.or(self.run.iter().any(|script| !script.is_file()).then_some(1))
+    }
+
+    /// Accounts in pgbench's tables.
+    pub fn accounts(&self) -> u64 {
+        self.tables().unwrap_or(0).saturating_mul(tpcb::ACCOUNTS)
+    }
+
+    /// The scripts that are run; what chance has to say in them comes from `seed`. `None` while a file was
+    /// not read.
+    ///
+    /// # Errors
+    /// The first mistake, with script, line and column.
+    pub fn scripts(&self, seed: u64) -> Result<Option<Scripts>, String> {
+        self.of(&self.run, seed)
+    }
+
+    /// The script that is run once before all others, if there is one and it was read.
+    ///
+    /// # Errors
+    /// As [`ScriptsSpec::scripts`].
+    pub fn preparation(&self, seed: u64) -> Result<Option<Scripts>, String> {
+        self.prepare.as_ref().map_or(Ok(None), |script| self.of(std::slice::from_ref(script), seed))
+    }
+
+    fn of(&self, named: &[NamedScript], seed: u64) -> Result<Option<Scripts>, String> {
+        let mut scripts = Scripts::new(seed);
+        for script in named {
+            let Some(text) = script.whole()? else { return Ok(None) };
+            let added = scripts.add(&script.name, text.as_bytes(), script.weight);
+            added.map_err(|mistake| mistake.to_string())?;
+        }
+        for (name, value) in &self.define {
+            scripts.preset(name, Value::Text(value.as_str().into()))?;
+        }
+        let numbers = [
+            ("scale", self.tables().unwrap_or(1) as i64),
+            ("random_seed", seed as i64),
+            ("default_seed", Random::new(seed, u64::MAX).bits() as i64),
+        ];
+        for (name, value) in numbers {
+            scripts.preset(name, Value::Integer(value))?;
+        }
+        scripts.protocol = self.protocol;
+        scripts.forgets = true;
+        Ok(Some(scripts))
+    }
+
+    /// What no type can say of scripts that are sent to a target of this kind, in a cluster of the
+    /// laboratory's own or not.
+    pub(super) fn check(&self, target: TargetKind, in_lab: bool) -> Result<(), String> {
+        if target != TargetKind::Postgres {
+            return Err(
+                "workload.kind = \"scripts\" needs target.kind = \"postgres\": scripts are SQL".into()
+            );
+        }
+        if self.run.iter().all(|script| script.weight == 0) {
+            return Err("workload.scripts.run names no script that has a weight".into());
+        }
+        if !(1..=MOST_SCALE).contains(&self.scale.unwrap_or(1)) {
+            return Err(format!("workload.scripts.scale must be from 1 to {MOST_SCALE}"));
+        }
+        if self.prepare.is_some() && !in_lab {
+            return Err(
+                "workload.scripts.prepare needs [lab]: a database at an address is prepared by its owner"
+                    .into(),
+            );
+        }
+        let wrong = |mistake| format!("workload.scripts: {mistake}");
+        for scripts in [self.scripts(0).map_err(wrong)?, self.preparation(0).map_err(wrong)?] {
+            if scripts.is_some_and(|scripts| scripts.has_pipelines()) && self.protocol == Protocol::Simple {
+                return Err(
+                    "workload.scripts: a pipeline needs protocol = \"extended\" or \"prepared\"".into()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ten thousand million accounts: more than a terabyte.
+const MOST_SCALE: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::{Experiment, Spec};
+    use crate::op::OpKind;
+    use crate::workload::Records;
+    use crate::workload::script::{Run, Scripts, Step};
+    use std::sync::Arc;
+
+    const PLAN: &str = r#"
+        name = "s"
+        title = "S"
+        question = "q"
+        why = "w"
+        how_to_read = "h"
+        repeats = 1
+        [target]
+        kind = "postgres"
+        [workload]
+        kind = "scripts"
+        [workload.scripts]
+        run = ["tpcb-like@3", "browse.sql"]
+        define = { items = 50 }
+        [load]
+        sessions = 2
+        [lab]
+        recipe = "postgres"
+        [[sweep]]
+        name = "s"
+        question = "q"
+        axis = []
+        [scale.quick]
+    "#;
+    const BROWSE: &str = "\\set n :n + random(1, :items)\nselect :n;\n";
+
+    fn read(plan: &str, browse: &str) -> Result<Spec, String> {
+        let experiment = Experiment::parse(plan, "quick", &[]).map_err(|error| error.to_string())?;
+        let mut spec = experiment.sweeps[0].cells[0].spec.clone();
+        spec.attach(&mut |path| {
+            assert_eq!(path, "browse.sql");
+            Ok(browse.into())
+        })
+        .map_err(|error| error.to_string())?;
+        Ok(spec)
+    }
+
+    #[test]
+    fn scripts_belong_to_the_cell_with_their_texts() {
+        let spec = read(PLAN, BROWSE).unwrap();
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
+        assert_ne!(spec.fingerprint(), read(PLAN, "select 1;").unwrap().fingerprint());
+        assert_eq!(spec.records(), 100_000, "a built-in script needs pgbench's tables");
+        let scripts = spec.scripts(1).unwrap();
+        assert!(scripts.may_change() && !scripts.has_pipelines());
+        assert_eq!(spec.class_name(OpKind::Script(1)), "SCRIPT-2 (browse.sql)");
+        let alone = PLAN.replace("[\"tpcb-like@3\", \"browse.sql\"]", "[\"browse.sql\"]");
+        let alone = read(&alone, BROWSE).unwrap();
+        assert_eq!((alone.records(), alone.scripts(1).unwrap().may_change()), (0, false));
+        let both = serde_json::to_string(&spec.scripts(1)).unwrap();
+        assert!(!both.contains("END;"), "no server but PostgreSQL takes it for COMMIT");
+    }
+
+    /// What operation `n` of `seed` sends on a session that ran `before` first.
+    fn sent(scripts: &Arc<Scripts>, before: &[u64], n: u64) -> String {
+        let mut run = Run::new(scripts.clone(), 0);
+        let mut text = Vec::new();
+        for number in before.iter().chain([&n]) {
+            text.clear();
+            run.begin(scripts.chosen(*number), *number);
+            loop {
+                match run.step().unwrap() {
+                    Step::Send(command) => run.put_text(command, &mut text),
+                    Step::Over => break,
+                    step => panic!("{step:?}"),
+                }
+            }
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn what_operation_n_sends_depends_on_nothing_but_the_seed_and_n() {
+        // Its own last value would be in every operation after the first.
+        let spec = read(&PLAN.replace("items = 50", "items = 50, n = 0"), BROWSE).unwrap();
+        let (_, workload) = spec.load_of(7);
+        let scripts = Arc::new(spec.scripts(7).unwrap());
+        for n in 0..40 {
+            assert_eq!(workload.op(n, &Records::new(0)), workload.op(n, &Records::new(0)));
+            assert_eq!(sent(&scripts, &[], n), sent(&scripts, &[3, 9, 1], n), "operation {n}");
+        }
+        let other = Arc::new(spec.scripts(8).unwrap());
+        assert!((0..40).any(|n| sent(&scripts, &[], n) != sent(&other, &[], n)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_a_sentence() {
+        for (from, to, words) in [
+            ("tpcb-like@3", "tpcb-like@x", "a weight, which is a whole number"),
+            ("tpcb-like@3", "tpcb-lik3", "did you mean `tpcb-like`? (or give the path of a file)"),
+            ("[\"tpcb-like@3\", \"browse.sql\"]", "[]", "names no script that has a weight"),
+            ("items = 50", "\"no name\" = 1", "invalid variable name"),
+            ("kind = \"scripts\"", "kind = \"ycsb\"", "workload.scripts needs workload.kind = \"scripts\""),
+            ("kind = \"scripts\"", "kind = \"scripts\"\nrecords = 5", "workload.scripts.scale"),
+            ("kind = \"scripts\"", "kind = \"scripts\"\nmix = \"a\"", "scripts have weights"),
+            ("define", "scale = 0\ndefine", "from 1 to"),
+            ("[lab]", "[break]\nchecks = [\"ledger\"]\n[lab]", "nobody would run the scripts"),
+            ("kind = \"postgres\"", "kind = \"wiredtiger\"", "target.kind must be \"postgres\""),
+            (
+                "[lab]\n        recipe = \"postgres\"",
+                "[target.wiredtiger]\ncache = \"64 MiB\"",
+                "a server needs target.address",
+            ),
+        ] {
+            let text = PLAN.replacen(from, to, 1);
+            assert_ne!(text, PLAN, "{from}");
+            let error = read(&text, BROWSE).unwrap_err();
+            assert!(error.contains(words), "{to}: {error}");
+        }
+        let lab = "[lab]\n        recipe = \"postgres\"";
+        for (target, words) in
+            [("mongodb", "needs target.kind = \"postgres\""), ("null", "needs target.kind = \"postgres\"")]
+        {
+            let text = PLAN.replace(
+                "kind = \"postgres\"\n",
+                &format!("kind = \"{target}\"\naddress = \"{target}://db/x\"\n"),
+            );
+            let error = read(&text.replace(lab, ""), BROWSE).unwrap_err();
+            assert!(error.contains(words), "{target}: {error}");
+        }
+        let prepared = PLAN
+            .replace("define", "prepare = \"browse.sql\"\ndefine")
+            .replace(lab, "")
+            .replace("kind = \"postgres\"\n", "kind = \"postgres\"\naddress = \"postgres://db/x\"\n");
+        assert!(read(&prepared, BROWSE).unwrap_err().contains("needs [lab]"));
+        for (script, words) in [
+            ("\\set x 1 +\nselect 1;", "browse.sql:1:"),
+            ("select 1;\n\\sett x 1\n", "browse.sql:2:2: invalid command \\sett; did you mean"),
+            ("\\startpipeline\nselect 1;\n\\endpipeline\n", "a pipeline needs protocol"),
+        ] {
+            let error = read(PLAN, script).unwrap_err();
+            assert!(error.contains(words), "{script}: {error}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! pgbench's tables: made and filled, and looked at.
+
+use super::{Client, Report, ReportOf, Server, Sql, Texts};
+use std::fmt::Write;
+use std::ops::Range;
+use tipover_core::target::TargetError;
+use tipover_core::workload::tpcb::{ACCOUNTS, Counts, TELLERS, tables};
+
+/// Rows of one INSERT.
+const ROWS: usize = 1_000;
+
+const COUNTS: &str = "SELECT (SELECT count(*) FROM pgbench_branches), (SELECT count(*) FROM pgbench_tellers), \
+    (SELECT count(*) FROM pgbench_accounts)";
+
+impl<S: Sql> Server<S> {
+    /// See [`Target::count_tpcb`](tipover_core::target::Target::count_tpcb).
+    pub fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
+        let counted = self.patient_client().and_then(|mut client| client.query(COUNTS));
+        let rows = match counted {
+            Err(report) if report.misses_table() => return Ok(None),
+            rows => rows.map_err(|report| report.while_doing("counting the rows of pgbench's tables"))?,
+        };
+        let number = |at: usize| {
+            let text = rows.first().and_then(|row: &Texts| row.get(at).cloned().flatten());
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        Ok(Some(Counts { branches: number(0), tellers: number(1), accounts: number(2) }))
+    }
+
+    /// Writes these accounts, counted from 0, with the branches whose first account is among them and the
+    /// tellers of those; `all` is how many accounts there will be. Makes the tables if they are not there.
+    pub fn load_tpcb(&self, all: u64, accounts: Range<u64>) -> Result<(), ReportOf<S>> {
+        let mut client = self.patient_client()?;
+        {
+            let mut made = self.tpcb.lock();
+            if !*made {
+                for table in tables(all / ACCOUNTS) {
+                    let key = table.key.map_or(String::new(), |key| format!(", primary key ({key})"));
+                    let (name, columns) = (table.name, table.columns);
+                    client.query(&format!("create table if not exists pgbench_{name} ({columns}{key})"))?;
+                }
+                *made = true;
+            }
+        }
+        let branches = accounts.start.div_ceil(ACCOUNTS)..accounts.end.div_ceil(ACCOUNTS);
+        let tellers = branches.start * TELLERS..branches.end * TELLERS;
+        insert(&mut client, "branches(bid,bbalance)", branches, |n| format!("({},0)", n + 1))?;
+        insert(&mut client, "tellers(tid,bid,tbalance)", tellers, |n| {
+            format!("({},{},0)", n + 1, n / TELLERS + 1)
+        })?;
+        insert(&mut client, "accounts(aid,bid,abalance,filler)", accounts, |n| {
+            format!("({},{},0,'')", n + 1, n / ACCOUNTS + 1)
+        })
+    }
+
+    /// Names of pgbench's tables, if they were loaded from here.
+    pub fn loaded_tpcb(&self) -> Vec<String> {
+        let all = tables(1).map(|table| format!("pgbench_{}", table.name));
+        if *self.tpcb.lock() { all.into() } else { vec![] }
+    }
+}
+
+/// Inserts rows of these numbers.
+fn insert<C: Client>(
+    client: &mut C,
+    into: &str,
+    numbers: Range<u64>,
+    row: impl Fn(u64) -> String,
+) -> Result<(), C::Report> {
+    let numbers: Vec<u64> = numbers.collect();
+    for part in numbers.chunks(ROWS) {
+        let mut text = format!("insert into pgbench_{into} values ");
+        for (at, number) in part.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let _ = write!(text, "{comma}{}", row(*number));
+        }
+        client.query(&text)?;
+    }
+    Ok(())
+}

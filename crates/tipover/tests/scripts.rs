@@ -1,0 +1,109 @@
+//! A user's own statements as the workload of a plan: on a cluster of the laboratory's own, and on a server
+//! at an address, whose tables are made once and then used.
+
+mod program;
+
+use program::results::{Kept, kept};
+use program::{Place, skipped};
+use tipover_core::op::OpKind;
+use tipover_lab::recipe::{Postgres, Server, ServerOptions};
+
+const HEAD: &str = "title = \"T\"\nquestion = \"q\"\nwhy = \"w\"\nhow_to_read = \"h\"\nrepeats = 1\n\
+    [[sweep]]\nname = \"s\"\nquestion = \"q\"\naxis = []\n[scale.tiny]\n\
+    [trial]\nwarm_up_least = \"300 ms\"\nmeasure_least = \"500 ms\"\nmeasure_operations = 50\n\
+    measure_most = \"30 s\"\n[load]\nsessions = 3\nretries = 100\n";
+
+/// Rows of its own, a decision by what a statement brought, and conflicts.
+const SCHEMA: &str = "create table item (id int primary key, stock int not null);\n\\set id 0\n\
+    insert into item select n, 3 from generate_series(1, :items) n;\n";
+const BUY: &str = "\\set id random_zipfian(1, :items, 1.2)\nbegin;\n\
+    update item set stock = stock - 1 where id = :id returning stock as rest \\gset\n\
+    \\if :rest < 1\nupdate item set stock = 3 where id = :id;\n\\endif\ncommit;\n";
+const LOOK: &str = "\\set id random(1, :items)\nselect stock from item where id = :id;\n";
+
+fn only(place: &Place, experiment: &str) -> Kept {
+    let mut all = kept(place, experiment);
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}
+
+/// Runs of each class that were done; none may have failed.
+#[track_caller]
+fn done(trial: &Kept, kinds: &[OpKind]) -> Vec<u64> {
+    let measured = trial.record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", trial.record.verdict));
+    let books = measured.books().expect("books");
+    assert_eq!((books.failures().len(), books.kinds().as_slice()), (0, kinds), "{:?}", books.failures());
+    kinds.iter().map(|kind| books.of(*kind).map_or(0, |book| book.done())).collect()
+}
+
+#[test]
+fn scripts_of_ones_own_run_on_a_cluster_that_one_of_them_prepares() {
+    let place = Place::new();
+    for (name, text) in [("schema.sql", SCHEMA), ("buy.sql", BUY), ("look.sql", LOOK)] {
+        place.write(name, text);
+    }
+    let plan = format!(
+        "name = \"own\"\n{HEAD}[target]\nkind = \"postgres\"\n[lab]\nrecipe = \"postgres\"\n[workload]\n\
+         kind = \"scripts\"\n[workload.scripts]\nrun = [\"look.sql@3\", \"buy.sql\"]\nprepare = \"schema.sql\"\n\
+         define = {{ items = 100 }}\nprotocol = \"prepared\"\n"
+    );
+    place.write("own.toml", &plan);
+    let ended = place.run(&["run", "own.toml", "--scale", "tiny", "--full"]);
+    if ended.stderr.contains("is not installed") {
+        return skipped(ended.stderr.trim());
+    }
+    // A machine that is busy with other things may make a trial that cannot be believed.
+    let ended = ended.with_code(&[0, 1]);
+    let trial = only(&place, "own");
+    let both = done(&trial, &[OpKind::Script(0), OpKind::Script(1)]);
+    assert!(both[0] > both[1] && both[1] > 0, "look has thrice the weight of buy: {both:?}");
+    let log = place.content().into_iter().find(|path| path.ends_with("latency.hlog")).expect("histograms");
+    let log = std::fs::read_to_string(place.here().join(log)).expect("text");
+    assert!(log.contains("measure.SCRIPT,") && log.contains("measure.SCRIPT-2,"), "a histogram for each");
+    assert!(ended.stdout.contains("By class of operation"), "{}", ended.stdout);
+    // What is wrong in a script stops everything before it starts.
+    place.write("buy.sql", &BUY.replace("\\endif", "\\endfi"));
+    let wrong = place.run(&["run", "own.toml", "--scale", "tiny"]).with_code(&[2]).stderr;
+    assert!(wrong.contains("buy.sql:6:2: invalid command \\endfi; did you mean"), "{wrong}");
+}
+
+/// TPC-B at an address: an empty database gets its tables, the next run finds them, and another scale is
+/// refused.
+#[track_caller]
+fn tpcb_at_an_address(kind: &str, server: &Server) {
+    let place = Place::new();
+    let plan = format!(
+        "name = \"tpcb\"\n{HEAD}[target]\nkind = \"{kind}\"\naddress = \"{}\"\n[workload]\nkind = \"scripts\"\n\
+         [workload.scripts]\nrun = [\"tpcb-like\", \"select-only\"]\n",
+        server.url()
+    );
+    place.write("tpcb.toml", &plan);
+    let run = |results: &str, more: &[&str]| {
+        let all = [&["--results", results, "run", "tpcb.toml", "--scale", "tiny"], more].concat();
+        place.run(&all)
+    };
+    for (results, said) in [("results", "so all 100000 were written"), ("again", "the records were there")] {
+        run(results, &[]).with_code(&[0, 1]);
+        let record = place
+            .content()
+            .into_iter()
+            .find(|path| path.starts_with(results) && path.ends_with("record.json"));
+        let record = std::fs::read_to_string(place.here().join(record.expect("a record"))).expect("text");
+        assert!(record.contains(said), "{results}: {record}");
+    }
+    let trial = only(&place, "tpcb");
+    let both = done(&trial, &[OpKind::Script(0), OpKind::Script(1)]);
+    assert!(both.iter().all(|count| *count > 0), "{both:?}");
+    let other = run("other", &["--set", "workload.scripts.scale=2"]).with_code(&[1]);
+    let said = [other.stdout, other.stderr].concat();
+    assert!(said.contains("at scale 1: say workload.scripts.scale = 1"), "{said}");
+}
+
+#[test]
+fn tpcb_runs_on_a_postgres_at_an_address() {
+    let Some(found) = Postgres::all().into_iter().next() else {
+        return skipped("no PostgreSQL is installed: apt-get install postgresql");
+    };
+    let server = found.start(&ServerOptions::default()).expect("a throw-away server starts");
+    tpcb_at_an_address("postgres", &server);
+}
