@@ -1,12 +1,15 @@
 //! `make package`: a Debian package and a tarball of the release, and whether they work in a clean root.
 
+mod sbom;
+mod tree;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{Step, cargo_program, find_program, run};
+use crate::process::{Step, find_program, run};
 use crate::setup;
 use crate::workspace::Workspace;
 
@@ -17,30 +20,40 @@ struct Package {
     version: String,
     /// Debian's word for the processor.
     architecture: &'static str,
-    /// When the commit was made: what files say of their age, so that two builds give the same bytes.
+    /// When the commit was made, in seconds: what files say of their age, so that two builds give the same
+    /// bytes.
     epoch: String,
+    /// The same as a date.
+    made: String,
 }
 
 /// Builds the release and packs it; with `--check` installs and uses it in a root that has nothing else.
 pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
-    if let Some(unknown) = flags.iter().find(|flag| !["--check", "--as-built"].contains(&flag.as_str())) {
-        bail!("package knows --check and --as-built, not `{unknown}`");
+    let (mut is_checked, mut is_built) = (false, false);
+    for flag in flags {
+        match flag.as_str() {
+            "--check" => is_checked = true,
+            // Who has just built it, or builds with other settings, packs what is there.
+            "--as-built" => is_built = true,
+            unknown => bail!("package knows --check and --as-built, not `{unknown}`"),
+        }
     }
-    let has = |flag: &str| flags.iter().any(|given| given == flag);
-    // Who has just built it, or builds with other settings, packs what is there.
-    if !has("--as-built") {
+    if let Some(set) = ["WT_SYSTEM", "WT_SRC_DIR"].iter().find(|name| std::env::var_os(name).is_some()) {
+        bail!("{set} asks for another WiredTiger than the one that a package says is in it; unset {set}");
+    }
+    if !is_built {
         crate::build(workspace, setup::Purpose::Sources)?;
     }
     let package = Package::new(workspace)?;
     let step = Step::begin("pack");
-    package.fill(workspace)?;
-    let made = [package.deb(workspace)?, package.tarball(workspace)?];
+    let bill = package.fill(workspace)?;
+    let made = [package.deb(workspace)?, package.tarball(workspace)?, bill];
     for path in &made {
         println!("    {} ({} kB)", path.display(), fs::metadata(path)?.len() / 1000);
     }
     step.done();
-    if has("--check") {
-        check(workspace, &package, &made)?;
+    if is_checked {
+        check(workspace, &package, &made[0])?;
     }
     Ok(())
 }
@@ -48,7 +61,9 @@ pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
 impl Package {
     fn new(workspace: &Workspace) -> Result<Package> {
         let mut git = workspace.command("git");
-        let told = git.args(["log", "-1", "--format=%ct"]).output().context("cannot start git")?;
+        let told = git.args(["log", "-1", "--format=%ct %cI"]).output().context("cannot start git")?;
+        let told = String::from_utf8_lossy(&told.stdout).trim().to_string();
+        let (epoch, made) = told.split_once(' ').context("git tells no date of the last commit")?;
         let version = fs::read_to_string(workspace.path("Cargo.toml"))?;
         let version = version.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
         Ok(Package {
@@ -59,7 +74,8 @@ impl Package {
                 "aarch64" => "arm64",
                 other => bail!("no package is made for {other}"),
             },
-            epoch: String::from_utf8_lossy(&told.stdout).trim().to_string(),
+            epoch: epoch.to_string(),
+            made: made.to_string(),
         })
     }
 
@@ -68,8 +84,8 @@ impl Package {
         self.folder.join("root")
     }
 
-    /// Puts everything into its place.
-    fn fill(&self, workspace: &Workspace) -> Result<()> {
+    /// Puts everything into its place, and the bill of materials also beside the packages: its path.
+    fn fill(&self, workspace: &Workspace) -> Result<PathBuf> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).context("removing the last package")?;
         }
@@ -106,11 +122,17 @@ impl Package {
         }
         copy_all(&workspace.path("docs"), &documents.join("docs"))?;
         fs::write(documents.join("copyright"), licences(workspace)?)?;
+        let bill = sbom::bill_of_materials(workspace, &sha256(workspace, &binary)?, &self.made)?;
+        let outside = self.folder.join(format!("tipover_{}_{}.cdx.json", self.version, self.architecture));
+        fs::write(&outside, serde_json::to_string_pretty(&bill)? + "\n")?;
+        copy(&outside, &documents.join("tipover.cdx.json"))?;
         // Pages are compressed as Debian does it, without the time of day in them.
         let pages = sorted(&usr.join("share/man/man1"))?;
         let mut gzip = workspace.command("gzip");
         gzip.args(["-9", "-n"]).args(pages);
-        run(gzip)
+        run(gzip)?;
+        readable_by_all(workspace, &self.root())?;
+        Ok(outside)
     }
 
     /// The Debian package.
@@ -120,7 +142,6 @@ impl Package {
         let mut link = workspace.command("cp");
         link.args(["-a"]).arg(self.root()).arg(&tree);
         run(link)?;
-        fs::create_dir(tree.join("DEBIAN"))?;
         let glibc = glibc(&fs::read(self.root().join("usr/bin/tipover"))?)
             .context("the program names no version of glibc")?;
         let control = format!(
@@ -132,7 +153,9 @@ impl Package {
              finds the load at which a promise still holds, breaks databases on purpose, and says whether an\n \
              acknowledged write was lost.\n"
         );
+        fs::create_dir(tree.join("DEBIAN"))?;
         fs::write(tree.join("DEBIAN/control"), control)?;
+        readable_by_all(workspace, &tree.join("DEBIAN"))?;
         let path = self.folder.join(format!("tipover_{version}_{architecture}.deb"));
         let mut build = workspace.command("dpkg-deb");
         build.env("SOURCE_DATE_EPOCH", &self.epoch).args(["--root-owner-group", "-Zxz", "--build"]);
@@ -149,7 +172,7 @@ impl Package {
         fs::rename(self.root().join("usr"), self.folder.join(&whole))?;
         let path = self.folder.join(format!("{whole}.tar.gz"));
         let mut tar = workspace.command("tar");
-        tar.env("GZIP", "-9n").args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
         tar.arg(format!("--mtime=@{}", self.epoch)).arg("--use-compress-program=gzip -9n");
         tar.arg("-C").arg(&self.folder).arg("-cf").arg(&path).arg(&whole);
         run(tar)?;
@@ -158,7 +181,7 @@ impl Package {
 }
 
 /// Installs the package in a root that debootstrap makes, measures there, and removes it again.
-fn check(workspace: &Workspace, package: &Package, made: &[PathBuf; 2]) -> Result<()> {
+fn check(workspace: &Workspace, package: &Package, deb: &Path) -> Result<()> {
     let debootstrap =
         find_program("debootstrap").context("debootstrap is not installed; apt-get install debootstrap")?;
     let step = Step::begin("install, use and remove it in a clean root");
@@ -169,7 +192,7 @@ fn check(workspace: &Workspace, package: &Package, made: &[PathBuf; 2]) -> Resul
         bootstrap
     })?;
     let before = files_below(&root.join("usr"))?;
-    copy(&made[0], &root.join("tmp/tipover.deb"))?;
+    copy(deb, &root.join("tmp/tipover.deb"))?;
     // Mounts in a namespace of their own end with the command.
     let script = r#"mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t proc proc "$0/proc" && exec chroot "$0" "$@""#;
     let inside = |words: &[&str]| {
@@ -232,21 +255,20 @@ fn licences(workspace: &Workspace) -> Result<String> {
         Ok(())
     };
     add("Tipover", &workspace.path("LICENSE"))?;
-    for source in sorted(&workspace.path("third_party"))? {
-        for licence in ["LICENSE", "LICENSE.txt"].map(|file| source.join(file)) {
-            let linked = ["wiredtiger-", "plotly-"].iter().any(|project| name(&source).starts_with(project));
-            if linked && licence.is_file() {
-                add(&name(&source), &licence)?;
-            }
-        }
+    for source in setup::SOURCES {
+        let called = format!("{}-{}", source.project, source.version);
+        let folder = workspace.path("third_party").join(&called);
+        let licence =
+            ["LICENSE", "LICENSE.txt"].map(|file| folder.join(file)).into_iter().find(|at| at.is_file());
+        add(&called, &licence.with_context(|| format!("{called} brings no licence; run `make setup`"))?)?;
     }
     let metadata = workspace.metadata()?;
-    let linked = linked(workspace)?;
+    let parts = tree::tree(workspace, tree::LINKED_OR_WRITTEN_BY)?;
     let mut texts: Vec<(String, Vec<String>)> = Vec::new();
     for package in crate::workspace::array(&metadata["packages"]) {
-        let is = |key: &str| crate::workspace::text(&package[key]).to_string();
+        let is = |key: &str| crate::workspace::text(&package[key]);
         let called = format!("{} {}", is("name"), is("version"));
-        if !linked.contains(&called) || package["source"].is_null() {
+        if parts.get(&called).is_none_or(|part| part.ours) {
             continue;
         }
         let manifest = PathBuf::from(is("manifest_path"));
@@ -278,19 +300,12 @@ fn licences(workspace: &Workspace) -> Result<String> {
     Ok(text)
 }
 
-/// Names and versions of the packages whose code is in the program.
-fn linked(workspace: &Workspace) -> Result<BTreeSet<String>> {
-    let mut tree = workspace.command(cargo_program());
-    tree.args(["tree", "-p", "tipover", "-e", "normal", "--prefix", "none", "--format", "{p}", "--locked"]);
-    let told = tree.output().context("cannot start cargo")?;
-    if !told.status.success() {
-        bail!("cargo tree: {}", String::from_utf8_lossy(&told.stderr));
-    }
-    let called = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some(format!("{} {}", words.next()?, words.next()?.trim_start_matches('v')))
-    };
-    Ok(String::from_utf8_lossy(&told.stdout).lines().filter_map(called).collect())
+/// Of a file, in hexadecimal.
+fn sha256(workspace: &Workspace, path: &Path) -> Result<String> {
+    let told = workspace.command("sha256sum").arg(path).output().context("cannot start sha256sum")?;
+    let told = String::from_utf8_lossy(&told.stdout);
+    let hash = told.split_whitespace().next().filter(|hash| hash.len() == 64);
+    Ok(hash.with_context(|| format!("sha256sum says nothing of {}", path.display()))?.to_string())
 }
 
 fn name(path: &Path) -> String {
@@ -316,6 +331,13 @@ fn copy_all(from: &Path, to: &Path) -> Result<()> {
         if path.is_dir() { copy_all(&path, &to)? } else { copy(&path, &to)? }
     }
     Ok(())
+}
+
+/// Gives a tree the modes of installed files, whatever the umask was under which it was made.
+fn readable_by_all(workspace: &Workspace, folder: &Path) -> Result<()> {
+    let mut modes = workspace.command("chmod");
+    modes.args(["-R", "u=rwX,go=rX"]).arg(folder);
+    run(modes)
 }
 
 /// Everything below a folder, but for what the system itself writes as it goes.

@@ -4,6 +4,8 @@ mod packages;
 mod servers;
 mod third_party;
 
+pub use third_party::SOURCES;
+
 use anyhow::{Result, bail};
 
 use crate::process::Step;

@@ -17,8 +17,11 @@ pub struct Source {
     pub project: &'static str,
     /// Pinned, and part of the folder's name, so that two versions never mix.
     pub version: &'static str,
+    /// What it may be used under, as an SPDX expression.
+    pub licence: &'static str,
     file_name: &'static str,
-    sha256: &'static str,
+    /// Of the archive, as the index has it.
+    pub sha256: &'static str,
     /// What of the archive to unpack, in the words of `fetch.py`.
     unpack: &'static [&'static str],
     /// One file that must be there afterwards.
@@ -31,6 +34,7 @@ pub const SOURCES: &[Source] = &[
     Source {
         project: "wiredtiger",
         version: "11.3.1",
+        licence: "GPL-2.0-only OR GPL-3.0-only",
         file_name: "wiredtiger-11.3.1.tar.gz",
         sha256: "95052d1b6fc06921dd617aafa1ba2a773d8dbbbf2eb74f77147290a630e598d0",
         unpack: &["--strip", "1", "--except", "test", "--except", "bench/workgen", "--keep", "test/utility"],
@@ -39,6 +43,7 @@ pub const SOURCES: &[Source] = &[
     Source {
         project: "plotly",
         version: "7.1.0",
+        licence: "MIT",
         file_name: "plotly-7.1.0-py3-none-any.whl",
         sha256: "dbb7fa18afce40d0a8e80d1bf162eceb3faa0ce5a77fe741ad09a74cf78f53f3",
         unpack: &["--strip", "2", "--only", "plotly.min.js", "--only", "LICENSE.txt"],
@@ -50,6 +55,7 @@ pub const SOURCES: &[Source] = &[
 pub const FOR_TESTS: &[Source] = &[Source {
     project: "duckdb-cli",
     version: "1.5.6",
+    licence: "MIT",
     file_name: "duckdb_cli-1.5.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
     sha256: "9797555bd39095d730eb0d0b3bf29e95e148c96a4cdce1e363f01c7bf7003a44",
     unpack: &["--strip", "1", "--only", "duckdb"],
