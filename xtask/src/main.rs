@@ -36,7 +36,7 @@ Tipover: a laboratory for databases and disks
   make tidy    only the house rules: directions, purity, sizes, words, links, licences
                ARGS=--wrap: first break comments that are too wide
   make package build, then a .deb and a tarball in target/package    ARGS=--check: used in a clean root made by debootstrap
-               ARGS=--as-built: of the release binary that is there
+               ARGS=--as-built: of the release binary that is there · ARGS=\"--sign KEY\": with signatures by an SSH key
   make clean   remove build output; results stay               ARGS=--all: also the fetched sources
 ";
 

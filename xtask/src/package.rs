@@ -1,6 +1,7 @@
 //! `make package`: a Debian package and a tarball of the release, and whether they work in a clean root.
 
 mod sbom;
+mod sign;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -27,15 +28,18 @@ struct Package {
     made: String,
 }
 
-/// Builds the release and packs it; with `--check` installs and uses it in a root that has nothing else.
+/// Builds the release and packs it; with `--check` installs and uses it in a root that has nothing else, with
+/// `--sign KEY` signs what was made.
 pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
-    let (mut is_checked, mut is_built) = (false, false);
-    for flag in flags {
+    let (mut is_checked, mut is_built, mut key) = (false, false, None);
+    let mut given = flags.iter();
+    while let Some(flag) = given.next() {
         match flag.as_str() {
             "--check" => is_checked = true,
             // Who has just built it, or builds with other settings, packs what is there.
             "--as-built" => is_built = true,
-            unknown => bail!("package knows --check and --as-built, not `{unknown}`"),
+            "--sign" => key = Some(sign::key(given.next())?),
+            unknown => bail!("package knows --check, --as-built and --sign KEY, not `{unknown}`"),
         }
     }
     if let Some(set) = ["WT_SYSTEM", "WT_SRC_DIR"].iter().find(|name| std::env::var_os(name).is_some()) {
@@ -54,6 +58,10 @@ pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
     step.done();
     if is_checked {
         check(workspace, &package, &made[0])?;
+    }
+    match key {
+        Some(key) => made.iter().try_for_each(|path| sign::sign(&key, path))?,
+        None => println!("    unsigned; an SSH key of yours signs them with ARGS=\"--sign KEY\""),
     }
     Ok(())
 }

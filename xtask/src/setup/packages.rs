@@ -131,6 +131,13 @@ const PACKAGES: &[Package] = &[
         reason: "makes the certificates of servers that are tested with TLS",
     },
     Package {
+        name: "openssh-client",
+        programs: &["ssh-keygen"],
+        wanted_for: Purpose::Tests,
+        required: false,
+        reason: "signs a package, in tests with a key that is thrown away",
+    },
+    Package {
         name: "python3-lmdb",
         // A module of the system's own Python, whichever other comes first in PATH.
         programs: &["/usr/lib/python3/dist-packages/lmdb/__init__.py"],
