@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::exit;
 use std::{env, fs, io};
 
 /// The version that `make setup` pins; another one is compiled only when `$WT_SRC_DIR` asks for it.
@@ -53,8 +52,8 @@ fn main() {
     println!("cargo::rerun-if-changed=c/shim.c");
     let built = if env::var_os("WT_SYSTEM").is_some() { link_system() } else { compile_source() };
     if let Err(reason) = built {
+        // Cargo then fails by itself, with this sentence and without a dump of what the script printed.
         println!("cargo::error={reason}");
-        exit(1);
     }
 }
 
@@ -97,20 +96,22 @@ fn readable(source: &Path, error: &io::Error) -> String {
 
 fn source_folder() -> Result<PathBuf, String> {
     let (folder, hint) = match env::var_os("WT_SRC_DIR") {
-        Some(folder) => {
-            (PathBuf::from(folder), "unset WT_SRC_DIR, or point it at an unpacked wiredtiger-11.3.1")
-        }
+        Some(folder) => (
+            PathBuf::from(folder),
+            "unset WT_SRC_DIR, or point it at an unpacked source distribution".to_string(),
+        ),
         None => {
             let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-            let folder = manifest.join("../../third_party").join(format!("wiredtiger-{VERSION}"));
-            (folder, "run `make setup`, or set WT_SRC_DIR")
+            let root = manifest.ancestors().nth(2).unwrap_or(&manifest).to_path_buf();
+            let folder = root.join("third_party").join(format!("wiredtiger-{VERSION}"));
+            (folder, format!("run `make setup` in {}", root.display()))
         }
     };
     folder
         .join("dist/filelist")
         .exists()
         .then(|| folder.canonicalize().unwrap_or_else(|_| folder.clone()))
-        .ok_or_else(|| format!("no WiredTiger source in {}: {hint}", folder.display()))
+        .ok_or_else(|| format!("the source of WiredTiger {VERSION} is not in {}: {hint}", folder.display()))
 }
 
 /// Makes `wiredtiger.h` from its template and `wiredtiger_config.h` from [`PRESENT`].
