@@ -86,7 +86,10 @@ pub fn script(bytes: &[u8]) {
             Ok(Step::Send(command)) => {
                 let mut text = Vec::new();
                 run.put_text(command, &mut text);
-                let _ = (run.statement(command).numbered(), run.statement(command).parameters().count());
+                let _ = (
+                    run.statement(command).with_parameters(|n| format!("${n}")),
+                    run.statement(command).parameters().count(),
+                );
                 if run.store(command).is_some() {
                     let _ = run.bring(command, "a", std::str::from_utf8(&text).ok());
                 }

@@ -6,7 +6,7 @@ mod program;
 use program::results::{Kept, kept};
 use program::{Place, skipped};
 use tipover_core::op::OpKind;
-use tipover_lab::recipe::{Postgres, Server, ServerOptions};
+use tipover_lab::recipe::{Mariadb, Postgres, Server, ServerOptions};
 
 const HEAD: &str = "title = \"T\"\nquestion = \"q\"\nwhy = \"w\"\nhow_to_read = \"h\"\nrepeats = 1\n\
     [[sweep]]\nname = \"s\"\nquestion = \"q\"\naxis = []\n[scale.tiny]\n\
@@ -100,9 +100,20 @@ fn tpcb_at_an_address(kind: &str, server: &Server) {
 }
 
 #[test]
+fn tpcb_runs_on_a_mariadb_at_an_address() {
+    let found = match Mariadb::find(None) {
+        Ok(found) => found,
+        Err(missing) => return skipped(&missing.to_string()),
+    };
+    let server = found.start(&ServerOptions::default()).expect("a throw-away server starts");
+    tpcb_at_an_address("mysql", &server);
+}
+
+#[test]
 fn tpcb_runs_on_a_postgres_at_an_address() {
-    let Some(found) = Postgres::all().into_iter().next() else {
-        return skipped("no PostgreSQL is installed: apt-get install postgresql");
+    let found = match Postgres::find(None) {
+        Ok(found) => found,
+        Err(missing) => return skipped(&missing.to_string()),
     };
     let server = found.start(&ServerOptions::default()).expect("a throw-away server starts");
     tpcb_at_an_address("postgres", &server);

@@ -3,14 +3,15 @@
 use super::client::Client;
 use super::greeting::{self, Hello};
 use super::packet::Report;
+use super::script::Scripted;
 use super::table;
 use super::transfer::Vault;
 use crate::connection::sql::{CONFIRMED_WITHIN, Client as _, FoundTable, Report as _, Sql};
 use crate::connection::{Dialect, Place, Refusal, Route};
 use std::sync::Arc;
 use std::time::Duration;
-use tipover_core::workload::Dataset;
 use tipover_core::workload::bank::Bank;
+use tipover_core::workload::{Dataset, Scripts};
 
 /// MySQL or MariaDB, with the statement that makes the settings of a session.
 pub struct Flavour {
@@ -42,6 +43,7 @@ const TABLES: [(&str, &str); 6] = [
 impl Sql for Flavour {
     type Client = Client;
     type Vault = Vault;
+    type Scripted = Scripted;
 
     const DIALECT: &'static Dialect = &Dialect {
         schemes: &["mysql", "mariadb"],
@@ -61,6 +63,10 @@ impl Sql for Flavour {
 
     fn vault(&self, place: &Place, bank: &Arc<Bank>) -> Vault {
         Vault::new(self.hello(place), bank.clone())
+    }
+
+    fn scripted(&self, place: &Place, scripts: &Arc<Scripts>) -> Scripted {
+        Scripted::new(self.hello(place), scripts.clone())
     }
 
     fn find_table(client: &mut Client, dataset: &Dataset) -> FoundTable<Self> {

@@ -9,6 +9,7 @@ mod operations;
 mod outcome;
 mod packet;
 mod proof;
+mod script;
 mod statistics;
 mod table;
 #[cfg(test)]
@@ -208,8 +209,11 @@ impl Target for Mysql {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Transaction, Transfer, Update};
-        matches!(kind, Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction)
+        use OpKind::{Insert, InsertMany, Read, ReadBalances, Scan, Script, Transaction, Transfer, Update};
+        matches!(
+            kind,
+            Read | Update | Insert | InsertMany | Scan | Transfer | ReadBalances | Transaction | Script(_)
+        )
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {

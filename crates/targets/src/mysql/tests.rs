@@ -10,6 +10,7 @@ use tipover_lab::recipe::{self, Server, ServerOptions, Transport};
 
 mod hostile;
 mod logins;
+mod scripts;
 
 const ALL: Fields = Fields::All;
 
@@ -54,7 +55,8 @@ fn keeps_the_contract_over_tcp_socket_and_tls() {
     for (url, encrypted) in [(plain, false), (socket, false), (verified, true)] {
         let target = open(&url);
         query(&target, "DROP TABLE IF EXISTS usertable");
-        let expect = contract::Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL };
+        let kinds = [contract::RECORDS_IN_FULL, &contract::scripts()].concat();
+        let expect = contract::Expect { keeps_records: true, kinds: &kinds };
         contract::check(&target, &expect);
         let facts = target.facts().unwrap();
         assert!(facts["system"].as_str().unwrap().contains("MariaDB"), "{}", facts["system"]);

@@ -5,14 +5,16 @@ use super::greeting::Hello;
 use super::operations::Operations;
 use super::packet;
 use super::proof::sealed;
+use super::script::Scripted;
 use super::table::SYNTAX;
 use super::transfer::Vault;
 use crate::connection::sql::{Found, Sql, Table};
 use crate::connection::untrusted::{Manner, converse};
 use crate::connection::{Input, Place};
 use std::sync::Arc;
-use tipover_core::workload::Dataset;
 use tipover_core::workload::bank::{Bank, BankSpec};
+use tipover_core::workload::script::Protocol;
+use tipover_core::workload::{Dataset, Scripts};
 
 const PASSWORD: &str = "a password that nobody else has";
 
@@ -31,7 +33,7 @@ pub fn mysql(bytes: &[u8]) {
     let place = Place::parse(&address, super::Flavour::DIALECT, &[]).expect("a constant");
     let hello = Hello::new(&place, "SET autocommit = 1");
     match manner.choice & 3 {
-        0 | 3 => {
+        0 => {
             let dataset = Dataset { fields: 2, ..Dataset::ycsb(10) };
             let columns = ["YCSB_KEY", "FIELD0", "FIELD1"];
             let rows = columns.map(|name| vec![Some("usertable".to_string()), Some(name.to_string())]);
@@ -44,6 +46,14 @@ pub fn mysql(bytes: &[u8]) {
         1 => {
             let bank = Bank::new(BankSpec { accounts: 10, ..BankSpec::default() }).expect("ten are enough");
             converse(&mut Vault::new(hello, Arc::new(bank)), manner, true, said, is_hidden);
+        }
+        3 => {
+            let mut scripts = Scripts::new(1);
+            scripts.protocol = if manner.choice & 4 == 0 { Protocol::Simple } else { Protocol::Prepared };
+            let text =
+                "\\set a 5\nbegin;\nupdate t set b = :a;\nselect b from t where a = :a \\gset\ncommit;\n";
+            scripts.add("script", text.as_bytes(), 1).expect("a constant");
+            converse(&mut Scripted::new(hello, Arc::new(scripts)), manner, true, said, is_hidden);
         }
         _ => {
             let (mut input, mut rows) = (Input::default(), Rows::new(manner.choice & 4 != 0));

@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::greeting::Hello;
 use super::message::Report;
+use super::script::Scripted;
 use super::table::{self, literal};
 use super::transfer::Vault;
 use crate::connection::sql::{CONFIRMED_WITHIN, Client as _, FoundTable, Report as _, Sql};
@@ -10,8 +11,8 @@ use crate::connection::{Dialect, Place, Refusal, Route};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tipover_core::workload::Dataset;
 use tipover_core::workload::bank::Bank;
+use tipover_core::workload::{Dataset, Scripts};
 
 /// PostgreSQL, with these settings of a session.
 pub struct Flavour {
@@ -49,6 +50,7 @@ const FLUSHED: &str = "SELECT set_config('synchronous_commit', 'local', false) \
 impl Sql for Flavour {
     type Client = Client;
     type Vault = Vault;
+    type Scripted = Scripted;
 
     const DIALECT: &'static Dialect = &Dialect {
         schemes: &["postgres", "postgresql"],
@@ -68,6 +70,10 @@ impl Sql for Flavour {
 
     fn vault(&self, place: &Place, bank: &Arc<Bank>) -> Vault {
         Vault::new(self.hello(place), bank.clone(), self.isolation())
+    }
+
+    fn scripted(&self, place: &Place, scripts: &Arc<Scripts>) -> Scripted {
+        Scripted::new(self.hello(place), scripts.clone())
     }
 
     fn find_table(client: &mut Client, dataset: &Dataset) -> FoundTable<Self> {

@@ -26,7 +26,6 @@ use flavour::Flavour;
 use message::Report;
 use operations::Operations;
 use parking_lot::Mutex;
-use script::Scripted;
 use statistics::Statistics;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -331,10 +330,6 @@ impl Target for Postgres {
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         let server = &self.server;
-        if let Shape::Scripts(scripts) = &dataset.shape {
-            let hello = server.sql.hello(&server.place);
-            return Ok(Box::new(server.link(Scripted::new(hello, scripts.clone()))?));
-        }
         server.session(dataset, |table| Operations::new(server.sql.hello(&server.place), dataset, table))
     }
 

@@ -3,69 +3,33 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
-use crate::connection::sql::{Report as _, tell_once};
+use crate::connection::sql::{Course, Report as _};
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
-use tipover_core::op::{Failure, Op, OpKind, Outcome};
+use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::Complaint;
-use tipover_core::workload::script::{self, Run, Scripts};
+use tipover_core::workload::script::{self, Scripts};
 
 /// One session that runs scripts.
 pub struct Scripted {
     hello: Hello,
-    run: Run,
+    course: Course,
     /// The statements that this connection knows, by script and command.
     prepared: Vec<Vec<bool>>,
     /// What they are called there.
     names: Vec<Vec<String>>,
     /// Those whose preparation was not confirmed yet, in the order in which they were sent.
     unconfirmed: VecDeque<(usize, usize)>,
-    /// Of the operation at hand.
-    op: (u32, u64),
-    /// The command whose statement was sent last.
-    command: usize,
-    /// When it was begun, where commands are timed.
-    began: Option<Instant>,
     in_pipeline: bool,
     /// Whether the pipeline's end was sent.
     ends_pipeline: bool,
     /// So many times the server will say that it is ready.
     awaited: u32,
-    /// Whether the server is in a transaction, as it said last.
-    in_transaction: bool,
-    result: ResultSet,
     /// What became of the operation, while its transaction is rolled back.
     rolling_back: Option<Outcome>,
     failure: Option<(usize, Report)>,
-    /// Whether anything was sent that could have changed something.
-    sent: bool,
-    complaint: Option<Complaint>,
-    /// Of an operation that failed and may be tried again: which, and at which command.
-    failed: Option<((u32, u64), usize)>,
-    ended: bool,
 }
-
-/// The results of one request.
-#[derive(Default)]
-struct ResultSet {
-    /// How many were complete.
-    complete: usize,
-    names: Vec<String>,
-    rows: u64,
-    last: Vec<Option<String>>,
-    /// Of the last one that was complete.
-    kept: Option<Kept>,
-}
-
-struct Kept {
-    names: Vec<String>,
-    rows: u64,
-    last: Vec<Option<String>>,
-}
-
-const NO_OPERATION: (u32, u64) = (u32::MAX, u64::MAX);
 
 impl Scripted {
     /// Session number 0, until it is told another.
@@ -76,105 +40,49 @@ impl Scripted {
         let names = lengths().map(named).collect();
         Scripted {
             hello,
-            run: Run::new(scripts, 0),
+            course: Course::new(scripts),
             prepared,
             names,
             unconfirmed: VecDeque::new(),
-            op: NO_OPERATION,
-            command: 0,
-            began: None,
             in_pipeline: false,
             ends_pipeline: false,
             awaited: 0,
-            in_transaction: false,
-            result: ResultSet::default(),
             rolling_back: None,
             failure: None,
-            sent: false,
-            complaint: None,
-            failed: None,
-            ended: false,
         }
-    }
-
-    fn kind(&self) -> OpKind {
-        OpKind::script(self.op.0)
-    }
-
-    fn scripts(&self) -> &Arc<Scripts> {
-        self.run.scripts()
     }
 
     /// The session cannot go on, or not with this operation.
     fn abort(&mut self, command: usize, words: String) -> Answer {
-        if !self.scripts().ends_on_error {
-            // Nobody else tells it: the operation is a failure among others.
-            let (script, here) = (self.run.script(), &self.run.script().commands[command]);
-            tell_once(&format!("{}:{}:{}: {words}", script.name, here.line, here.column));
-        }
-        self.complain(command, words);
-        self.ended |= self.scripts().ends_on_error;
+        self.course.abort(command, words);
         // What was sent in a pipeline is not answered yet, and a transaction may be open.
-        match self.in_pipeline || self.in_transaction || self.awaited > 0 {
+        match self.in_pipeline || self.course.in_transaction || self.awaited > 0 {
             true => Answer::Last(Outcome::Refused(Failure::Other)),
             false => Answer::Complete(Outcome::Refused(Failure::Other)),
-        }
-    }
-
-    fn complain(&mut self, step: usize, words: String) {
-        self.complaint = Some(Complaint { step, request: self.result.complete, code: String::new(), words });
-    }
-
-    /// The command at hand is over.
-    fn time(&mut self) {
-        if let Some(began) = self.began.take()
-            && let Some(figures) = self.scripts().figures(self.op.0, self.command)
-        {
-            figures.took(began.elapsed());
-        }
-    }
-
-    fn begin_timing(&mut self) {
-        self.began = self.scripts().times_commands.then(Instant::now);
-    }
-
-    /// Goes on to the next thing that takes time.
-    fn next_step(&mut self) -> Result<script::Step, script::Abort> {
-        loop {
-            self.begin_timing();
-            let step = self.run.command_after();
-            for note in self.run.notes() {
-                eprintln!("{note}");
-            }
-            self.command = self.run.command();
-            match step? {
-                Some(step) => return Ok(step),
-                None => self.time(),
-            }
         }
     }
 
     /// Steps that need no answer, up to one that does.
     fn go_on(&mut self, output: &mut Vec<u8>) -> Answer {
         loop {
-            let step = match self.next_step() {
+            let step = match self.course.next_step() {
                 Ok(step) => step,
                 Err(abort) => return self.abort(abort.command, abort.reason),
             };
-            let extended = self.scripts().protocol != script::Protocol::Simple;
-            let here = self.command;
+            let extended = self.course.scripts().protocol != script::Protocol::Simple;
+            let here = self.course.command;
             match step {
                 script::Step::Send(command) => {
-                    if self.in_pipeline && self.run.store(command).is_some() {
-                        let name = self.run.script().commands[command].action.name();
+                    if self.in_pipeline && self.course.run.store(command).is_some() {
+                        let name = self.course.run.script().commands[command].action.name();
                         return self.abort(command, format!("\\{name} is not allowed in pipeline mode"));
                     }
-                    self.result = ResultSet::default();
+                    self.course.result = Default::default();
                     self.send(command, output);
                     if !self.in_pipeline {
                         return Answer::More;
                     }
-                    self.time();
+                    self.course.time();
                 }
                 script::Step::Sleep(time) => {
                     if self.in_pipeline && !output.is_empty() {
@@ -207,11 +115,11 @@ impl Scripted {
 
     fn over(&mut self) -> Answer {
         if self.in_pipeline {
-            return self.abort(self.command, "end of script reached with pipeline open".into());
+            return self.abort(self.course.command, "end of script reached with pipeline open".into());
         }
-        if self.in_transaction {
+        if self.course.in_transaction {
             let words = "end of script reached without completing the last transaction";
-            return self.abort(self.command, words.into());
+            return self.abort(self.course.command, words.into());
         }
         Answer::Complete(Outcome::Done)
     }
@@ -226,17 +134,17 @@ impl Scripted {
     }
 
     fn send(&mut self, command: usize, output: &mut Vec<u8>) {
-        self.sent = true;
-        let protocol = self.scripts().protocol;
+        self.course.sent = true;
+        let protocol = self.course.scripts().protocol;
         if protocol == script::Protocol::Simple {
             put(output, b'Q', |body| {
-                self.run.put_text(command, body);
+                self.course.run.put_text(command, body);
                 body.push(0);
             });
             self.awaited += 1;
             return;
         }
-        let script = self.op.0 as usize;
+        let script = self.course.op.0 as usize;
         let name = match protocol {
             script::Protocol::Prepared => self.names[script][command].as_str(),
             _ => "",
@@ -245,7 +153,7 @@ impl Scripted {
             if !name.is_empty() {
                 self.unconfirmed.push_back((script, command));
             }
-            let text = self.run.statement(command).numbered();
+            let text = self.course.run.statement(command).with_parameters(|number| format!("${number}"));
             put(output, b'P', |body| {
                 put_text(body, name);
                 put_text(body, &text);
@@ -253,7 +161,7 @@ impl Scripted {
                 body.extend_from_slice(&[0; 2]);
             });
         }
-        let parameters = self.run.statement(command).parameters();
+        let parameters = self.course.run.statement(command).parameters();
         let count = parameters.clone().count() as u16;
         put(output, b'B', |body| {
             body.push(0);
@@ -261,14 +169,14 @@ impl Scripted {
             body.extend_from_slice(&[0; 2]);
             body.extend_from_slice(&count.to_be_bytes());
             for parameter in parameters {
-                match self.run.parameter(parameter) {
+                match self.course.run.parameter(parameter) {
                     Some(value) => message::put_counting(body, |body| value.put(body)),
                     None => body.extend_from_slice(&(-1i32).to_be_bytes()),
                 }
             }
             body.extend_from_slice(&[0; 2]);
         });
-        if self.run.store(command).is_some() {
+        if self.course.run.store(command).is_some() {
             // The names of its columns.
             output.extend_from_slice(b"D\0\0\0\x06P\0");
         }
@@ -276,25 +184,6 @@ impl Scripted {
         if !self.in_pipeline {
             self.sync(output);
         }
-    }
-
-    /// A result is complete: `\aset` takes each, `\gset` the last one.
-    fn complete_result(&mut self) -> Result<(), String> {
-        let ResultSet { names, rows, last, .. } = std::mem::take(&mut self.result);
-        self.result.complete += 1;
-        let kept = Kept { names, rows, last };
-        if self.run.store(self.command).is_some_and(|store| store.all) && kept.rows > 0 {
-            self.bring(&kept)?;
-        }
-        self.result.kept = Some(kept);
-        Ok(())
-    }
-
-    fn bring(&mut self, kept: &Kept) -> Result<(), String> {
-        for (name, value) in kept.names.iter().zip(&kept.last) {
-            self.run.bring(self.command, name, value.as_deref()).map_err(|abort| abort.reason)?;
-        }
-        Ok(())
     }
 
     /// The server is ready, after everything that was sent.
@@ -306,20 +195,13 @@ impl Scripted {
         if let Some((request, report)) = self.failure.take() {
             return self.failed(request, &report, output);
         }
-        let store = self.run.statement_of(self.command).and_then(|statement| statement.store.as_ref());
-        if let (Some(false), Some(kept)) = (store.map(|store| store.all), self.result.kept.take()) {
-            if kept.rows != 1 {
-                self.result.complete = self.result.complete.saturating_sub(1);
-                return self.abort(self.command, format!("expected one row, got {}", kept.rows));
-            }
-            if let Err(words) = self.bring(&kept) {
-                return self.abort(self.command, words);
-            }
+        if let Err(words) = self.course.take_results() {
+            return self.abort(self.course.command, words);
         }
         if self.ends_pipeline {
             (self.in_pipeline, self.ends_pipeline) = (false, false);
         }
-        self.time();
+        self.course.time();
         self.go_on(output)
     }
 
@@ -327,19 +209,9 @@ impl Scripted {
     fn failed(&mut self, request: usize, report: &Report, output: &mut Vec<u8>) -> Answer {
         (self.in_pipeline, self.ends_pipeline) = (false, false);
         let may_retry = matches!(report.code.as_str(), "40001" | "40P01");
-        let words = format!("{}:  {report}", report.severity);
-        self.complaint = Some(Complaint { step: self.command, request, code: report.code.clone(), words });
-        self.run.undo();
-        if may_retry {
-            self.failed = Some((self.op, self.command));
-        } else if self.scripts().ends_on_error {
-            self.ended = true;
-        }
-        let outcome = match self.ended {
-            true => report.outcome(self.kind()),
-            false => report.measured_outcome(self.kind()),
-        };
-        if !self.in_transaction || self.ended {
+        let said = (report.code.clone(), format!("{}:  {report}", report.severity));
+        let outcome = self.course.failed(request, report, said, may_retry);
+        if !self.course.in_transaction || self.course.has_ended() {
             return Answer::Complete(outcome);
         }
         self.rolling_back = Some(outcome);
@@ -351,24 +223,24 @@ impl Scripted {
     /// A message of the server; `Some` if it ends the operation.
     fn message(&mut self, letter: u8, body: &[u8], output: &mut Vec<u8>) -> Option<Answer> {
         match letter {
-            b'T' if self.run.statement_of(self.command).is_some_and(|s| s.store.is_some()) => {
-                (self.result.names, self.result.rows) = (column_names(body), 0);
+            b'T' if self.course.stores() => {
+                (self.course.result.names, self.course.result.rows) = (column_names(body), 0);
             }
             b'D' => {
-                self.result.rows += 1;
-                if !self.result.names.is_empty() {
+                self.course.result.rows += 1;
+                if !self.course.result.names.is_empty() {
                     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-                    self.result.last = message::columns(body).map(|value| value.map(text)).collect();
+                    self.course.result.last = message::columns(body).map(|value| value.map(text)).collect();
                 }
             }
             b'C' | b'I' => {
-                if self.run.statement_of(self.command).is_some_and(|s| s.store.is_none()) {
-                    self.result.complete += 1;
+                if self.course.run.statement_of(self.course.command).is_some_and(|s| s.store.is_none()) {
+                    self.course.result.complete += 1;
                 } else if !self.in_pipeline
                     && self.rolling_back.is_none()
-                    && let Err(words) = self.complete_result()
+                    && let Err(words) = self.course.complete_result()
                 {
-                    return Some(self.abort(self.command, words));
+                    return Some(self.abort(self.course.command, words));
                 }
             }
             b'E' => {
@@ -378,22 +250,21 @@ impl Scripted {
                 }
                 if report.ends_connection() {
                     let words = format!("{}:  {report}", report.severity);
-                    self.complain(self.command, words);
-                    self.ended |= self.scripts().ends_on_error;
-                    return Some(Answer::Last(report.outcome(self.kind())));
+                    self.course.complain(self.course.command, words);
+                    return Some(Answer::Last(report.outcome(self.course.kind())));
                 }
-                let request = self.result.complete;
+                let request = self.course.result.complete;
                 self.failure.get_or_insert((request, report));
             }
             b'G' => {
                 // Nothing is there that could be copied in.
                 put(output, b'f', |body| put_text(body, "a script has no data to copy"));
-                if self.scripts().protocol != script::Protocol::Simple {
+                if self.course.scripts().protocol != script::Protocol::Simple {
                     output.extend_from_slice(b"S\0\0\0\x04");
                 }
             }
             b'Z' => {
-                self.in_transaction = body.first().is_some_and(|status| *status != b'I');
+                self.course.in_transaction = body.first().is_some_and(|status| *status != b'I');
                 self.awaited = self.awaited.saturating_sub(1);
                 if self.awaited == 0 {
                     return match self.ready(output) {
@@ -407,8 +278,7 @@ impl Scripted {
             // a copy.
             b'2' | b'n' | b'T' | b'N' | b'S' | b'A' | b'H' | b'd' | b'c' | b's' => {}
             _ => {
-                self.complain(self.command, "what came is no answer".into());
-                self.ended |= self.scripts().ends_on_error;
+                self.course.complain(self.course.command, "what came is no answer".into());
                 return Some(Answer::Last(Outcome::Unknown(Failure::Corrupt)));
             }
         }
@@ -433,7 +303,8 @@ impl Greeting for Scripted {
     fn start(&mut self, may_encrypt: bool, output: &mut Vec<u8>) {
         self.prepared.iter_mut().for_each(|script| script.fill(false));
         self.unconfirmed.clear();
-        (self.in_transaction, self.in_pipeline, self.ends_pipeline, self.awaited) = (false, false, false, 0);
+        (self.course.in_transaction, self.in_pipeline, self.ends_pipeline, self.awaited) =
+            (false, false, false, 0);
         (self.rolling_back, self.failure) = (None, None);
         self.hello.start(may_encrypt, output);
     }
@@ -446,24 +317,12 @@ impl Greeting for Scripted {
 impl Protocol for Scripted {
     /// Nothing yet: [`Protocol::resume`] goes on at once.
     fn encode(&mut self, op: &Op, _: &mut Vec<u8>) -> bool {
-        let Op::Script { script, number } = *op else { return false };
-        if script as usize >= self.scripts().scripts().len() {
-            return false;
-        }
-        if let Some((failed, command)) = self.failed.take()
-            && failed == (script, number)
-            && let Some(figures) = self.scripts().figures(script, command)
-        {
-            figures.retries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-        self.op = (script, number);
-        (self.complaint, self.failure, self.rolling_back, self.sent) = (None, None, None, false);
-        self.run.begin(script, number);
-        true
+        (self.failure, self.rolling_back) = (None, None);
+        self.course.begin(op)
     }
 
     fn resume(&mut self, output: &mut Vec<u8>) -> Answer {
-        self.time();
+        self.course.time();
         self.go_on(output)
     }
 
@@ -482,7 +341,7 @@ impl Protocol for Scripted {
     }
 
     fn may_have_happened(&self) -> bool {
-        self.sent
+        self.course.sent
     }
 
     fn fetched<'a>(&'a self, _: &'a Input, _: u16) -> Option<&'a [u8]> {
@@ -490,7 +349,7 @@ impl Protocol for Scripted {
     }
 
     fn fetched_records(&self) -> u32 {
-        self.result.rows as u32
+        self.course.result.rows as u32
     }
 
     fn cancellation(&self) -> Option<Vec<u8>> {
@@ -498,24 +357,22 @@ impl Protocol for Scripted {
     }
 
     fn take_seat(&mut self, number: u32) {
-        self.run = Run::new(self.run.scripts().clone(), number);
+        self.course.take_seat(number);
     }
 
     fn reconnects(&self) -> bool {
-        self.scripts().reconnects
+        self.course.scripts().reconnects
     }
 
     fn lost(&mut self, reason: &str) {
-        self.complain(self.command, format!("the connection to the server was lost: {reason}"));
-        self.run.undo();
-        self.ended |= self.scripts().ends_on_error;
+        self.course.lost(reason);
     }
 
     fn complaint(&self) -> Option<&Complaint> {
-        self.complaint.as_ref()
+        self.course.complaint()
     }
 
     fn has_ended(&self) -> bool {
-        self.ended
+        self.course.has_ended()
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, PlanError, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 10] = [
+pub const PLANS: [(&str, &str); 11] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
@@ -19,6 +19,7 @@ pub const PLANS: [(&str, &str); 10] = [
     ("servers", include_str!("../../../../experiments/servers.toml")),
     ("failover", include_str!("../../../../experiments/failover.toml")),
     ("tpcb-postgres", include_str!("../../../../experiments/tpcb-postgres.toml")),
+    ("tpcb-mariadb", include_str!("../../../../experiments/tpcb-mariadb.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.

@@ -174,9 +174,17 @@ impl ScriptsSpec {
     /// What no type can say of scripts that are sent to a target of this kind, in a cluster of the
     /// laboratory's own or not.
     pub(super) fn check(&self, target: TargetKind, in_lab: bool) -> Result<(), String> {
-        if target != TargetKind::Postgres {
+        let is_mysql = target == TargetKind::Mysql;
+        if !is_mysql && target != TargetKind::Postgres {
             return Err(
-                "workload.kind = \"scripts\" needs target.kind = \"postgres\": scripts are SQL".into()
+                "workload.kind = \"scripts\" needs target.kind = \"postgres\" or \"mysql\": scripts are SQL"
+                    .into(),
+            );
+        }
+        if is_mysql && self.protocol == Protocol::Extended {
+            return Err(
+                "workload.scripts.protocol = \"extended\" is PostgreSQL's: MySQL's are \"simple\" and \"prepared\""
+                    .into(),
             );
         }
         if self.run.iter().all(|script| script.weight == 0) {
@@ -193,7 +201,13 @@ impl ScriptsSpec {
         }
         let wrong = |mistake| format!("workload.scripts: {mistake}");
         for scripts in [self.scripts(0).map_err(wrong)?, self.preparation(0).map_err(wrong)?] {
-            if scripts.is_some_and(|scripts| scripts.has_pipelines()) && self.protocol == Protocol::Simple {
+            if !scripts.is_some_and(|scripts| scripts.has_pipelines()) {
+                continue;
+            }
+            if is_mysql {
+                return Err("workload.scripts: pipelines are PostgreSQL's; MySQL's protocol has none".into());
+            }
+            if self.protocol == Protocol::Simple {
                 return Err(
                     "workload.scripts: a pipeline needs protocol = \"extended\" or \"prepared\"".into()
                 );
@@ -335,6 +349,16 @@ mod tests {
             let error = read(&text.replace(lab, ""), BROWSE).unwrap_err();
             assert!(error.contains(words), "{target}: {error}");
         }
+        let mysql = |from: &str, to: &str, browse| {
+            let text = PLAN.replace("kind = \"postgres\"", "kind = \"mysql\"");
+            let text = if from.is_empty() { text } else { text.replace(from, to) };
+            read(&text.replace("recipe = \"postgres\"", "recipe = \"mariadb\""), browse)
+        };
+        assert!(mysql("define", "protocol = \"prepared\"\ndefine", BROWSE).is_ok());
+        let extended = mysql("define", "protocol = \"extended\"\ndefine", BROWSE).unwrap_err();
+        assert!(extended.contains("is PostgreSQL's"), "{extended}");
+        let pipeline = mysql("", "", "\\startpipeline\nselect 1;\n\\endpipeline\n").unwrap_err();
+        assert!(pipeline.contains("MySQL's protocol has none"), "{pipeline}");
         let prepared = PLAN
             .replace("define", "prepare = \"browse.sql\"\ndefine")
             .replace(lab, "")

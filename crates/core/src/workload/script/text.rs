@@ -142,8 +142,8 @@ impl Statement {
         })
     }
 
-    /// With `$1`, `$2` and so on where variables go.
-    pub fn numbered(&self) -> String {
+    /// With parameters where variables go, as `parameter` writes them from their number, counted from 1.
+    pub fn with_parameters(&self, parameter: impl Fn(usize) -> String) -> String {
         let mut text = String::new();
         let mut number = 0;
         for piece in &self.pieces {
@@ -151,7 +151,7 @@ impl Statement {
                 Piece::Text(piece) => text.push_str(piece),
                 Piece::Variable(_) => {
                     number += 1;
-                    text.push_str(&format!("${number}"));
+                    text.push_str(&parameter(number));
                 }
             }
         }

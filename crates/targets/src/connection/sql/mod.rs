@@ -3,11 +3,13 @@
 
 mod checks;
 pub mod found;
+mod script;
 mod table;
 #[cfg(test)]
 pub mod testing;
 mod tpcb;
 
+pub use script::Course;
 pub use table::{Found, Syntax, Table};
 
 use super::{Dialect, Link, Place, Protocol, Refusal, Route};
@@ -21,7 +23,7 @@ use tipover_core::experiment::{Durability, Spec};
 use tipover_core::op::{Failure, OpKind, Outcome};
 use tipover_core::target::{Session, TargetError};
 use tipover_core::workload::bank::Bank;
-use tipover_core::workload::{Dataset, Shape};
+use tipover_core::workload::{Dataset, Scripts, Shape};
 
 /// One row of texts.
 pub type Texts = Vec<Option<String>>;
@@ -109,6 +111,8 @@ pub trait Sql: Sized + Send + Sync {
     type Client: Client + Send;
     /// Its sessions on the tables of checks.
     type Vault: Protocol;
+    /// Its sessions for scripts.
+    type Scripted: Protocol;
 
     /// How its URLs are read, and which parameters it has beside the shared ones.
     const DIALECT: &'static Dialect;
@@ -120,6 +124,9 @@ pub trait Sql: Sized + Send + Sync {
 
     /// A session on the ledger, the lists, and the accounts of `bank`.
     fn vault(&self, place: &Place, bank: &Arc<Bank>) -> Self::Vault;
+
+    /// A session that runs `scripts`.
+    fn scripted(&self, place: &Place, scripts: &Arc<Scripts>) -> Self::Scripted;
 
     /// Looks for the table of `dataset`, in whatever case its names are; `None` if there is none.
     fn find_table(client: &mut Self::Client, dataset: &Dataset) -> FoundTable<Self>;
@@ -275,10 +282,11 @@ impl<S: Sql> Server<S> {
     ) -> Result<Box<dyn Session + 'a>, TargetError>
     where
         S::Vault: 'a,
+        S::Scripted: 'a,
     {
         Ok(match &dataset.shape {
             Shape::Bank(bank) | Shape::Checks(bank) => Box::new(self.vault(bank)?),
-            Shape::Scripts(_) => return Err(crate::no_scripts()),
+            Shape::Scripts(scripts) => Box::new(self.link(self.sql.scripted(&self.place, scripts))?),
             Shape::Fields | Shape::Documents(_) => Box::new(self.link(operations(self.table(dataset)?))?),
         })
     }
