@@ -2,12 +2,19 @@
 // Draws the charts of the page with Plotly.js. Everything else is already in the HTML.
 (() => {
   const root = document.documentElement;
-  const page = JSON.parse(document.getElementById("page").textContent);
-  const panels = page.sections.flatMap((s) => s.blocks).filter((b) => b.panels).map((b) => b.panels);
-  const charts = page.sections.flatMap((s) => s.blocks)
-    .flatMap((b) => (b.chart ? [b.chart] : b.panels ? b.panels.charts : []));
-  // The panels that a chart is one of.
-  const panelsOf = new Map(panels.flatMap((p) => p.charts.map((c) => [c, p])));
+  // The page, its panels, its charts, and the panels that a chart is one of.
+  let page, panels, charts, panelsOf;
+  // The same subject has the same colour and the same marker in every chart of the page.
+  const subjects = [];
+  function take(given) {
+    page = given;
+    const blocks = page.sections.flatMap((s) => s.blocks);
+    panels = blocks.filter((b) => b.panels).map((b) => b.panels);
+    charts = blocks.flatMap((b) => (b.chart ? [b.chart] : b.panels ? b.panels.charts : []));
+    panelsOf = new Map(panels.flatMap((p) => p.charts.map((c) => [c, p])));
+    for (const { subject } of charts.flatMap((c) => c.series)) if (!subjects.includes(subject)) subjects.push(subject);
+  }
+  take(JSON.parse(document.getElementById("page").textContent));
 
   // ---- colours ----
 
@@ -20,8 +27,6 @@
     return getComputedStyle(probe).color;
   };
 
-  // The same subject has the same colour and the same marker in every chart of the page.
-  const subjects = [...new Set(charts.flatMap((c) => c.series.map((s) => s.subject)))];
   const SERIES_COLOURS = 7;
   const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon"];
   const of = (subject) => subjects.indexOf(subject);
@@ -70,7 +75,31 @@
     return [{ type: "scatter", mode: "lines+markers", name: "published", x: [null], y: [null], line: { color: ink, width: 1.75, dash: "dot" }, marker, hoverinfo: "skip" }];
   }
 
+  // Cells of a map. Its rows are those of a logarithmic scale, its shades powers of ten of the weight.
+  const DECADES = 4;
+  function heat(chart, series) {
+    const { points } = series;
+    const columns = [...new Set(points.map((p) => p.x))].sort((a, b) => a - b);
+    const least = Math.min(...points.map((p) => p.low));
+    const ratio = points.length ? points[0].high / points[0].low : 1;
+    const row = (p) => Math.round(Math.log(p.low / least) / Math.log(ratio));
+    const rows = Math.max(-1, ...points.map(row)) + 1;
+    const [z, text] = [0, 1].map(() => Array.from({ length: rows }, () => columns.map(() => null)));
+    for (const p of points) {
+      const [i, j] = [row(p), columns.indexOf(p.x)];
+      z[i][j] = Math.max(-DECADES, Math.log10(p.weight));
+      text[i][j] = plain(`${chart.x.title} ${digits(p.x)} ${chart.x.unit ?? ""}: ${digits(100 * p.weight)} % waited ${digits(p.low)} to ${digits(p.high)} ${chart.y.unit ?? ""}`);
+    }
+    const edges = columns.map((x, i) => (i ? (x + columns[i - 1]) / 2 : x - ((columns[1] ?? x + 1) - x) / 2));
+    if (columns.length) edges.push(2 * columns.at(-1) - edges.at(-1));
+    const y = Array.from({ length: rows && rows + 1 }, (_, i) => least * ratio ** i);
+    const ink = colourOf(series.subject).match(/[\d.]+/g).slice(0, 3).join();
+    const colorscale = [[0, `rgba(${ink},0.12)`], [1, `rgba(${ink},1)`]];
+    return { type: "heatmap", x: edges, y, z, text, hovertemplate: "%{text}<extra></extra>", hoverongaps: false, zmin: -DECADES, zmax: 0, showscale: false, colorscale, showlegend: false };
+  }
+
   function trace(chart, series) {
+    if (series.kind === "heat") return heat(chart, series);
     // A point without height is a gap in the line.
     const points = series.points.filter((p) => drawable(chart.y, p.y) && drawable(chart.x, p.x))
       .flatMap((p) => (p.apart ? [{ x: p.x, y: null }, p] : [p]));
@@ -234,7 +263,7 @@
     return {
       ...layout(chart),
       ...panelMarks(chart, of),
-      xaxis: { ...x, title, range: [0, most], showticklabels: last, automargin: false },
+      xaxis: { ...x, title, range: [of.from, most], showticklabels: last, automargin: false },
       yaxis: { ...y, title: { text: "" }, automargin: false, nticks: 4, minor: undefined },
       margin: { l: 56, r: 14, t: showlegend ? 24 : 8, b: last ? 40 : 8 },
       showlegend,
@@ -249,6 +278,8 @@
     const stacked = chart.series.some((s) => s.kind === "stacked_bars");
     return {
       ...referenceLines(chart),
+      // What a reader has zoomed into stays when the data go on.
+      uirevision: chart.id,
       xaxis: axis(chart, "x"),
       yaxis: axis(chart, "y"),
       barmode: stacked ? "stack" : "group",
@@ -325,15 +356,21 @@
     Object.assign(document.createElement("a"), { href, download: `${chart.id}.${format}` }).click();
   }
 
-  for (const chart of charts) {
-    const line = Object.assign(document.createElement("p"), { className: "save", textContent: "Save the picture as " });
+  for (const { id, title } of charts) {
+    const figure = document.getElementById(id).closest("figure");
+    // Panels are many and have one line together.
+    let line = figure.querySelector(".save");
+    if (!line) {
+      line = Object.assign(document.createElement("p"), { className: "save" });
+      figure.querySelector("details").before(line);
+    }
+    line.append(figure.classList.contains("panels") ? `${line.textContent ? "· " : "Save "}${title} as ` : "Save the picture as ");
     for (const format of ["svg", "png"]) {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: format.toUpperCase() });
-      button.setAttribute("aria-label", `Save ${chart.title} as ${format.toUpperCase()}`);
-      button.addEventListener("click", () => save(chart, format).catch(tipoverFailed));
+      button.setAttribute("aria-label", `Save ${title} as ${format.toUpperCase()}`);
+      button.addEventListener("click", () => save(charts.find((c) => c.id === id), format).catch(tipoverFailed));
       line.append(button, " ");
     }
-    document.getElementById(chart.id).closest("figure").querySelector("details").before(line);
   }
 
   // All at once and not one after the other: the printer does not wait.
@@ -408,6 +445,12 @@
     }
   }, { rootMargin: "-10% 0px -80% 0px" });
   document.querySelectorAll("main > section").forEach((s) => watcher.observe(s));
+
+  // Another state of the same page, whose charts are called as before.
+  window.tipoverShow = (given) => {
+    take(given);
+    return drawAll();
+  };
 
   nameButton();
   drawAll().then(() => {

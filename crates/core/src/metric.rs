@@ -50,12 +50,16 @@ impl Sample {
 }
 
 /// What the shaped disk counts itself.
-const DISK: [(&str, &str); 5] = [
+const DISK: [(&str, &str); 6] = [
     (name::DISK_READ_BYTES, "Bytes that the shaped disk read, counted by its own daemon for each request."),
     (name::DISK_READ_REQUESTS, "Reads that the shaped disk completed, counted by its own daemon."),
     (name::DISK_WRITE_BYTES, "Bytes that the shaped disk wrote, counted by its own daemon for each request."),
     (name::DISK_WRITE_REQUESTS, "Writes that the shaped disk completed, counted by its own daemon."),
     (name::DISK_FLUSH_REQUESTS, "Flushes that the shaped disk completed, counted by its own daemon."),
+    (
+        name::DISK_QUEUE_NS,
+        "Requests in flight at the shaped disk times the time that they were, counted by its own daemon.",
+    ),
 ];
 
 /// The metrics in the sample of a shaped disk.
@@ -74,6 +78,7 @@ impl From<&Counters> for Sample {
             disk.write.bytes.0,
             disk.write.requests,
             disk.flush.requests,
+            disk.queue_time.as_nanos() as u64,
         ];
         let values = DISK.iter().zip(counts).map(|((name, _), count)| (name.to_string(), count as f64));
         Sample { begin: disk.at, end: disk.at, values: values.collect() }
@@ -177,6 +182,8 @@ pub mod name {
     pub const DISK_WRITE_REQUESTS: &str = "disk_write_requests";
     /// Flushes that it completed.
     pub const DISK_FLUSH_REQUESTS: &str = "disk_flush_requests";
+    /// By the shaped disk: requests in flight, integrated over time; its rate is the mean queue.
+    pub const DISK_QUEUE_NS: &str = "disk_queue_ns";
     /// Page cache charged to the target's group.
     pub const GROUP_PAGE_CACHE_BYTES: &str = "cgroup_page_cache_bytes";
     /// Pages of the group that are not yet on their way to the disk.

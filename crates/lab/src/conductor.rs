@@ -144,6 +144,11 @@ impl<'c> Conductor<'c> {
         self.in_force.is_empty()
     }
 
+    /// What became of every injection so far; the time of one that is still to come is 0.
+    pub fn carried(&self) -> &[Carried] {
+        &self.carried
+    }
+
     /// The cluster that is broken.
     pub fn cluster(&self) -> &Cluster {
         self.cluster

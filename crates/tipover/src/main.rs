@@ -10,6 +10,7 @@ mod export;
 mod foresight;
 mod history;
 mod interrupt;
+mod live;
 mod machine;
 mod pgbench;
 mod places;

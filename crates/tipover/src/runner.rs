@@ -3,6 +3,7 @@
 mod progress;
 
 use crate::foresight::{AT_A_TIME, Estimate, needs};
+use crate::live::Live;
 use crate::machine::{self, Requirement};
 use crate::store::Store;
 use crate::trial::{self, Interrupt, Report, Site, Surroundings};
@@ -69,6 +70,8 @@ pub struct Order<'a> {
     pub command: &'a str,
     /// Stops it.
     pub interrupt: &'a Interrupt,
+    /// Shows it while it goes on.
+    pub live: Option<&'a Live>,
 }
 
 impl<'a> Order<'a> {
@@ -102,7 +105,7 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
         .filter(|r| !r.met)
         .collect();
     let missed: Vec<String> = unmet.iter().map(Requirement::sentences).collect();
-    let progress = Progress::new(planned, tally.present);
+    let progress = Progress::new(planned, tally.present, order.live);
     progress.say(&format!(
         "{} of {planned} trials are missing, {}",
         missing.len(),
@@ -163,7 +166,7 @@ pub fn find(order: Order<'_>, search: &SearchSpec) -> Result<()> {
     let _holding = order.interrupt.hold();
     let missed = missed_requirements(experiment, work);
     let cells: Vec<&Cell> = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).collect();
-    let progress = Progress::new(cells.len(), 0);
+    let progress = Progress::new(cells.len(), 0, order.live);
     progress.say(&format!(
         "{} searches, {}",
         cells.len(),

@@ -27,15 +27,18 @@ const BINARY: &[(&str, &[&str])] = &[
             "clock",
             "interrupt",
             "export",
+            "live",
         ],
     ),
-    ("runner", &["foresight", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    ("runner", &["foresight", "live", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    // What goes on, for whoever looks: told by the runner and the drop-ins.
+    ("live", &["drive", "report"]),
     // What a run will need: `--list` and the run itself ask here.
     ("foresight", &["trial", "machine"]),
     ("trial", &["agent", "machine", "drive", "history", "places", "probe", "store", "clock", "interrupt"]),
     // Drop-ins: like a trial they drive, without a laboratory around them.
-    ("ycsb", &["trial", "drive", "clock"]),
-    ("pgbench", &["trial", "drive", "clock"]),
+    ("ycsb", &["live", "trial", "drive", "clock"]),
+    ("pgbench", &["live", "trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.
     ("storage", &["machine", "drive", "probe", "store", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.

@@ -1,14 +1,16 @@
 //! One trial over time: what users got, what every node did, and the moments at which something was broken
-//! or another node took over. Computed from the record and its intervals.
+//! or another node took over. Computed from the record and its intervals, or, of a trial that still goes on,
+//! from the last of them.
 
 use super::nodes::rate;
+use crate::check::Carried;
 use crate::experiment::Spec;
 use crate::measure::{Books, Histogram};
 use crate::metric::{Sample, name as metric, probe};
 use crate::record::{Interval, Record};
 use crate::units::Tick;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The phase that a timeline shows.
 const PHASE: &str = "measure";
@@ -76,6 +78,8 @@ pub struct Flow {
     pub disk_writes_per_s: Option<f64>,
     /// Flushes that its disk completed per second.
     pub disk_flushes_per_s: Option<f64>,
+    /// Requests in flight at its disk, the mean over time.
+    pub disk_queue: Option<f64>,
     /// Megabytes per second that reached it.
     pub network_in_mb_per_s: Option<f64>,
     /// Megabytes per second that it sent.
@@ -136,10 +140,23 @@ impl Timeline {
         Some(Timeline {
             cell: record.cell.clone(),
             repeat: record.repeat,
-            steps: groups().map(|(_, group)| step(group, zero)).collect(),
+            steps: groups().map(|(_, group)| step(group, merged(group).as_ref(), zero)).collect(),
             nodes: names.iter().map(course).collect(),
-            marks: marks(record, zero),
+            marks: record.broken.as_ref().map_or_else(Vec::new, |broken| marks(&broken.faults, zero)),
         })
+    }
+
+    /// Its last `most` steps.
+    pub fn last(&self, most: usize) -> Timeline {
+        let mut last = self.clone();
+        last.forget(self.steps.len().saturating_sub(most));
+        last
+    }
+
+    /// Without its first `count` steps.
+    fn forget(&mut self, count: usize) {
+        self.steps.drain(..count);
+        self.nodes.values_mut().for_each(|flows| drop(flows.drain(..count)));
     }
 
     /// How long it lasted.
@@ -153,14 +170,14 @@ fn seconds(tick: Tick, zero: Tick) -> f64 {
     (tick.0 as f64 - zero.0 as f64) / 1e9
 }
 
-/// Intervals that follow each other as one. A damaged histogram counts as none.
-fn step(group: &[&Interval], zero: Tick) -> Step {
+/// Intervals that follow each other as one, with their books together; damaged ones count as none.
+fn step(group: &[&Interval], books: Option<&Books>, zero: Tick) -> Step {
     let (first, last) = (group[0], group[group.len() - 1]);
     let (begin_s, end_s) = (seconds(first.begin, zero), seconds(last.end, zero));
     let per_s = |count: u64| if end_s > begin_s { count as f64 / (end_s - begin_s) } else { 0.0 };
     let offered = || group.iter().filter_map(|interval| interval.offered.as_ref());
     let is_open = offered().next().is_some();
-    let residence = merged(group).map(|books| books.residence()).filter(|waited| !waited.is_empty());
+    let residence = books.map(Books::residence).filter(|waited| !waited.is_empty());
     Step {
         begin_s,
         end_s,
@@ -219,17 +236,18 @@ fn flow<'a>(
         disk_reads_per_s: rate_of(probe::DISK, &[metric::DISK_READ_REQUESTS]),
         disk_writes_per_s: rate_of(probe::DISK, &[metric::DISK_WRITE_REQUESTS]),
         disk_flushes_per_s: rate_of(probe::DISK, &[metric::DISK_FLUSH_REQUESTS]),
+        disk_queue: rate_of(probe::DISK, &[metric::DISK_QUEUE_NS]).map(|ns| ns / 1e9),
         network_in_mb_per_s: rate_of(probe::NETWORK, &["network_received_bytes"]).map(mega),
         network_out_mb_per_s: rate_of(probe::NETWORK, &["network_sent_bytes"]).map(mega),
     }
 }
 
 /// Faults and changes of the primary, in the order of time.
-fn marks(record: &Record, zero: Tick) -> Vec<Mark> {
+fn marks(faults: &[Carried], zero: Tick) -> Vec<Mark> {
     let mut marks = Vec::new();
-    for carried in record.broken.iter().flat_map(|broken| &broken.faults) {
+    for carried in faults {
         let injection = &carried.injection;
-        // One that the run ended before never happened.
+        // One that the run ended before, or whose time has not come yet, never happened.
         if injection.at == Tick(0) {
             continue;
         }
@@ -254,6 +272,91 @@ fn marks(record: &Record, zero: Tick) -> Vec<Mark> {
     }
     marks.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     marks
+}
+
+/// Where a trial that runs in no cluster has its figures among [`Timeline::nodes`] of [`Recent`].
+pub const ALONE: &str = "target";
+
+/// A trial that still goes on, over time: the last intervals of it, whatever their phase.
+#[derive(Debug, Clone)]
+pub struct Recent {
+    most: usize,
+    zero: Tick,
+    before: BTreeMap<String, Samples>,
+    /// Its steps are intervals; its seconds count from the first.
+    pub timeline: Timeline,
+    /// Of each step, how many of its operations waited how long.
+    pub waited: VecDeque<Vec<Class>>,
+}
+
+/// Operations that waited about as long as each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Class {
+    /// The least that they waited, in milliseconds; the most is [`Class::RATIO`] times that.
+    pub from_ms: f64,
+    /// How many.
+    pub operations: u64,
+}
+
+impl Class {
+    /// Eight classes to a decade: a step of a third, finer than a screen needs.
+    pub const RATIO: f64 = 1.333_521_432_163_324;
+
+    /// The classes of a histogram in nanoseconds, the empty ones left out, the fastest first.
+    fn of(waited: &Histogram) -> Vec<Class> {
+        let mut counts: BTreeMap<i32, u64> = BTreeMap::new();
+        for value in waited.iter_recorded() {
+            let ms = value.value_iterated_to().max(1) as f64 / 1e6;
+            *counts.entry((ms.log10() * 8.0).floor() as i32).or_default() += value.count_at_value();
+        }
+        let class = |(place, operations)| Class { from_ms: 10f64.powf(f64::from(place) / 8.0), operations };
+        counts.into_iter().map(class).collect()
+    }
+}
+
+impl Recent {
+    /// Of a trial that begins now on the trial clock, its last `most` intervals.
+    pub fn new(most: usize, zero: Tick) -> Recent {
+        let timeline =
+            Timeline { cell: String::new(), repeat: 0, steps: vec![], nodes: BTreeMap::new(), marks: vec![] };
+        Recent { most: most.max(1), zero, before: BTreeMap::new(), timeline, waited: VecDeque::new() }
+    }
+
+    /// Takes in the interval that ended now, and forgets the oldest when there are too many.
+    ///
+    /// # Errors
+    /// Its books are damaged.
+    pub fn push(&mut self, interval: &Interval) -> Result<Books, String> {
+        let books = Books::from_text(&interval.books)?;
+        let (group, Timeline { steps, nodes, .. }) = ([interval], &mut self.timeline);
+        steps.push(step(&group, Some(&books), self.zero));
+        self.waited.push_back(Class::of(&books.residence()));
+        let mut now = interval.nodes.clone();
+        if now.is_empty() && !interval.samples.is_empty() {
+            let disk = interval.disk.as_ref().map(|disk| (probe::DISK.to_string(), disk.into()));
+            now.insert(ALONE.into(), interval.samples.clone().into_iter().chain(disk).collect());
+        }
+        let names: BTreeSet<&String> = now.keys().chain(nodes.keys()).collect();
+        for name in names.into_iter().cloned().collect::<Vec<_>>() {
+            let flow = flow(self.before.get(&name), [now.get(&name)].into_iter(), &group, self.zero);
+            // Of the steps before it was seen for the first time nothing is known.
+            let unknown = |step: &Step| Flow { begin_s: step.begin_s, end_s: step.end_s, ..Flow::default() };
+            let earlier = &steps[..steps.len() - 1];
+            nodes.entry(name).or_insert_with(|| earlier.iter().map(unknown).collect()).push(flow);
+        }
+        self.before = now;
+        if steps.len() > self.most {
+            let excess = steps.len() - self.most;
+            self.timeline.forget(excess);
+            self.waited.pop_front();
+        }
+        Ok(books)
+    }
+
+    /// What was done to the cluster so far, all of it.
+    pub fn break_with(&mut self, faults: &[Carried]) {
+        self.timeline.marks = marks(faults, self.zero);
+    }
 }
 
 /// Whether a trial of `spec` has a timeline: it runs on a cluster of nodes that are read one by one.

@@ -5,7 +5,8 @@
 //! not run again.
 
 use super::run::{Prepared, command_line, list, prepare};
-use super::{BadInput, Ending, pair, report};
+use super::{BadInput, Ending, follow, pair, report};
+use crate::live::LiveArgument;
 use crate::runner::{self, Order};
 use crate::trial::Interrupt;
 use anyhow::Result;
@@ -171,6 +172,9 @@ pub struct Break {
     /// Only print the plan that these flags make
     #[arg(long)]
     plan: bool,
+
+    #[command(flatten)]
+    live: LiveArgument,
 }
 
 fn repeats() -> RangedI64ValueParser<u32> {
@@ -210,8 +214,15 @@ impl Break {
         // The name says what the plan is but for how often, so more repetitions go on in the same place.
         let Prepared { store, work, reserved: _reserved } = prepare(&experiment, results, &text, true)?;
         let command = command_line();
-        let order =
-            Order { experiment: &experiment, store: &store, work: &work, command: &command, interrupt };
+        let live = follow(self.live, &experiment.name, &command)?;
+        let order = Order {
+            experiment: &experiment,
+            store: &store,
+            work: &work,
+            command: &command,
+            interrupt,
+            live: live.as_ref(),
+        };
         let tally = runner::run(order, false);
         let _ = std::fs::remove_dir(&work);
         let tally = tally?;

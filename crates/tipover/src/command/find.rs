@@ -2,8 +2,9 @@
 
 use super::plan::PlanArguments;
 use super::run::{command_line, prepare, show};
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, follow};
 use crate::foresight::{self, Estimate};
+use crate::live::LiveArgument;
 use crate::report;
 use crate::runner::{self, Order};
 use crate::store::{Store, replace_file};
@@ -63,6 +64,9 @@ pub struct Find {
     /// Go on in a results folder of another version of the plan
     #[arg(long)]
     replace_plan: bool,
+
+    #[command(flatten)]
+    live: LiveArgument,
 }
 
 impl Find {
@@ -87,6 +91,7 @@ impl Find {
         let command = command_line();
         if !self.show {
             let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
+            let live = follow(self.live, &experiment.name, &command)?;
             let found = runner::find(
                 Order {
                     experiment: &experiment,
@@ -94,6 +99,7 @@ impl Find {
                     work: &prepared.work,
                     command: &command,
                     interrupt,
+                    live: live.as_ref(),
                 },
                 &search,
             );

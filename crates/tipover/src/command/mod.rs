@@ -19,6 +19,7 @@ pub mod run;
 pub mod self_test;
 pub mod ycsb;
 
+use crate::live::{Live, LiveArgument};
 use crate::store::Store;
 use std::path::{Path, PathBuf};
 use tipover_core::nearest::nearest;
@@ -68,6 +69,14 @@ pub fn located(given: &Path, results: &Path) -> anyhow::Result<PathBuf> {
         };
     }
     Ok(named)
+}
+
+/// Lets the run `name` be followed in a browser, if that was asked for.
+///
+/// # Errors
+/// Nobody can listen there.
+pub fn follow(live: LiveArgument, name: &str, command: &str) -> anyhow::Result<Option<Live>> {
+    Ok(live.open(name, command).map_err(|error| BadInput(format!("{error:#}")))?)
 }
 
 /// NAME=VALUE, as a flag takes it.

@@ -13,8 +13,8 @@ use clap::Args;
 /// (postgres://user@host/database), or as with pgbench a database's name with -h, -p, -U and the variables
 /// PGHOST, PGPORT, PGUSER, PGDATABASE. Options are pgbench's: -i and its -I, -s, -F, --partitions,
 /// --foreign-keys, --unlogged-tables; -c, -j, -t, -T, -M, -C, -D, -f, -b, -S, -N, -n, -v, -P, -R, -L, -l and
-/// the others of version 18; besides --percentiles. Exit codes are pgbench's too: 1 for input that cannot be
-/// used, 2 when a client was aborted.
+/// the others of version 18; besides --percentiles and --live. Exit codes are pgbench's too: 1 for input that
+/// cannot be used, 2 when a client was aborted.
 #[derive(Debug, Args)]
 #[command(override_usage = "tipover pgbench [OPTIONS] [postgres://... | DATABASE]", disable_help_flag = true)]
 pub struct PgbenchCommand {

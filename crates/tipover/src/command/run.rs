@@ -1,8 +1,9 @@
 //! `tipover run`: an experiment, or what is missing of it.
 
 use super::plan::PlanArguments;
-use super::{BadInput, Ending, quoted, report};
+use super::{BadInput, Ending, follow, quoted, report};
 use crate::foresight::{self, Estimate};
+use crate::live::LiveArgument;
 use crate::runner::{self, Order};
 use crate::store::Store;
 use crate::trial::Interrupt;
@@ -38,6 +39,9 @@ pub struct Run {
     /// Go on in a results folder of another version of the plan, keeping what still fits
     #[arg(long)]
     replace_plan: bool,
+
+    #[command(flatten)]
+    live: LiveArgument,
 }
 
 impl Run {
@@ -50,8 +54,15 @@ impl Run {
         let Prepared { store, work, reserved: _reserved } =
             prepare(&experiment, results, &text, self.replace_plan)?;
         let command = command_line();
-        let order =
-            Order { experiment: &experiment, store: &store, work: &work, command: &command, interrupt };
+        let live = follow(self.live, &experiment.name, &command)?;
+        let order = Order {
+            experiment: &experiment,
+            store: &store,
+            work: &work,
+            command: &command,
+            interrupt,
+            live: live.as_ref(),
+        };
         let tally = runner::run(order, self.retry);
         // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
         let _ = std::fs::remove_dir(&work);

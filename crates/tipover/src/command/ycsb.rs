@@ -1,10 +1,12 @@
 //! `tipover ycsb`: the drop-in for YCSB.
 
-use super::{BadInput, Ending};
+use super::run::command_line;
+use super::{BadInput, Ending, follow};
+use crate::live::LiveArgument;
 use crate::trial::Interrupt;
 use crate::ycsb::{Arguments, Mistake, Phase, run};
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::io::Write;
 use tipover_core::experiment::redact;
 
@@ -16,8 +18,10 @@ use tipover_core::experiment::redact;
 /// FILE, -p NAME=VALUE (beats every file), -threads N, -target OPERATIONS_PER_SECOND, -s (status on standard
 /// error), -l LABEL.
 #[derive(Debug, Args)]
-#[command(override_usage = "tipover ycsb <load|run> <TARGET> [-P FILE]... [-p NAME=VALUE]... [-threads N] \
-                            [-target N] [-s] [-l LABEL]")]
+#[command(
+    override_usage = "tipover ycsb [--live] <load|run> <TARGET> [-P FILE]... [-p NAME=VALUE]... [-threads N] \
+                            [-target N] [-s] [-l LABEL]"
+)]
 pub struct YcsbCommand {
     /// Insert the records, or carry out the operations
     #[arg(value_enum)]
@@ -29,6 +33,9 @@ pub struct YcsbCommand {
     /// YCSB's own options
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<String>,
+
+    #[command(flatten)]
+    live: LiveArgument,
 }
 
 impl YcsbCommand {
@@ -57,7 +64,9 @@ impl YcsbCommand {
             Some(path) => Some(std::fs::File::create(path).map_err(|e| BadInput(format!("{path}: {e}")))?),
             None => None,
         };
-        let ended = run(self.phase, &self.target, &arguments, interrupt)?;
+        let phase = self.phase.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+        let live = follow(self.live, &redact(&format!("ycsb {phase} {}", self.target)), &command_line())?;
+        let ended = run(self.phase, &self.target, &arguments, interrupt, live.as_ref())?;
         match (&mut file, &export) {
             (Some(file), Some(path)) => {
                 // What was measured is not lost with the place that it was meant for.

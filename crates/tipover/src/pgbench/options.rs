@@ -1,5 +1,6 @@
 //! pgbench's command line: short options in clusters, long ones by any beginning that tells them apart.
 
+use crate::live::Address;
 use std::time::Duration;
 use tipover_core::nearest::did_you_mean;
 use tipover_core::workload::script::Protocol;
@@ -76,6 +77,8 @@ pub struct Options {
     pub seed: Option<Seed>,
     /// Ours: percentiles and what else an average hides.
     pub percentiles: bool,
+    /// Ours: where the run can be followed.
+    pub live: Option<Address>,
     /// Lists or shows built-in scripts, and does nothing else.
     pub lists: bool,
     pub shows: Option<String>,
@@ -126,6 +129,7 @@ impl Default for Options {
             exit_on_abort: false,
             seed: None,
             percentiles: false,
+            live: None,
             lists: false,
             shows: None,
             benchmarks: false,
@@ -143,6 +147,9 @@ enum Mode {
 }
 
 use Mode::{Benchmark, Both, Initialize};
+
+/// The one option whose value may be left out; ours too.
+const LIVE: &str = "live";
 
 /// An option: its letter (or `-` without one), its name, whether it takes a value, where it belongs.
 type Known = (char, &'static str, bool, Mode);
@@ -188,6 +195,7 @@ const KNOWN: &[Known] = &[
     ('-', "verbose-errors", false, Benchmark),
     ('-', "exit-on-abort", false, Benchmark),
     ('-', "percentiles", false, Benchmark),
+    ('-', LIVE, false, Benchmark),
     ('d', "debug", false, Both),
     ('h', "host", true, Both),
     ('p', "port", true, Both),
@@ -253,6 +261,7 @@ impl Options {
                 };
                 let known = find(name)?;
                 let value = match (known.2, attached) {
+                    (false, Some(address)) if known.1 == LIVE => address,
                     (false, Some(_)) => return bad(format!("option --{} takes no value", known.1)),
                     (false, None) => "",
                     (true, Some(value)) => value,
@@ -310,6 +319,10 @@ impl Options {
         match name {
             "initialize" => drop(self.steps.get_or_insert_with(|| "dtgvp".into())),
             "init-steps" => self.steps = Some(steps(value)?),
+            LIVE => {
+                let address = if value.is_empty() { Address::DEFAULT } else { value };
+                self.live = Some(address.parse().or_else(|error| bad(format!("--live: {error}")))?);
+            }
             "fillfactor" => match value.parse() {
                 Ok(percent @ 10..=100) => self.fill_factor = percent,
                 _ => return bad(format!("-F/--fillfactor must be in range 10..100, and {value} is not")),

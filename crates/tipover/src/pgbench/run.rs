@@ -7,12 +7,13 @@ use super::tables::{self, Found};
 use super::tally::{Counts, Tally};
 use crate::clock::Clock;
 use crate::drive::{self, Plan, Sessions};
+use crate::live::{Live, LiveArgument, Pulse};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tipover_core::experiment::{Retries, Spec};
+use tipover_core::experiment::{Retries, Spec, redact};
 use tipover_core::measure::Books;
 use tipover_core::units::{Rate, Tick};
 use tipover_core::workload::script::{BUILT_IN, BuiltIn, ScriptRuns, Scripts, Value};
@@ -79,7 +80,10 @@ pub fn run(line: &[String], interrupt: &Interrupt) -> Result<Ended> {
         tables::vacuum(&mut console, options.vacuum_all);
     }
     drop(console);
-    measure(&options, scripts, &found, &target, interrupt)
+    let command = redact(&format!("tipover pgbench {}", line.join(" ")));
+    let live = LiveArgument::from(options.live).open("pgbench", &command);
+    let live = live.map_err(|error| Mistake(format!("{error:#}")))?;
+    measure(&options, scripts, &found, &target, (interrupt, live.as_ref()))
 }
 
 /// The cell that the target is started with.
@@ -139,7 +143,7 @@ fn measure(
     mut scripts: Scripts,
     found: &Found,
     target: &Postgres,
-    interrupt: &Interrupt,
+    (interrupt, live): (&Interrupt, Option<&Live>),
 ) -> Result<Ended> {
     let seed = scripts.seed;
     let default_seed = tipover_core::workload::Random::new(seed, u64::MAX).bits() as i64;
@@ -180,6 +184,7 @@ fn measure(
             told: Counts::default(),
             told_at: clock.now(),
             books: Books::new(plan.arrivals.is_some()),
+            pulse: live.map(|live| Pulse::new(live, "running", clock.now())),
         };
         watch.until_end(sessions, interrupt);
         (connecting, clock.now().since(watch.began), watch.books)
@@ -214,6 +219,7 @@ struct Watch<'a> {
     told: Counts,
     told_at: Tick,
     books: Books,
+    pulse: Option<Pulse<'a>>,
 }
 
 impl Watch<'_> {
@@ -229,8 +235,13 @@ impl Watch<'_> {
                 .map_or(GLANCE, |every| every.saturating_sub(self.clock.now().since(self.told_at)));
             let time = if stopped { GLANCE } else { left.min(until_told).min(GLANCE) };
             let all_ended = sessions.wait(time.max(Duration::from_millis(1)));
-            if all_ended || interrupt.is_set() {
-                self.books.merge(&sessions.cut().books);
+            let ends = all_ended || interrupt.is_set();
+            if ends || self.pulse.as_ref().is_some_and(|pulse| pulse.is_due(self.clock.now())) {
+                let tally = sessions.cut();
+                self.books.merge(&tally.books);
+                self.pulse.iter_mut().for_each(|pulse| pulse.add(&tally));
+            }
+            if ends {
                 return;
             }
             let aborts = self.options.exit_on_abort && self.tally.aborted.load(Ordering::Relaxed);

@@ -178,6 +178,7 @@ fn shifts(found: &ComparedSides) -> Option<Chart> {
                 high: Some(100.0 * shift.high),
                 label: compared.comparison.sentence(),
                 apart: false,
+                weight: None,
             }
         })
         .collect();
@@ -287,6 +288,7 @@ fn of_course(number: usize, course: &Course) -> Chart {
             high: None,
             label: change.map_or_else(|| name.clone(), |change| change_in_words(course, change)),
             apart: false,
+            weight: None,
         }
     });
     // Each level as a line of its own, so that the eye sees what the test found.
@@ -298,7 +300,15 @@ fn of_course(number: usize, course: &Course) -> Chart {
         let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
         for place in [begin, end.saturating_sub(1)] {
             let x = Coordinate::Number(place as f64 + 1.0);
-            levels.push(Point { x, y: mean, low: None, high: None, label: String::new(), apart: false });
+            levels.push(Point {
+                x,
+                y: mean,
+                low: None,
+                high: None,
+                label: String::new(),
+                apart: false,
+                weight: None,
+            });
         }
         begin = end;
     }

@@ -6,10 +6,13 @@
 use super::number::Number;
 use super::page::*;
 use super::table::{self, Footnotes};
+use std::collections::BTreeMap;
 
 const TEMPLATE: &str = include_str!("../../../../web/report.html");
 const STYLE: &str = include_str!("../../../../web/report.css");
 const SCRIPT: &str = include_str!("../../../../web/report.js");
+/// Lets a page follow what goes on.
+const LIVE: &str = include_str!("../../../../web/live.js");
 /// As gzip in base64: web/report.js unpacks it.
 const PLOTLY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js.gz.base64"));
 
@@ -24,13 +27,43 @@ const SHORT: usize = 24;
 
 /// The whole page as an HTML document.
 pub fn html(page: &Page) -> String {
+    document(page, "", "")
+}
+
+/// A page that goes on while one reads: it listens to its server for every [`update`].
+pub fn following(page: &Page) -> String {
+    document(page, "; connect-src 'self'", LIVE)
+}
+
+/// What a [`following`] page needs to show `page` instead, as JSON in one line: the page, and the HTML of all
+/// that is not drawn, by the id of the element that it replaces.
+pub fn update(page: &Page) -> String {
+    page.assert_whole();
+    let mut html = BTreeMap::from([("answer".to_string(), answer(page))]);
+    for part in &page.sections {
+        let panels = |block: &Block| match block {
+            Block::Panels(panels) => Some((format!("{}-short", panels.id), short(panels))),
+            _ => None,
+        };
+        match part.blocks.iter().filter_map(panels).collect::<Vec<_>>() {
+            still if still.is_empty() => drop(html.insert(part.id.clone(), section(part))),
+            tables => html.extend(tables),
+        }
+    }
+    serde_json::json!({ "page": page, "html": html }).to_string()
+}
+
+fn document(page: &Page, policy: &str, live: &str) -> String {
     page.assert_whole();
     fill(TEMPLATE, |name| {
         Some(match name {
+            "policy" => policy.into(),
+            "live" if live.is_empty() => String::new(),
+            "live" => format!("<script>\n{live}</script>\n"),
             "title" => escape(&page.title),
             "version" => escape(&page.made_by.version),
             "question" => escape(&page.question),
-            "headline" => headline(page),
+            "answer" => answer(page),
             "navigation" => navigation(page),
             "sections" => page.sections.iter().map(section).collect(),
             "provenance" => provenance(&page.made_by),
@@ -103,8 +136,10 @@ pub(super) fn inline(text: &str) -> String {
     out
 }
 
-fn headline(page: &Page) -> String {
-    page.headline.iter().map(|sentence| format!("<p>{}</p>\n", inline(sentence))).collect()
+fn answer(page: &Page) -> String {
+    let sentences: String =
+        page.headline.iter().map(|sentence| format!("<p>{}</p>\n", inline(sentence))).collect();
+    format!("<div class=\"headline\" id=\"answer\">\n{sentences}</div>")
 }
 
 fn navigation(page: &Page) -> String {
@@ -356,15 +391,21 @@ fn panels(panels: &Panels) -> String {
             escape(&panels.how_to_read),
         ));
     }
-    let tables: String =
-        panels.charts.iter().map(|chart| table(&table::of_chart(chart, CHART_ROWS))).collect();
+    // The data of what goes on would be old before they are read.
+    let drawn = panels.charts.iter().filter(|_| !panels.live);
+    let tables: String = drawn.map(|chart| table(&table::of_chart(chart, CHART_ROWS))).collect();
     out + &format!(
         "<p class=\"guide\"><b>How to read it</b> {}</p>\n<p class=\"guide\"><b>What it cannot say</b> {}</p>\n\
          <details class=\"all\"><summary>Data as tables</summary>\n{}{tables}</details>\n</figure>\n",
         inline(&panels.how_to_read),
         inline(&panels.cannot_say),
-        table(&panels.in_short)
+        short(panels)
     )
+}
+
+/// Panels in few rows.
+fn short(panels: &Panels) -> String {
+    format!("<div id=\"{}-short\">\n{}</div>\n", escape(&panels.id), table(&panels.in_short))
 }
 
 fn provenance(made: &Provenance) -> String {

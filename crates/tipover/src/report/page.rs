@@ -400,6 +400,12 @@ pub struct Panels {
     pub charts: Vec<Chart>,
     /// From left to right.
     pub marks: Vec<PanelMark>,
+    /// Where the common axis begins.
+    #[serde(default)]
+    pub from: f64,
+    /// Whether it goes on while one reads; the table in short is then all the data that the page lists.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
     /// The same in few rows: all that a terminal shows.
     pub in_short: Table,
     /// What to look at and what it would mean.
@@ -509,6 +515,8 @@ pub enum SeriesKind {
     Bars,
     /// Bars on top of those of the other series.
     StackedBars,
+    /// A map: a cell around each point, from `low` to `high`, the darker the higher its weight.
+    Heat,
 }
 
 /// Whose numbers a series shows.
@@ -542,6 +550,9 @@ pub struct Point {
     /// Something is missing before it, so that no line joins it to the point before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,
+    /// How much there is of it, on a map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
 }
 
 /// A place on the x axis.
@@ -576,7 +587,7 @@ impl Point {
     /// A point without error bar.
     pub fn new(x: impl Into<Coordinate>, y: f64) -> Self {
         assert!(y.is_finite(), "a drawn point is finite, {y} is not: leave it out and say why");
-        Point { x: x.into(), y, low: None, high: None, label: String::new(), apart: false }
+        Point { x: x.into(), y, low: None, high: None, label: String::new(), apart: false, weight: None }
     }
     /// With an error bar.
     pub fn between(mut self, low: f64, high: f64) -> Self {

@@ -513,6 +513,8 @@ fn timeline() -> Section {
         title: "A primary is killed (invented)".into(),
         charts,
         marks: vec![mark(20.0, Some(26.0), "1", "kill primary"), mark(23.0, None, "2", "b takes writes")],
+        from: 0.0,
+        live: false,
         in_short,
         how_to_read: "A shaded span is a fault in force, a dotted line another node that takes writes."
             .into(),

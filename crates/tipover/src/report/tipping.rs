@@ -229,6 +229,7 @@ fn surface(records: &[SearchRecord]) -> Option<Chart> {
                 high,
                 label: capacity.sentence(),
                 apart: false,
+                weight: None,
             };
             match lines.iter_mut().find(|(name, _)| *name == line) {
                 Some((_, points)) => points.push(point),
@@ -435,5 +436,6 @@ fn point(number: usize, trial: &FinishedTrial, slo: usize) -> Point {
             trial.scheduled
         ),
         apart: false,
+        weight: None,
     }
 }

@@ -7,7 +7,7 @@
 use super::agent_process::AgentProcess;
 use super::cluster::{PATIENCE, Running, writers};
 use super::watch::Visible;
-use super::{Log, Series};
+use super::{Log, Report, Series};
 use crate::agent::{Command, Secret};
 use crate::clock::Clock;
 use crate::history;
@@ -80,6 +80,13 @@ impl Conducting<'_, '_> {
         let Some(urls) = self.writers.lock().take() else { return Ok(()) };
         let urls = urls.into_iter().map(Secret).collect();
         agent.ask(&Command::Writers { urls }).map(drop)
+    }
+
+    /// Tells what was done so far, unless something is being done.
+    pub fn tell_carried(&self, report: &dyn Report) {
+        if let Some(conductor) = self.conductor.try_lock() {
+            report.faults(conductor.carried());
+        }
     }
 
     /// Shows as much of the cluster as can be seen now: nothing while nodes are being acted on, and only what

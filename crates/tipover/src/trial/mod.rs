@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tipover_core::check::{Check, Judgement};
+use tipover_core::check::{Carried, Check, Judgement};
 use tipover_core::device::Spec as DeviceSpec;
 use tipover_core::experiment::{DiskMode, Spec, Trial, redact};
 use tipover_core::measure::{Canary, WarmUp};
@@ -52,6 +52,10 @@ pub trait Report {
     fn share(&self, done: f64);
     /// A sentence about how it goes.
     fn note(&self, text: &str);
+    /// What was read at the end of an interval.
+    fn interval(&self, _interval: &Interval) {}
+    /// What was done to the cluster so far.
+    fn faults(&self, _carried: &[Carried]) {}
 }
 
 /// What is the same for all trials of a run.

@@ -242,7 +242,8 @@ impl Series<'_> {
                 }
                 closed = Instant::now();
                 let mark = conducting.look(|nodes| self.read(readers, nodes))?;
-                log.series.push(mark.interval("measure", spec));
+                self.log(mark.interval("measure", spec), log);
+                conducting.tell_carried(self.context.report);
                 course.add(mark)?;
                 self.context.report.share(course.started.elapsed().as_secs_f64() / length.as_secs_f64());
                 if over {

@@ -174,7 +174,9 @@ impl Series<'_> {
         let see = |seen: &mut Seen, readers: &mut Readers| -> Result<bool> {
             self.context.interrupt.check()?;
             self.context.report.share(seen.begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
-            seen.add(readers.agent.cut()?)?;
+            let (cut, report) = (readers.agent.cut()?, self.context.report);
+            report.interval(&cut.interval(&at_load(request, goals.scale), self.disk_counters()?));
+            seen.add(cut)?;
             let bad = bad_so_far(seen.books.as_ref(), promises);
             let over = seen.begin.elapsed() >= request.duration;
             if !over && is_lost(&bad, request.load, request.duration, goals) {
@@ -190,6 +192,7 @@ impl Series<'_> {
                     loop {
                         conducting.tell_writers(&mut readers.agent)?;
                         std::thread::sleep(Duration::from_millis(10));
+                        conducting.tell_carried(self.context.report);
                         if looked.elapsed() >= LOOK || seen.begin.elapsed() >= request.duration {
                             looked = Instant::now();
                             if see(&mut seen, readers)? {

@@ -173,8 +173,14 @@ impl Series<'_> {
         self.context.interrupt.check()?;
         std::thread::sleep(spec.trial.interval);
         let mark = self.mark(watch)?;
-        log.series.push(mark.interval(phase, spec));
+        self.log(mark.interval(phase, spec), log);
         Ok(mark)
+    }
+
+    /// Keeps an interval, and shows it to whoever waits.
+    pub(super) fn log(&self, interval: Interval, log: &mut Log) {
+        self.context.report.interval(&interval);
+        log.series.push(interval);
     }
 }
 
@@ -182,15 +188,26 @@ impl Mark {
     /// As it is kept.
     pub fn interval(&self, phase: &str, spec: &Spec) -> Interval {
         Interval {
-            phase: phase.into(),
-            begin: self.cut.begin,
-            end: self.cut.end,
-            books: self.cut.books.clone(),
-            offered: self.cut.offered.clone(),
             samples: self.samples.clone(),
-            // Nodes have their own.
-            disk: self.disk.filter(|_| spec.lab.is_none()),
             nodes: self.nodes.clone(),
+            // Nodes have their own.
+            ..self.cut.interval(phase, self.disk.filter(|_| spec.lab.is_none()))
+        }
+    }
+}
+
+impl Cut {
+    /// As an interval of which nothing else was read than the disk.
+    pub fn interval(&self, phase: &str, disk: Option<Counters>) -> Interval {
+        Interval {
+            phase: phase.into(),
+            begin: self.begin,
+            end: self.end,
+            books: self.books.clone(),
+            offered: self.offered.clone(),
+            samples: BTreeMap::from([(probes::TARGET.to_string(), self.target.clone())]),
+            disk,
+            nodes: BTreeMap::new(),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::settings::{Measurement, Settings};
 use super::status::Status;
 use crate::clock::Clock;
 use crate::drive::{self, Plan, Sessions};
+use crate::live::{Live, Pulse};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -41,7 +42,13 @@ fn say(text: &str) {
 ///
 /// # Errors
 /// Input that cannot be used, as [`Mistake`]; a target that cannot be started.
-pub fn run(phase: Phase, name: &str, arguments: &Arguments, interrupt: &Interrupt) -> Result<Ended> {
+pub fn run(
+    phase: Phase,
+    name: &str,
+    arguments: &Arguments,
+    interrupt: &Interrupt,
+    live: Option<&Live>,
+) -> Result<Ended> {
     let p = &arguments.properties;
     let bad = |text: String| anyhow::Error::from(Mistake(redact(&text)));
     let settings = Settings::of(p).map_err(bad)?;
@@ -112,6 +119,8 @@ pub fn run(phase: Phase, name: &str, arguments: &Arguments, interrupt: &Interrup
     let watched = drive::run(&plan, |sessions| {
         let mut watch = Watch::new(&plan, &settings, work.inserts.batch, stops_on_failure);
         watch.most = loads.then_some(work.inserts.count);
+        let doing = if loads { "loading" } else { "running" };
+        watch.pulse = live.map(|live| Pulse::new(live, doing, watch.began));
         watch.until_end(sessions, interrupt);
         watch
     })?;
@@ -205,6 +214,7 @@ struct Watch<'a> {
     /// Since when nothing is done because the target is away.
     away_since: Option<Tick>,
     failed: Option<String>,
+    pulse: Option<Pulse<'a>>,
 }
 
 impl<'a> Watch<'a> {
@@ -232,6 +242,7 @@ impl<'a> Watch<'a> {
             unanswered: 0,
             away_since: None,
             failed: None,
+            pulse: None,
         }
     }
 
@@ -271,6 +282,7 @@ impl<'a> Watch<'a> {
         self.books.merge(&tally.books);
         self.recent.merge(&tally.books);
         self.point.merge(&tally.books);
+        self.pulse.iter_mut().for_each(|pulse| pulse.add(&tally));
         if tally.books.done() > 0 {
             self.away_since = None;
         } else if tally.books.failures().contains_key(&Failure::Unavailable) {

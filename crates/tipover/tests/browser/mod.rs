@@ -3,11 +3,14 @@
 // Each test binary compiles this folder for itself and uses a part of it.
 #![allow(dead_code)]
 
+use base64::Engine as _;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -139,6 +142,114 @@ impl Browser {
         let _ = fs::remove_file(&picture);
         self.run(size, page, &format!("--screenshot={}", picture.display()), &[]);
         fs::read(&picture).unwrap_or_else(|e| panic!("no picture {}: {e}", picture.display()))
+    }
+}
+
+/// A page that is open, and can be looked at again and again while it changes.
+pub struct Tab {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    asked: u64,
+    session: String,
+    /// What was written to the console, thrown, or logged by the browser.
+    pub complaints: Vec<String>,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Opens a page and goes on. The browser is told what to do over a pipe (its DevTools protocol).
+    pub fn open(&self, size: (u32, u32), page: &str) -> Tab {
+        let profile = tempfile::tempdir().expect("a folder for the browser's profile");
+        // The shell puts the pipes where the browser looks for them.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null 2>&1", "sh"])
+            .arg(&self.program)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
+            .args(["--disable-background-networking", "--disable-component-update"])
+            .args(["--remote-debugging-pipe", &format!("--window-size={},{}", size.0, size.1)])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{} does not start: {e}", self.program.display()));
+        let (to, out) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let (said, from) = channel();
+        std::thread::spawn(move || {
+            for message in BufReader::new(out).split(0).map_while(Result::ok) {
+                let Ok(message) = serde_json::from_slice(&message) else { continue };
+                if said.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let (session, complaints) = Default::default();
+        let mut tab = Tab { child, to, from, asked: 0, session, complaints, _profile: profile };
+        let target = tab.call("Target.createTarget", json!({"url": "about:blank"}));
+        let target = json!({"targetId": target["targetId"], "flatten": true});
+        tab.session = tab.call("Target.attachToTarget", target)["sessionId"].as_str().expect("a name").into();
+        for domain in ["Runtime.enable", "Log.enable", "Page.enable"] {
+            tab.call(domain, json!({}));
+        }
+        tab.call("Page.navigate", json!({"url": page}));
+        tab
+    }
+}
+
+impl Tab {
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.asked += 1;
+        let mut message = json!({"id": self.asked, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
+        }
+        self.to.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
+        loop {
+            let heard = self.from.recv_timeout(Duration::from_secs(180));
+            let heard = heard.unwrap_or_else(|e| panic!("the browser does not answer {method}: {e}"));
+            if heard["id"] == self.asked {
+                assert!(heard["error"].is_null(), "{method}: {heard}");
+                return heard["result"].clone();
+            }
+            let event = heard["method"].as_str().unwrap_or_default();
+            if ["Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"].contains(&event) {
+                self.complaints.push(heard["params"].to_string());
+            }
+        }
+    }
+
+    /// What an expression comes to in the page.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let asked = json!({"expression": expression, "returnByValue": true});
+        self.call("Runtime.evaluate", asked)["result"]["value"].clone()
+    }
+
+    /// Looks until the expression is true in the page.
+    #[track_caller]
+    pub fn wait_for(&mut self, expression: &str) {
+        let patience = Instant::now() + Duration::from_secs(180);
+        while self.evaluate(expression) != json!(true) {
+            let text = self.evaluate("document.body?.innerText");
+            assert!(Instant::now() < patience, "never came true: {expression}: {text}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// A picture of the whole page, kept as `name`.
+    pub fn look(&mut self, name: &str) -> Vec<u8> {
+        let picture = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        let picture = picture["data"].as_str().expect("base64");
+        let picture = base64::engine::general_purpose::STANDARD.decode(picture).expect("base64");
+        fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &picture).expect("our own folder");
+        picture
+    }
+}
+
+impl Drop for Tab {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -240,3 +240,48 @@ fn the_trial_that_lost_most_is_shown_and_without_a_loss_the_first() {
     let (chosen, _) = shown(&[&failed, all[1]]).unwrap();
     assert!(std::ptr::eq(chosen, all[1]));
 }
+
+#[test]
+fn a_trial_that_goes_on_shows_its_last_intervals_as_it_will_show_them_all() {
+    let (mut recent, intervals) = (Recent::new(5, at(0)), intervals());
+    for interval in &intervals {
+        recent.push(interval).unwrap();
+    }
+    let mut record = record();
+    let first = samples(0, 0.0, 0.0);
+    record.measured.as_mut().unwrap().nodes =
+        BTreeMap::from([("a".to_string(), Ends { first: first.clone(), last: first })]);
+    let whole = Timeline::of(&record, &intervals, 100).unwrap();
+    assert_eq!(recent.timeline.steps, whole.steps[3..], "the last five of eight, computed alike");
+    let flows = &recent.timeline.nodes["a"];
+    assert_eq!(flows.len(), 5);
+    assert_eq!(flows[3..], whole.nodes["a"][6..]);
+    assert_eq!(flows[0].cores, None, "nobody could read the node then, and that is no zero");
+    let ended: Vec<u64> =
+        recent.waited.iter().map(|classes| classes.iter().map(|c| c.operations).sum()).collect();
+    assert_eq!(ended, [0, 0, 200, 100, 100], "every operation is in one class");
+    let slowest = recent.waited[2].last().unwrap().from_ms;
+    assert!(slowest <= 200.0 && slowest * Class::RATIO >= 199.0, "{slowest}: 200 ms were the longest");
+}
+
+#[test]
+fn a_target_that_runs_alone_is_a_node_of_its_own() {
+    let mut recent = Recent::new(9, at(0));
+    for mut interval in intervals() {
+        let end_ms = (interval.end.0 - ZERO) / MS;
+        interval.nodes.clear();
+        interval.samples = samples(end_ms, end_ms as f64 / 2.0, 0.0);
+        interval.samples.remove(probe::DISK);
+        interval.disk = Some(crate::device::Counters {
+            at: interval.end,
+            queue_time: Duration::from_millis(end_ms * 3),
+            ..Default::default()
+        });
+        recent.push(&interval).unwrap();
+    }
+    let flow = recent.timeline.nodes[ALONE].last().unwrap();
+    assert_eq!((flow.cores, flow.disk_queue), (Some(0.5), Some(3.0)));
+    let mut damaged = intervals().remove(0);
+    damaged.books.open = false;
+    assert!(recent.push(&damaged).is_err(), "damaged books are no empty ones");
+}

@@ -15,7 +15,7 @@ mod working_set;
 pub use sections::{figure, number, shown_percentile};
 
 pub use load::{Course, backlogs};
-pub use timeline::Courses;
+pub use timeline::{Courses, of_recent};
 
 use super::accesses::{self, AccessPicture};
 use super::{Page, Provenance, Section};

@@ -4,11 +4,11 @@ use super::budgets;
 use crate::report::{
     Axis, Block, Cell, Chart, Columns, Number, PanelMark, Panels, Point, Section, Series, SeriesKind, Table,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use tipover_core::record::{Interval, Record};
 use tipover_core::study::nodes::{self, NodeFigures};
 use tipover_core::study::spells::{self, SpellFigures, Spells};
-use tipover_core::study::timeline::{self, Flow, Mark, MarkKind, Step, Timeline, Why};
+use tipover_core::study::timeline::{self, ALONE, Class, Flow, Mark, MarkKind, Recent, Step, Timeline, Why};
 use tipover_core::study::{BrokenCell, CellRecords, Cells};
 
 /// More pictures than this make a page that nobody reads to its end.
@@ -17,6 +17,10 @@ const MOST: usize = 4;
 const STEPS: usize = 400;
 /// Rows for whoever sees no picture.
 const ROWS: usize = 16;
+
+/// What the seconds of a trial that is over count from, and of one that goes on.
+const MEASURED: &str = "since the measured phase began";
+const BEGAN: &str = "since the trial began";
 
 /// What becomes of the intervals of trials on clusters.
 #[derive(Default)]
@@ -139,9 +143,54 @@ fn line<T>(subject: &str, of: &[T], x: impl Fn(&T) -> f64, y: Value<'_, T>) -> S
     Series::ours(SeriesKind::Line, subject, subject, points)
 }
 
+/// Those of a trial that is over.
 fn panels(number: usize, shown: &Shown) -> Panels {
-    let Timeline { steps, nodes, marks, .. } = &shown.fine;
-    let middle = |step: &Step| (step.begin_s + step.end_s) / 2.0;
+    let id = format!("timeline-{number}");
+    let mut charts = charts(&id, &shown.fine, MEASURED);
+    // A flat line at the bottom of a panel of its own says no more than its absence.
+    charts.retain(|chart| chart.series.iter().flat_map(|series| &series.points).any(|point| point.y > 0.0));
+    Panels {
+        title: which(shown),
+        charts,
+        marks: panel_marks(&shown.fine),
+        from: 0.0,
+        live: false,
+        in_short: in_short(
+            &format!("{}, in {} steps", which(shown), shown.coarse.steps.len()),
+            &shown.coarse,
+            MEASURED,
+        ),
+        how_to_read: "All panels share the axis of time. A shaded span is a fault in force, from when it took effect to \
+                      when it was undone; a dotted line is another node that takes writes. Their numbers are those of \
+                      the table below. Values are of one interval each and stand in its middle; of an open loop, \
+                      residence counts from when an operation was due, so what waited in the backlog shows when it \
+                      ends. A node's line has a gap where it could not be read; a panel in which nothing ever happened, \
+                      such as disks that were never read, is left out."
+            .into(),
+        cannot_say: "What happened within an interval: a pause that is shorter shows as fewer operations and a longer \
+                     residence, not as a pause. Nothing is read of any node while one is being killed, cut off or \
+                     brought back. This is one trial; the tables have the figures over all."
+            .into(),
+        id,
+    }
+}
+
+/// Faults as spans and other primaries as moments, numbered.
+fn panel_marks(timeline: &Timeline) -> Vec<PanelMark> {
+    let mark = |(at, mark): (usize, &Mark)| PanelMark {
+        from: mark.at_s,
+        to: (mark.kind == MarkKind::Fault).then(|| mark.until_s.unwrap_or(mark.at_s)),
+        label: (at + 1).to_string(),
+        text: mark.words.clone(),
+    };
+    timeline.marks.iter().enumerate().map(mark).collect()
+}
+
+/// What users got and what each node did, a chart each, under ids that begin with `id`; `since`: what the
+/// seconds count from.
+fn charts(id: &str, timeline: &Timeline, since: &str) -> Vec<Chart> {
+    let Timeline { steps, nodes, .. } = timeline;
+    let middle = |step: &Step| f64::midpoint(step.begin_s, step.end_s);
     let of_users = |title: &str, unit: &str, log: bool, lines: &[(&str, Value<'_, Step>)]| {
         let series = lines.iter().map(|(name, of)| line(name, steps, middle, of)).collect();
         (title.to_string(), unit.to_string(), log, series)
@@ -176,64 +225,87 @@ fn panels(number: usize, shown: &Shown) -> Panels {
         ),
     ];
     let of_nodes = |title: &str, unit: &str, of: fn(&Flow) -> Option<f64>| {
-        let middle = |flow: &Flow| (flow.begin_s + flow.end_s) / 2.0;
-        let series =
-            nodes.iter().map(|(node, flows)| line(&format!("node {node}"), flows, middle, &of)).collect();
+        let middle = |flow: &Flow| f64::midpoint(flow.begin_s, flow.end_s);
+        let name = |node: &str| if node == ALONE { ALONE.to_string() } else { format!("node {node}") };
+        let series = nodes.iter().map(|(node, flows)| line(&name(node), flows, middle, &of)).collect();
         (title.to_string(), unit.to_string(), false, series)
     };
     all.extend([
         of_nodes("Processor", "cores in use", |flow| flow.cores),
+        of_nodes("Disk queue", "requests in flight", |flow| flow.disk_queue),
         of_nodes("Disk reads", "requests/s", |flow| flow.disk_reads_per_s),
         of_nodes("Disk writes", "requests/s", |flow| flow.disk_writes_per_s),
         of_nodes("Disk flushes", "/s", |flow| flow.disk_flushes_per_s),
         of_nodes("Network in", "MB/s", |flow| flow.network_in_mb_per_s),
         of_nodes("Network out", "MB/s", |flow| flow.network_out_mb_per_s),
     ]);
-    let chart = |(at, (title, unit, log, series)): (usize, (String, String, bool, Vec<Series>))| {
-        let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
-        // A flat line at the bottom of a panel of its own says no more than its absence.
-        let y = if log { Axis::log(&title, &unit) } else { Axis::linear(&title, &unit) };
-        let happens = series.iter().flat_map(|series| &series.points).any(|point| point.y > 0.0);
-        happens.then(|| Chart {
-            id: format!("timeline-{number}-{at}"),
+    let chart = |(at, (title, unit, log, mut series)): (usize, (String, String, bool, Vec<Series>))| {
+        series.retain(|series| !series.points.is_empty());
+        Chart {
+            id: format!("{id}-{at}"),
+            x: Axis::linear(since, "s"),
+            y: if log { Axis::log(&title, &unit) } else { Axis::linear(&title, &unit) },
             title,
-            x: Axis::linear("since the measured phase began", "s"),
-            y,
             series,
             lines: vec![],
             how_to_read: String::new(),
             cannot_say: String::new(),
-        })
+        }
     };
-    let marks = marks.iter().enumerate().map(|(at, mark)| PanelMark {
-        from: mark.at_s,
-        to: (mark.kind == MarkKind::Fault).then(|| mark.until_s.unwrap_or(mark.at_s)),
-        label: (at + 1).to_string(),
-        text: mark.words.clone(),
-    });
+    all.into_iter().enumerate().map(chart).collect()
+}
+
+/// The panels of a trial that goes on.
+pub fn of_recent(id: &str, title: &str, recent: &Recent) -> Panels {
+    let Recent { timeline, waited, .. } = recent;
+    let mut charts = charts(id, timeline, BEGAN);
+    charts.insert(2, heat(id, timeline, waited));
+    charts.retain(|chart| chart.series.iter().any(|series| !series.points.is_empty()));
     Panels {
-        id: format!("timeline-{number}"),
-        title: which(shown),
-        charts: all.into_iter().enumerate().filter_map(chart).collect(),
-        marks: marks.collect(),
-        in_short: in_short(shown),
-        how_to_read: "All panels share the axis of time. A shaded span is a fault in force, from when it took effect to \
-                      when it was undone; a dotted line is another node that takes writes. Their numbers are those of \
-                      the table below. Values are of one interval each and stand in its middle; of an open loop, \
-                      residence counts from when an operation was due, so what waited in the backlog shows when it \
-                      ends. A node's line has a gap where it could not be read; a panel in which nothing ever happened, \
-                      such as disks that were never read, is left out."
+        id: id.into(),
+        title: title.into(),
+        charts,
+        marks: panel_marks(timeline),
+        from: timeline.steps.first().map_or(0.0, |step| step.begin_s),
+        live: true,
+        in_short: in_short("The last intervals", &timeline.last(ROWS), BEGAN),
+        how_to_read: "The last intervals of the trial, warm-up and all. A shaded span is a fault in force, a dotted line \
+                      another node that takes writes. Values are of one interval each. Residence counts from when an \
+                      operation was due; the map has a row for each third more of it, and is the darker the more of an \
+                      interval's operations waited so long, each shade ten times the one before."
             .into(),
-        cannot_say: "What happened within an interval: a pause that is shorter shows as fewer operations and a longer \
-                     residence, not as a pause. Nothing is read of any node while one is being killed, cut off or \
-                     brought back. This is one trial; the tables have the figures over all."
+        cannot_say: "Whether the trial is valid: that is judged when it is over, on all of it. What is older than the \
+                     oldest interval here; the report has it."
             .into(),
     }
 }
 
+/// How long operations waited, as a map over time.
+fn heat(id: &str, timeline: &Timeline, waited: &VecDeque<Vec<Class>>) -> Chart {
+    let cells = timeline.steps.iter().zip(waited).flat_map(|(step, classes)| {
+        let all: u64 = classes.iter().map(|class| class.operations).sum();
+        let middle = f64::midpoint(step.begin_s, step.end_s);
+        classes.iter().map(move |class| {
+            let (low, high) = (class.from_ms, class.from_ms * Class::RATIO);
+            let share = class.operations as f64 / all as f64;
+            Point { weight: Some(share), ..Point::new(middle, (low * high).sqrt()).between(low, high) }
+        })
+    });
+    Chart {
+        id: format!("{id}-map"),
+        title: "Residence of all operations".into(),
+        x: Axis::linear(BEGAN, "s"),
+        y: Axis::log("Residence", "ms"),
+        series: vec![Series::ours(SeriesKind::Heat, "operations", "operations", cells.collect())],
+        lines: vec![],
+        how_to_read: String::new(),
+        cannot_say: String::new(),
+    }
+}
+
 /// A few rows of the timeline, for a terminal.
-fn in_short(shown: &Shown) -> Table {
-    let Timeline { steps, nodes, marks, .. } = &shown.coarse;
+fn in_short(caption: &str, timeline: &Timeline, since: &str) -> Table {
+    let Timeline { steps, nodes, marks, .. } = timeline;
     let rows: Vec<(usize, &Step)> = steps.iter().enumerate().collect();
     let count = rows.len();
     let value = |value: Option<f64>, unit: &str, why: &str| -> Cell {
@@ -276,11 +348,7 @@ fn in_short(shown: &Shown) -> Table {
             began.chain(undone).collect::<Vec<_>>().join("; ")
         });
     }
-    columns.table(
-        &format!("{}, in {count} steps", which(shown)),
-        &rows,
-        "From: since the measured phase began.",
-    )
+    columns.table(caption, &rows, &format!("From: {since}."))
 }
 
 /// The key to the numbers in the picture.
