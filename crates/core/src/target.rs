@@ -1,6 +1,6 @@
 //! What load is sent to. One implementation per system, each with its statistics beside its driver.
 
-use crate::check::{Answer, TransferRow, Version};
+use crate::check::{Answer, TpcbRows, TransferRow, Version};
 use crate::metric::Metric;
 use crate::op::{Op, OpKind, Outcome};
 use crate::workload::Dataset;
@@ -72,6 +72,11 @@ pub trait Target: Send + Sync {
     /// How many rows pgbench's tables have; `None` where one of them is not there.
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         Err(TargetError::new("counting the rows of pgbench's tables", "this target has no such tables"))
+    }
+
+    /// What transactions have changed in pgbench's tables, in one snapshot.
+    fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {
+        Err(TargetError::new("reading pgbench's tables", "this target has no such tables"))
     }
 
     /// The counters and gauges that [`Target::sample`] reads.

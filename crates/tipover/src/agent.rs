@@ -299,7 +299,7 @@ pub fn serve() -> Result<()> {
                 if load.is_some() {
                     target.burn(true);
                 }
-                let plan = drive::Plan { history: writer.as_ref().filter(|_| spec.checks_alone()), ..plan };
+                let plan = drive::Plan { history: writer.as_ref().filter(|_| spec.checks_load()), ..plan };
                 let orders = Orders { target: &target, writers: writers.as_ref(), clock };
                 match run(&plan, &spec, seed, writer.as_ref(), &orders, &mut next) {
                     Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {

@@ -133,6 +133,7 @@ pub fn check(
                 scan.complete(&kept.history);
                 found.lists.push(scan);
             }
+            Check::Tpcb => anyhow::bail!("TPC-B is checked by break.checks alone"),
             Check::Ledger | Check::Register => {
                 let rows = target.read_keys()?;
                 found.keys.push(KeyScan { source, pass, at: clock.now(), rows });

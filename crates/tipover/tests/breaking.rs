@@ -346,3 +346,62 @@ fn wrong_words_are_refused_before_anything_starts() {
     }
     assert!(place.content().is_empty(), "{:?}", place.content());
 }
+
+/// TPC-B while the power is cut: a server that acknowledges before it flushes is convicted of the
+/// transactions that are gone, by name; its honest twin is not; and where no transaction was acknowledged
+/// there is no evidence.
+#[test]
+fn lost_transactions_of_tpcb_are_seen_where_all_sums_agree() {
+    if !can_mount("a power cut under TPC-B") {
+        return;
+    }
+    let _alone = alone();
+    for (recipe, sin, honest) in [
+        ("postgres", "synchronous_commit=off", "synchronous_commit=on"),
+        ("mariadb", "innodb_flush_log_at_trx_commit=0", "innodb_flush_log_at_trx_commit=1"),
+    ] {
+        let place = Place::new();
+        // So that it does not flush by itself just before the cut.
+        let late = match recipe {
+            "postgres" => "wal_writer_delay=10s",
+            _ => "innodb_flush_log_at_timeout=20",
+        };
+        let mut words = vec!["break", recipe, "--checks", "tpcb", "--times", "1", "--disk-mode", "file"];
+        words.extend(["--disk", "latency=500us", "--power", "survive=0%"]);
+        words.extend(["--set", late, "--set", sin, "--against", honest]);
+        let ended = place.run(&words);
+        if ended.stderr.contains("is not installed") {
+            skipped(ended.stderr.trim());
+            continue;
+        }
+        let ended = ended.with_code(&[1]);
+        let paths = place.content().into_iter().filter(|path| path.ends_with("record.json"));
+        let records: Vec<Value> = paths
+            .map(|path| std::fs::read_to_string(place.here().join(path)).expect("a record"))
+            .map(|text| serde_json::from_str(&text).expect("JSON"))
+            .collect();
+        assert_eq!(records.len(), 2, "{}", ended.stderr);
+        let (name, value) = sin.split_once('=').expect("a setting");
+        for record in &records {
+            let guilty = record["spec"]["lab"]["settings"][name] == value;
+            let broken = &record["broken"];
+            let (books, finding) = (&broken["bank"], &broken["bank"]["finding"]);
+            assert_eq!(finding["checker"], "tpcb", "{record}");
+            let lost = books["losses"]["lost"].as_u64().expect("a number");
+            if guilty {
+                assert!(lost > 0 && finding["verdict"] == "invalid", "{recipe}: {finding}");
+                assert!(finding["evidence"][0].to_string().contains("is not in the history"), "{finding}");
+                assert_eq!(books["total_off"], 0, "the sums see nothing: {books}");
+            } else {
+                assert!(lost == 0 && broken["verdict"] != "invalid", "{recipe}: {broken}");
+                assert!(finding["counts"]["durable"].as_u64() > Some(0), "{finding}");
+            }
+        }
+        assert!(ended.stdout.contains("CONVICTED"), "{}", ended.stdout);
+        let judged = place.run(&["--json", "audit", "--checks", "results"]);
+        let judged: Value = serde_json::from_str(&judged.stdout).expect("JSON");
+        for again in judged.as_array().expect("a list") {
+            assert_eq!(again["recorded"], again["judgement"]["verdict"], "{again}");
+        }
+    }
+}

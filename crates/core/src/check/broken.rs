@@ -51,7 +51,7 @@ pub struct Broken {
     pub problems: Vec<Finding>,
     /// The ledger's balance, if it was kept.
     pub ledger: Option<Balance>,
-    /// The bank's books, if they were kept.
+    /// The bank's books, or those of TPC-B, if they were kept.
     pub bank: Option<BankBooks>,
     /// What the other checkers found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +102,8 @@ impl Broken {
         // What is wrong with the history or the faults stands first, if anything is.
         let others = problems.split_off(problems.len() - others.len());
         let mut ledger = judges.ledger.as_ref().map(|ledger| ledger.settle(seen));
-        let mut bank = judges.bank.as_ref().map(|bank| bank.settle(seen));
+        let bank = judges.bank.as_ref().map(|bank| bank.settle(seen));
+        let mut bank = bank.or_else(|| judges.tpcb.as_ref().map(|tpcb| tpcb.settle(seen)));
         if let (Some(balance), Some(books), Some(judge)) = (&mut ledger, &mut bank, &judges.ledger) {
             // Neither counts as a success what the other found to be lost.
             let lost: Operations =

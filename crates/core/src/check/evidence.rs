@@ -2,12 +2,16 @@
 
 use super::{
     Answer, Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan,
-    Ledger, ListScan, Model, Observation, Register, Verdict, judge,
+    Ledger, ListScan, Model, Observation, Register, Tpcb, TpcbScan, Verdict, judge,
 };
 use crate::op::Op;
 use crate::schedule::Injection;
+use crate::workload::Scripts;
 use crate::workload::bank::{Bank as BankData, BankError, BankSpec};
+use crate::workload::script::Run;
+use crate::workload::tpcb::Counts;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Stands beside the history, as `evidence.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +44,12 @@ pub struct Evidence {
     /// Final reads of the lists.
     #[serde(default)]
     pub lists: Vec<ListScan>,
+    /// What was run, if that was TPC-B.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<Scripts>,
+    /// Final reads of pgbench's tables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tpcb: Vec<TpcbScan>,
 }
 
 /// What went wrong on the way back from the faults, and why.
@@ -109,22 +119,24 @@ pub(super) struct Judges {
     pub ledger: Option<Ledger>,
     /// Of transfers, if the bank was, and its accounts are known.
     pub bank: Option<Bank>,
+    /// Of the transactions of TPC-B, if these were the load.
+    pub tpcb: Option<Tpcb>,
     /// Of what nothing is lost by: order and isolation.
     pub others: Vec<Box<dyn Checker>>,
 }
 
-/// In the place of a bank whose accounts are not known, with the reason.
-struct WithoutAccounts(String);
+/// In the place of a checker that lacks what it judges by, with the reason.
+struct Without(&'static str, String);
 
-impl Checker for WithoutAccounts {
+impl Checker for Without {
     fn name(&self) -> &'static str {
-        "bank"
+        self.0
     }
 
     fn check(&self, _: &Observation) -> Finding {
         let mut finding = Finding::new(self.name());
         finding.at_least(Verdict::Unknown);
-        finding.summary.clone_from(&self.0);
+        finding.summary.clone_from(&self.1);
         finding
     }
 }
@@ -172,7 +184,7 @@ impl Evidence {
     pub(super) fn judges(&self, history: &History) -> Result<Judges, BankError> {
         let checks = self.checks(history);
         let exposure = self.exposure.clone().unwrap_or_default();
-        let mut judges = Judges { ledger: None, bank: None, others: vec![] };
+        let mut judges = Judges { ledger: None, bank: None, tpcb: None, others: vec![] };
         for check in checks {
             match (check, self.accounts) {
                 (Check::Ledger, _) => {
@@ -181,7 +193,7 @@ impl Evidence {
                 (Check::Bank, Some(accounts)) => {
                     let data = BankData::new(accounts)?;
                     if let Some(reason) = self.too_many(accounts.accounts, history) {
-                        judges.others.push(Box::new(WithoutAccounts(reason)));
+                        judges.others.push(Box::new(Without("bank", reason)));
                         continue;
                     }
                     let accounts = (0..data.spec().accounts).map(|n| data.account(n));
@@ -191,8 +203,15 @@ impl Evidence {
                 }
                 (Check::Bank, None) => {
                     let reason = "the accounts were not kept, nor read after the run, so nothing is known";
-                    judges.others.push(Box::new(WithoutAccounts(reason.into())));
+                    judges.others.push(Box::new(Without("bank", reason.into())));
                 }
+                (Check::Tpcb, _) => match &self.scripts {
+                    Some(scripts) => judges.tpcb = Some(self.tpcb(scripts, exposure.clone())),
+                    None => {
+                        let reason = "what was run was not kept, so nothing is known";
+                        judges.others.push(Box::new(Without("tpcb", reason.into())));
+                    }
+                },
                 (Check::Register, _) => judges.others.push(Box::new(Register)),
                 (Check::Isolation, _) => {
                     let claimed = self.claimed.unwrap_or(Model::ReadCommitted);
@@ -203,6 +222,14 @@ impl Evidence {
         Ok(judges)
     }
 
+    /// The judge of what these scripts did.
+    fn tpcb(&self, scripts: &Scripts, exposure: Exposure) -> Tpcb {
+        let scripts = Arc::new(scripts.clone());
+        let scale = Run::new(scripts.clone(), 0).integer("scale").unwrap_or(1);
+        let counts = Counts::at(u64::try_from(scale).unwrap_or(1));
+        Tpcb { scripts, counts, exposure }
+    }
+
     /// Does something with all that was seen, which is this and `history`.
     pub(super) fn with<R>(&mut self, history: History, act: impl FnOnce(&Observation) -> R) -> R {
         let seen = Observation {
@@ -211,10 +238,12 @@ impl Evidence {
             keys: std::mem::take(&mut self.keys),
             bank: std::mem::take(&mut self.bank),
             lists: std::mem::take(&mut self.lists),
+            tpcb: std::mem::take(&mut self.tpcb),
         };
         let result = act(&seen);
-        let Observation { injections, keys, bank, lists, .. } = seen;
+        let Observation { injections, keys, bank, lists, tpcb, .. } = seen;
         (self.injections, self.keys, self.bank, self.lists) = (injections, keys, bank, lists);
+        self.tpcb = tpcb;
         result
     }
 
@@ -232,6 +261,7 @@ impl Evidence {
         let mut checkers: Vec<&dyn Checker> = Vec::new();
         checkers.extend(judges.ledger.iter().map(|ledger| ledger as &dyn Checker));
         checkers.extend(judges.bank.iter().map(|bank| bank as &dyn Checker));
+        checkers.extend(judges.tpcb.iter().map(|tpcb| tpcb as &dyn Checker));
         checkers.extend(judges.others.iter().map(Box::as_ref));
         let mut judgement = self.with(history, |seen| judge(&checkers, seen));
         for finding in self.of_aftermath() {

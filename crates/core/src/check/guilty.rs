@@ -525,6 +525,7 @@ impl Run<'_> {
             keys,
             bank,
             lists,
+            tpcb: vec![],
         }
     }
 

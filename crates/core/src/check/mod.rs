@@ -17,6 +17,7 @@ pub mod payload;
 pub mod reading;
 pub mod recovery;
 pub mod register;
+pub mod tpcb;
 
 pub use at_risk::AtRisk;
 pub use bank::Bank;
@@ -26,8 +27,9 @@ pub use history::{Answer, Completion, Entry, Event, History, Intent, Version};
 pub use isolation::{Isolation, Model};
 pub use ledger::Ledger;
 pub use loss::Exposure;
-pub use reading::{BankScan, KeyScan, ListScan, Source, TransferRow};
+pub use reading::{BankScan, KeyScan, ListScan, Source, TpcbRows, TpcbScan, TransferRow};
 pub use register::Register;
+pub use tpcb::Tpcb;
 
 use crate::schedule::{Effect, Injection};
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,8 @@ pub struct Observation {
     pub bank: Vec<BankScan>,
     /// Final reads of the lists.
     pub lists: Vec<ListScan>,
+    /// Final reads of pgbench's tables.
+    pub tpcb: Vec<TpcbScan>,
 }
 
 /// What is checked.
@@ -61,11 +65,13 @@ pub enum Check {
     Register,
     /// Transactions over lists: their isolation must be what is claimed.
     Isolation,
+    /// The transactions of pgbench's TPC-B, which are the load.
+    Tpcb,
 }
 
 impl Check {
     /// All of them.
-    pub const ALL: [Check; 4] = [Check::Ledger, Check::Bank, Check::Register, Check::Isolation];
+    pub const ALL: [Check; 5] = [Check::Ledger, Check::Bank, Check::Register, Check::Isolation, Check::Tpcb];
 
     /// As plans and people write it.
     pub fn name(self) -> &'static str {
@@ -74,6 +80,7 @@ impl Check {
             Check::Bank => "bank",
             Check::Register => "register",
             Check::Isolation => "isolation",
+            Check::Tpcb => "tpcb",
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::history::{Answer, Entry, History, Version};
 use crate::op::{Fields, Op, Outcome, Step};
 use crate::units::Tick;
+use crate::workload::tpcb::{Counts, Movement};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,6 +89,35 @@ impl ListScan {
     }
 }
 
+/// pgbench's tables, as far as transactions change them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TpcbRows {
+    /// How many rows there are of what no transaction adds.
+    pub counts: Counts,
+    /// The history, in any order.
+    pub history: Vec<Movement>,
+    /// Accounts whose balance is not zero, with it.
+    pub accounts: Vec<(i64, i64)>,
+    /// Tellers, too.
+    pub tellers: Vec<(i64, i64)>,
+    /// Branches, too.
+    pub branches: Vec<(i64, i64)>,
+}
+
+/// What one source holds in pgbench's tables, read in one snapshot after recovery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TpcbScan {
+    /// Who was asked.
+    pub source: Source,
+    /// 1 for the first reading of everything, 2 for the second, ...
+    pub pass: u32,
+    /// When it was complete.
+    #[serde(rename = "at_ns")]
+    pub at: Tick,
+    /// What was found.
+    pub rows: TpcbRows,
+}
+
 /// A final reading of anything.
 pub(super) trait Reading {
     /// Who was asked.
@@ -108,7 +138,7 @@ macro_rules! reading {
         }
     )*};
 }
-reading!(KeyScan, BankScan, ListScan);
+reading!(KeyScan, BankScan, ListScan, TpcbScan);
 
 /// The readings of the survivors, in their order; the last one is what counts.
 pub(super) fn of_survivors<R: Reading>(readings: &[R]) -> Vec<&R> {

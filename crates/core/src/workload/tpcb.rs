@@ -1,6 +1,9 @@
 //! pgbench's four tables, on which the built-in scripts work: how many rows of each there are, and what their
 //! columns are called.
 
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
 /// Tellers of a branch. There are as many branches as the scale says.
 pub const TELLERS: u64 = 10;
 /// Accounts of a branch.
@@ -40,7 +43,7 @@ pub fn tables(scale: u64) -> [Table; 4] {
 }
 
 /// How many rows there are of those that no script adds or removes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Of `pgbench_branches`.
     pub branches: u64,
@@ -54,5 +57,38 @@ impl Counts {
     /// Those at this scale.
     pub fn at(scale: u64) -> Counts {
         Counts { branches: scale, tellers: scale * TELLERS, accounts: scale * ACCOUNTS }
+    }
+}
+
+/// What a transaction of TPC-B moves: a row of the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "[i64; 4]", into = "[i64; 4]")]
+pub struct Movement {
+    /// On this account,
+    pub account: i64,
+    /// by this teller,
+    pub teller: i64,
+    /// in this branch,
+    pub branch: i64,
+    /// so much.
+    pub delta: i64,
+}
+
+impl From<[i64; 4]> for Movement {
+    fn from([account, teller, branch, delta]: [i64; 4]) -> Self {
+        Movement { account, teller, branch, delta }
+    }
+}
+
+impl From<Movement> for [i64; 4] {
+    fn from(row: Movement) -> [i64; 4] {
+        [row.account, row.teller, row.branch, row.delta]
+    }
+}
+
+impl fmt::Display for Movement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Movement { account, teller, branch, delta } = self;
+        write!(f, "{delta:+} on account {account} by teller {teller} of branch {branch}")
     }
 }

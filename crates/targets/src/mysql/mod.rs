@@ -24,7 +24,7 @@ use packet::Report;
 use statistics::Statistics;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tipover_core::check::Version;
+use tipover_core::check::{TpcbRows, Version};
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
@@ -271,6 +271,10 @@ impl Target for Mysql {
 
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.server.count_tpcb()
+    }
+
+    fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {
+        self.server.read_tpcb()
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -43,11 +43,13 @@ pub struct Break {
     #[arg(long, value_name = "RULES")]
     faults: Option<String>,
 
-    /// What is checked: ledger, bank, register, isolation; several are told apart by commas
+    /// What is checked: ledger, bank, register, isolation, tpcb; several are told apart by commas
     ///
     /// ledger: is every acknowledged write there? bank: every transfer, once, and do snapshots add up?
     /// register: does every key take effect at one moment (stale reads)? isolation: do transactions over
-    /// lists show the model that they claim (lost updates, dirty reads, write skew)?
+    /// lists show the model that they claim (lost updates, dirty reads, write skew)? tpcb, alone and on SQL
+    /// servers: is every transaction of pgbench's TPC-B in its history once, and do accounts, tellers and
+    /// branches add up to it?
     #[arg(long, value_delimiter = ',', default_value = "ledger", value_name = "CHECKS")]
     checks: Vec<String>,
 
@@ -383,7 +385,7 @@ impl Break {
         if checks.contains(&Check::Isolation) {
             plan["break"]["isolation"] = json!(self.claimed(&recipe)?);
         }
-        self.add_what_was_said(&mut plan)?;
+        self.add_what_was_said(&mut plan, &checks)?;
         let mut sweep = sweep(
             &self.target,
             (&settings, &durability),
@@ -416,7 +418,11 @@ impl Break {
     }
 
     /// Puts into the plan what has no default.
-    fn add_what_was_said(&self, plan: &mut Value) -> Result<()> {
+    fn add_what_was_said(&self, plan: &mut Value, checks: &[Check]) -> Result<()> {
+        if checks.contains(&Check::Tpcb) {
+            plan["workload"] = json!({ "kind": "scripts", "scripts": { "run": ["tpcb-like"] } });
+            plan["trial"] = json!({ "warm_up_least": "500 ms" });
+        }
         if let Some(shape) = self.shape()? {
             plan["disk"] = json!({
                 "size": self.disk_size.to_string(),

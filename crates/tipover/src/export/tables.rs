@@ -386,7 +386,7 @@ fn losses(broken: &Broken) -> Vec<(&'static str, &Losses)> {
 fn findings(sources: &[Source]) -> Table {
     use Kind::{Count, Text};
     let columns = vec![
-        ("checker", Text, "Who found it: ledger, bank, register, isolation, history, faults."),
+        ("checker", Text, "Who found it: ledger, bank, register, isolation, tpcb, history, faults."),
         ("verdict", Text, "valid, no_evidence, not_tested, unknown or invalid."),
         ("summary", Text, "One sentence."),
         ("kind", Text, "A kind of event that was counted: lost, durable, G-single; nothing where none was."),

@@ -18,7 +18,9 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tipover_core::check::{Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Source};
+use tipover_core::check::{
+    Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Source, TpcbScan,
+};
 use tipover_core::experiment::{BreakSpec, Check, Spec};
 use tipover_core::schedule::{Schedule, Timed};
 use tipover_core::target::{Target, TargetError};
@@ -214,6 +216,7 @@ struct Read {
     keys: Vec<KeyScan>,
     bank: Vec<BankScan>,
     lists: Vec<ListScan>,
+    tpcb: Vec<TpcbScan>,
     failed: Option<String>,
 }
 
@@ -242,7 +245,7 @@ impl Series<'_> {
             Err(error) => (Err(error), None),
         };
         let mut read = self.read_back(&running.sources(spec, seed), breaking, whole.is_ok());
-        let scans = read.keys.len() + read.bank.len() + read.lists.len();
+        let scans = read.keys.len() + read.bank.len() + read.lists.len() + read.tpcb.len();
         self.phase(log, "read", begin, format!("{scans} readings of everything"));
         let data = running.data();
         let away = match (read.failed, whole) {
@@ -270,6 +273,8 @@ impl Series<'_> {
             accounts: breaking.checks.contains(&Check::Bank).then_some(breaking.bank_of(seed)),
             bank: read.bank,
             lists: read.lists,
+            scripts: breaking.checks.contains(&Check::Tpcb).then(|| spec.scripts(seed)).flatten(),
+            tpcb: read.tpcb,
         };
         history::keep_evidence(&staged.join(history::EVIDENCE), &evidence)?;
         Ok((Broken::judge(history, &mut evidence, carried, data)?, usable))
@@ -312,6 +317,10 @@ impl Series<'_> {
         if breaking.checks.contains(&Check::Bank) {
             let (balances, transfers) = patiently(place, PATIENCE, |target| target.read_bank())?;
             read.bank.push(BankScan { source: source(), pass, at: now(), balances, transfers });
+        }
+        if breaking.checks.contains(&Check::Tpcb) {
+            let rows = patiently(place, PATIENCE, |target| target.read_tpcb())?;
+            read.tpcb.push(TpcbScan { source: source(), pass, at: now(), rows });
         }
         // Of a replica, nobody is asked for lists: their fates are those among the survivors.
         if breaking.checks.contains(&Check::Isolation) && source() == Source::Survivors {

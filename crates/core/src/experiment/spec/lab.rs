@@ -294,6 +294,7 @@ impl BreakSpec {
                     Box::new(Registers::new(sessions, seed))
                 }
                 Check::Isolation => Box::new(ListTransactions::new(seed)),
+                Check::Tpcb => unreachable!("it has no load of its own, and stands alone"),
             }
         };
         let parts = self.checks.iter().enumerate().map(part).collect();
@@ -319,6 +320,12 @@ impl BreakSpec {
         if self.checks.is_empty() {
             let all = Check::ALL.map(Check::name).join(", ");
             return Err(format!("break.checks names no check; there are {all}"));
+        }
+        if self.checks.contains(&Check::Tpcb) && (self.checks.len() > 1 || self.sessions > 0) {
+            return Err(
+                "break.checks = [\"tpcb\"] stands alone and without break.sessions: what it checks is the load of the plan"
+                    .into(),
+            );
         }
         if (sessions as usize) < self.checks.len() {
             return Err(format!(

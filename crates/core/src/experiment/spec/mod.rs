@@ -296,6 +296,15 @@ impl Spec {
                 _ => {}
             }
         }
+        if breaking.checks.contains(&Check::Tpcb) {
+            let scripts = self.workload.scripts.as_ref().filter(|scripts| scripts.are_tpcb());
+            if self.workload.kind != WorkloadKind::Scripts || scripts.is_none() {
+                return wrong(
+                    "break.checks = [\"tpcb\"] knows what pgbench's transactions do: give workload.kind = \"scripts\" \
+                     with workload.scripts.run = [\"tpcb-like\"], select-only beside it if you like, and nothing else",
+                );
+            }
+        }
         breaking.check(self.load.sessions).map_err(super::PlanError)
     }
 
@@ -322,8 +331,14 @@ impl Spec {
 
     /// Whether the checks are the whole load, on tables that every trial makes anew.
     pub fn checks_alone(&self) -> bool {
-        self.workload.kind.is_checked()
-            || self.breaking.as_ref().is_some_and(|breaking| breaking.sessions == 0)
+        let alone = |breaking: &BreakSpec| breaking.sessions == 0 && !breaking.checks.contains(&Check::Tpcb);
+        self.workload.kind.is_checked() || self.breaking.as_ref().is_some_and(alone)
+    }
+
+    /// Whether the load itself is checked, so that all that its sessions see is written down.
+    pub fn checks_load(&self) -> bool {
+        let tpcb = |breaking: &BreakSpec| breaking.checks.contains(&Check::Tpcb);
+        self.checks_alone() || self.breaking.as_ref().is_some_and(tpcb)
     }
 
     /// Whether what sessions see is written down, and checked afterwards.

@@ -126,6 +126,15 @@ impl ScriptsSpec {
         self.scale.or(self.run.iter().any(|script| !script.is_file()).then_some(1))
     }
 
+    /// Whether they are pgbench's TPC-B on its own tables, with reads beside it or not, and nothing else.
+    pub(super) fn are_tpcb(&self) -> bool {
+        let named = |script: &NamedScript| BuiltIn::find(&script.name).ok().filter(|_| !script.is_file());
+        let names: Option<Vec<&str>> = self.run.iter().map(|script| named(script).map(|s| s.name)).collect();
+        let is_known = |name: &&str| ["tpcb-like", "select-only"].contains(name);
+        let all = names.is_some_and(|names| names.contains(&"tpcb-like") && names.iter().all(is_known));
+        all && self.prepare.is_none() && self.define.is_empty()
+    }
+
     /// Accounts in pgbench's tables.
     pub fn accounts(&self) -> u64 {
         self.tables().unwrap_or(0).saturating_mul(tpcb::ACCOUNTS)

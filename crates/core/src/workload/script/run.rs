@@ -229,6 +229,14 @@ impl Run {
         }
     }
 
+    /// The value of a variable, if it is an integer.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        match self.variables[self.scripts.names.known(name)?] {
+            Some(Value::Integer(value)) => Some(value),
+            _ => None,
+        }
+    }
+
     /// The value of a parameter; `None` is NULL.
     #[inline]
     pub fn parameter(&self, number: usize) -> Option<&Value> {

@@ -37,7 +37,7 @@ impl<S: Sql> Server<S> {
     }
 
     /// What `read` finds in a transaction that sees one moment.
-    fn snapshot<T>(
+    pub(super) fn snapshot<T>(
         &self,
         doing: &str,
         read: impl FnOnce(&mut S::Client) -> Result<T, ReportOf<S>>,

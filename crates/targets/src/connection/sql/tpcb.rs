@@ -3,8 +3,9 @@
 use super::{Client, Report, ReportOf, Server, Sql, Texts};
 use std::fmt::Write;
 use std::ops::Range;
+use tipover_core::check::TpcbRows;
 use tipover_core::target::TargetError;
-use tipover_core::workload::tpcb::{ACCOUNTS, Counts, TELLERS, tables};
+use tipover_core::workload::tpcb::{ACCOUNTS, Counts, Movement, TELLERS, tables};
 
 /// Rows of one INSERT.
 const ROWS: usize = 1_000;
@@ -20,11 +21,25 @@ impl<S: Sql> Server<S> {
             Err(report) if report.misses_table() => return Ok(None),
             rows => rows.map_err(|report| report.while_doing("counting the rows of pgbench's tables"))?,
         };
-        let number = |at: usize| {
-            let text = rows.first().and_then(|row: &Texts| row.get(at).cloned().flatten());
-            text.and_then(|text| text.parse().ok()).unwrap_or(0)
-        };
-        Ok(Some(Counts { branches: number(0), tellers: number(1), accounts: number(2) }))
+        Ok(Some(counts(&rows)))
+    }
+
+    /// See [`Target::read_tpcb`](tipover_core::target::Target::read_tpcb).
+    pub fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {
+        self.snapshot("reading pgbench's tables", |client| {
+            let mut balances = |table: &str, key: &str, balance: &str| {
+                let text = format!("SELECT {key}, {balance} FROM pgbench_{table} WHERE {balance} <> 0");
+                let rows = client.query(&text)?;
+                Ok(rows.iter().map(|row| (number(row, 0), number(row, 1))).collect::<Vec<_>>())
+            };
+            let accounts = balances("accounts", "aid", "abalance")?;
+            let tellers = balances("tellers", "tid", "tbalance")?;
+            let branches = balances("branches", "bid", "bbalance")?;
+            let history = client.query("SELECT aid, tid, bid, delta FROM pgbench_history")?;
+            let movement = |row: &Texts| Movement::from([0, 1, 2, 3].map(|at| number(row, at)));
+            let history = history.iter().map(movement).collect();
+            Ok(TpcbRows { counts: counts(&client.query(COUNTS)?), history, accounts, tellers, branches })
+        })
     }
 
     /// Writes these accounts, counted from 0, with the branches whose first account is among them and the
@@ -58,6 +73,15 @@ impl<S: Sql> Server<S> {
         let all = tables(1).map(|table| format!("pgbench_{}", table.name));
         if *self.tpcb.lock() { all.into() } else { vec![] }
     }
+}
+
+fn number(row: &Texts, at: usize) -> i64 {
+    row.get(at).and_then(|text| text.as_deref()?.parse().ok()).unwrap_or(0)
+}
+
+fn counts(rows: &[Texts]) -> Counts {
+    let number = |at| rows.first().map_or(0, |row| number(row, at)).unsigned_abs();
+    Counts { branches: number(0), tellers: number(1), accounts: number(2) }
 }
 
 /// Inserts rows of these numbers.
