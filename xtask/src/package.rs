@@ -103,7 +103,8 @@ impl Package {
         // Names of functions stay, for the words of a panic; lines of the source do not.
         let mut strip = workspace.command("strip");
         run({
-            strip.arg("--strip-debug").arg(&binary);
+            // The linker's number for a build is made of the lines too, and these of the checkout's folder.
+            strip.args(["--strip-debug", "--remove-section=.note.gnu.build-id"]).arg(&binary);
             strip
         })?;
         let made = self.folder.join("made");
