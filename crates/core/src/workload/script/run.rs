@@ -243,10 +243,10 @@ impl Run {
         self.variables[number].as_ref().filter(|value| **value != Value::Null)
     }
 
-    /// Where the results of a command's statement go.
+    /// Where the results of a command's statement go; a server may answer what is none.
     #[inline]
     pub fn store(&self, command: usize) -> Option<&Store> {
-        self.statement(command).store.as_ref()
+        self.statement_of(command)?.store.as_ref()
     }
 
     /// Sets the variable that a column of a result goes to.
