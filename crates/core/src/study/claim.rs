@@ -19,6 +19,9 @@ pub struct Claims {
     pub study: String,
     /// Where they stand.
     pub source: String,
+    /// What of it is so here by construction, in a sentence; empty where nothing is.
+    #[serde(default)]
+    pub caveat: String,
     /// In the text's order.
     #[serde(rename = "claim")]
     pub all: Vec<Claim>,

@@ -13,6 +13,7 @@ mod figure;
 pub mod nodes;
 pub mod spells;
 pub mod timeline;
+pub mod tipping_point;
 pub mod working_set;
 pub mod write_concern;
 
@@ -30,6 +31,9 @@ use serde::Serialize;
 pub struct Studied {
     /// How many claims have each verdict.
     pub tally: Tally,
+    /// What of it is so by construction, in a sentence; empty where nothing is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub caveat: String,
     /// The text's claims, judged.
     pub claims: Vec<Judged>,
     /// The figures.
@@ -42,6 +46,8 @@ pub struct Studied {
 pub enum Study {
     /// How working set and disk set throughput and latency.
     WorkingSet(working_set::Study),
+    /// Where a disk tips.
+    TippingPoint(tipping_point::Study),
     /// What safety costs, and what is lost without it.
     WriteConcern(write_concern::Study),
     /// Transfers between accounts.
@@ -63,6 +69,11 @@ const REGISTRY: &[Registered] = &[
         claims: include_str!("../../../../published/working-set.claims.toml"),
     },
     Registered {
+        name: "tipping-point",
+        compute: |cells| Ok(Study::TippingPoint(tipping_point::Study::of(cells))),
+        claims: include_str!("../../../../published/tipping-point.claims.toml"),
+    },
+    Registered {
         name: "write-concern",
         compute: |cells| Ok(Study::WriteConcern(write_concern::Study::of(cells))),
         claims: include_str!("../../../../published/write-concern.claims.toml"),
@@ -82,8 +93,9 @@ impl Studied {
     pub fn of(name: &str, cells: &Cells<'_>) -> Result<Option<Studied>, String> {
         let Some(row) = REGISTRY.iter().find(|row| row.name == name) else { return Ok(None) };
         let study = (row.compute)(cells)?;
-        let claims = Claims::parse(row.claims)?.judge(&study.to_json());
-        Ok(Some(Studied { tally: Tally::of(&claims), claims, study }))
+        let text = Claims::parse(row.claims)?;
+        let claims = text.judge(&study.to_json());
+        Ok(Some(Studied { tally: Tally::of(&claims), caveat: text.caveat, claims, study }))
     }
 }
 

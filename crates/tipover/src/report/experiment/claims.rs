@@ -14,11 +14,13 @@ struct Line<'a> {
 /// How many claims have each verdict.
 pub fn headline(studied: &Studied) -> String {
     let Tally { confirmed, contradicted, cannot_tell, not_tested } = studied.tally;
-    format!(
+    let sentence = format!(
         "Of the text's {} claims {confirmed} are confirmed and {contradicted} contradicted; our trials cannot tell about \
-         {cannot_tell}, and {not_tested} are not tested here.",
-        studied.claims.len()
-    )
+         {cannot_tell}, and {not_tested} are not tested here. {}",
+        studied.claims.len(),
+        studied.caveat
+    );
+    sentence.trim_end().into()
 }
 
 /// The table of claims.

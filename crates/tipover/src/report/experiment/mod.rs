@@ -65,8 +65,8 @@ pub fn of_experiment(
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
-        (None, Some("tipping-point")) => {
-            let study = tipping_point::Study::of(&cells)?;
+        (Some(Study::TippingPoint(figures)), _) => {
+            let study = tipping_point::Study::of(&cells, figures)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }

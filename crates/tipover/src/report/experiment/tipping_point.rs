@@ -1,6 +1,6 @@
 //! The study of a disk's tipping point: ours beside the published one, by requests in flight.
 
-use super::sections::{number, shown};
+use super::sections::{known_number, number, shown};
 use crate::report::{
     Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Row, Section, Series, SeriesKind,
     Table,
@@ -9,15 +9,26 @@ use crate::study::{PublishedRow, TippingPoint};
 use anyhow::Result;
 use std::time::Duration;
 use tipover_core::storage::array::{self, Curve, Demand, Raid};
-use tipover_core::study::{CellRecords, Cells};
+use tipover_core::study::tipping_point::{Study as Figures, Tip};
+use tipover_core::study::{CellRecords, Cells, Figure, Known};
 use tipover_core::units::{Ratio, significant, span};
 
-/// The promises of the study, in milliseconds.
-const PROMISES_MS: [f64; 2] = [50.0, 20.0];
 /// Its readers had so many clients in mind.
 const CLIENTS: u32 = 50;
 /// Requests of a page, one after the other.
 const PAGE_REQUESTS: f64 = 200.0;
+
+/// A load as threads of the text, which kept `in_flight_per_thread` requests in flight each.
+fn threads(load: &Known, in_flight_per_thread: f64) -> Number {
+    let threads = |load: f64| load / in_flight_per_thread;
+    let load = Known {
+        value: threads(load.value),
+        low: load.low.map(threads),
+        high: load.high.map(threads),
+        ..load.clone()
+    };
+    known_number(&load, "").digits(2)
+}
 
 /// A cell with what this study needs.
 struct Spot<'a> {
@@ -40,22 +51,16 @@ impl Spot<'_> {
 pub struct Study<'a> {
     reads: Vec<Spot<'a>>,
     mixed: Vec<Spot<'a>>,
+    figures: &'a Figures,
     published: TippingPoint,
 }
 
-/// Where a disk tips, by what was measured on either side.
-struct Tip {
-    /// Most in flight that kept it.
-    holds: Option<u32>,
-    /// Fewest that broke it.
-    breaks: Option<u32>,
-    /// Between the two, where latency crosses, in proportion.
-    crosses: Option<f64>,
-}
+/// The sweep that the text is about.
+const READS: &str = "reads";
 
 impl<'a> Study<'a> {
     /// Finds the study's cells among all.
-    pub fn of(cells: &'a Cells<'a>) -> Result<Study<'a>> {
+    pub fn of(cells: &'a Cells<'a>, figures: &'a Figures) -> Result<Study<'a>> {
         let spots = |sweep: &str| {
             let spot = |cell: &'a CellRecords<'a>| Spot {
                 cell,
@@ -65,8 +70,9 @@ impl<'a> Study<'a> {
             cells.sweep(sweep).map(spot).collect()
         };
         Ok(Study {
-            reads: spots("reads"),
+            reads: spots(READS),
             mixed: spots("reads_and_writes"),
+            figures,
             published: TippingPoint::load()?,
         })
     }
@@ -81,37 +87,23 @@ impl<'a> Study<'a> {
         disks
     }
 
-    fn tip(spots: &[Spot<'_>], disk: &str, limit_ms: f64) -> Tip {
-        let mut points: Vec<(u32, f64)> = spots
-            .iter()
-            .filter(|spot| spot.disk == disk)
-            .filter_map(|spot| Some((spot.in_flight, spot.await_ms()?)))
-            .collect();
-        points.sort_by_key(|(n, _)| *n);
-        let breaks = points.iter().position(|(_, ms)| *ms > limit_ms);
-        let holds = breaks.unwrap_or(points.len()).checked_sub(1);
-        let crosses = match (holds, breaks) {
-            (Some(a), Some(b)) => {
-                let ((low, x), (high, y)) = (points[a], points[b]);
-                Some(f64::from(low) + f64::from(high - low) * (limit_ms - x) / (y - x))
-            }
-            _ => None,
-        };
-        Tip { holds: holds.map(|at| points[at].0), breaks: breaks.map(|at| points[at].0), crosses }
+    /// The text's promises, in milliseconds.
+    fn promises(&self) -> Vec<u32> {
+        let mut promises: Vec<u32> = self.figures.tips.iter().map(|tip| tip.promise_ms).collect();
+        promises.sort_unstable_by(|a, b| b.cmp(a));
+        promises.dedup();
+        promises
     }
 
     /// The answer.
     pub fn headline(&self) -> Vec<String> {
         let mut said = Vec::new();
         for disk in self.disks() {
-            let tips: Vec<String> = PROMISES_MS
-                .iter()
-                .filter_map(|limit| {
-                    let tip = Study::tip(&self.reads, disk, *limit);
-                    let (holds, breaks) = (tip.holds?, tip.breaks?);
-                    Some(format!("{limit:.0} ms hold with {holds} reads in flight and break with {breaks}"))
-                })
-                .collect();
+            let said_of = |tip: &Tip| {
+                let (limit, holds, breaks) = (tip.promise_ms, tip.holds?, tip.breaks?);
+                Some(format!("{limit} ms hold with {holds} reads in flight and break with {breaks}"))
+            };
+            let tips: Vec<String> = self.figures.tips_of(READS, disk).filter_map(said_of).collect();
             if tips.is_empty() {
                 continue;
             }
@@ -164,24 +156,24 @@ impl<'a> Study<'a> {
     fn tips(&self) -> Table {
         let mut rows = Vec::new();
         for disk in self.disks() {
-            for limit in PROMISES_MS {
-                let tip = Study::tip(&self.reads, disk, limit);
+            for tip in self.figures.tips_of(READS, disk) {
                 let count = |n: Option<u32>, why: &str| match n {
                     Some(n) => Number::exact(f64::from(n), "").into(),
                     None => Cell::missing(why),
                 };
                 let phi = self.published.in_flight_per_thread(disk);
-                let threads = match (tip.crosses, phi) {
-                    (Some(crosses), Some(phi)) => Number::new(crosses / phi, "").digits(2).into(),
-                    _ => Cell::missing("it did not tip in what was measured"),
+                let threads = match (&tip.in_flight, phi) {
+                    (Figure::Known(crossing), Some(phi)) => threads(crossing, phi).into(),
+                    (Figure::Missing { missing, .. }, _) => Cell::missing(missing),
+                    (_, None) => Cell::missing("the study printed no queue of this disk"),
                 };
-                let printed = match self.published.threads_at_50_ms(disk).filter(|_| limit == 50.0) {
+                let printed = match self.published.threads_at_50_ms(disk).filter(|_| tip.promise_ms == 50) {
                     Some(threads) => Cell::Text(threads),
                     None => Cell::missing("not printed in the study"),
                 };
                 rows.push(Row::new(vec![
                     disk.into(),
-                    Number::exact(limit, "").into(),
+                    Number::exact(f64::from(tip.promise_ms), "").into(),
                     count(tip.holds, "it broke at the least load"),
                     count(tip.breaks, "it never broke in what was measured"),
                     threads,
@@ -304,10 +296,10 @@ impl<'a> Study<'a> {
                 .collect();
             series.extend(Series::published_points(disk, &self.published.source, points));
         }
-        let line = |limit: &f64| ReferenceLine {
+        let line = |limit: &u32| ReferenceLine {
             on: On::Y,
-            value: *limit,
-            label: format!("{limit:.0} ms"),
+            value: f64::from(*limit),
+            label: format!("{limit} ms"),
             subject: String::new(),
         };
         Chart {
@@ -316,7 +308,7 @@ impl<'a> Study<'a> {
             x: Axis::linear("requests in flight", ""),
             y: Axis::linear("await", "ms"),
             series,
-            lines: PROMISES_MS.iter().map(line).collect(),
+            lines: self.promises().iter().map(line).collect(),
             how_to_read: "Straight from the origin means that the disk is busy: await = in flight ÷ throughput. Where a line crosses \
                           20 or 50 ms is the tipping point."
                 .into(),
@@ -332,8 +324,8 @@ impl<'a> Study<'a> {
             let points = of.filter_map(|spot| Some((spot.in_flight, spot.rate()?))).collect();
             let Some(curve) = Curve::new(points) else { continue };
             let alone = 1.0 / curve.rate(1);
-            for limit in PROMISES_MS {
-                let limit = Duration::from_secs_f64(limit / 1e3);
+            for limit in self.promises() {
+                let limit = Duration::from_millis(limit.into());
                 let demand = Demand { clients: CLIENTS, limit, reads: Ratio(1.0) };
                 let sizing = array::size(&curve, Raid::Zero, &demand);
                 let page = |seconds: f64| span::rounded(Duration::from_secs_f64(seconds * PAGE_REQUESTS));
