@@ -88,7 +88,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, Vec<Metric>>,
     /// The phases in their order, each with the evidence for its end.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseSpan>,
     /// What was measured; absent when the trial failed before.
     pub measured: Option<Measured>,
     /// The machine's canary before and after the trial.
@@ -134,10 +134,90 @@ pub enum Verdict {
 }
 
 /// A part of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The place is made ready and holds the data.
+    Load,
+    /// The disk is given each trial's shape once, while it is idle, to learn what the shape costs.
+    Calibrate,
+    /// The target runs on its data, in its memory.
+    Start,
+    /// The load runs on an unshaped disk until the caches are at rest.
+    WarmUp,
+    /// The same after another trial, whose caches are there already.
+    ReWarm,
+    /// Disks become as slow as the trial wants them.
+    Shape,
+    /// Sessions wait for the shaped disk, until its queue is what it will be.
+    Settle,
+    /// What the trial is for; faults happen while it lasts.
+    Measure,
+    /// Faults are undone, and every node follows again.
+    Recover,
+    /// Everything is read from the survivors and from each replica.
+    Read,
+    /// What was acknowledged is compared with what was read.
+    Judge,
+    /// The sessions pause, the disk is fast again, and the machine is looked at.
+    Rest,
+    /// Everything is read through the process that was measured, and judged.
+    Check,
+    /// The target ends; the place stays.
+    Stop,
+}
+
+impl Phase {
+    /// All of them, in the order in which they can happen.
+    pub const ALL: [Phase; 14] = [
+        Phase::Load,
+        Phase::Calibrate,
+        Phase::Start,
+        Phase::WarmUp,
+        Phase::ReWarm,
+        Phase::Shape,
+        Phase::Settle,
+        Phase::Measure,
+        Phase::Recover,
+        Phase::Read,
+        Phase::Judge,
+        Phase::Rest,
+        Phase::Check,
+        Phase::Stop,
+    ];
+
+    /// As it stands in records: "warm-up".
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Load => "load",
+            Phase::Calibrate => "calibrate",
+            Phase::Start => "start",
+            Phase::WarmUp => "warm-up",
+            Phase::ReWarm => "re-warm",
+            Phase::Shape => "shape",
+            Phase::Settle => "settle",
+            Phase::Measure => "measure",
+            Phase::Recover => "recover",
+            Phase::Read => "read",
+            Phase::Judge => "judge",
+            Phase::Rest => "rest",
+            Phase::Check => "check",
+            Phase::Stop => "stop",
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A phase of a trial that is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phase {
-    /// load, warm-up, settle, measure.
-    pub name: String,
+pub struct PhaseSpan {
+    /// Which.
+    pub name: Phase,
     /// On the trial clock.
     pub begin: Tick,
     /// On the trial clock.
@@ -225,7 +305,7 @@ impl Cpu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The phase that it belongs to.
-    pub phase: String,
+    pub phase: Phase,
     /// On the trial clock.
     pub begin: Tick,
     /// On the trial clock.
@@ -264,11 +344,11 @@ impl Record {
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let machine_ns = cores * measured.seconds() * 1e9;
         let idle = system("system_cpu_idle_ns").map(|ns| ns + system("system_cpu_iowait_ns").unwrap_or(0.0));
-        let late = measured.offered.as_ref().is_some_and(|offered| {
-            let late_ns = offered.lateness().map_or(0, |lateness| lateness.value_at_quantile(0.99));
-            let residence_ns = measured.residence().map_or(0, |residence| residence.value_at_quantile(0.99));
-            late_ns > 100_000 && late_ns > residence_ns / 10
-        });
+        let late = measured
+            .offered
+            .as_ref()
+            .zip(measured.residence().ok())
+            .is_some_and(|(offered, residence)| matches!(offered.late_beside(&residence), Ok(Some(_))));
         Some(Headroom::of(&Generator {
             busy: own_ns as f64 / 1e9 / measured.seconds(),
             processors: cores.min(f64::from(self.spec.load.sessions)),
@@ -281,7 +361,7 @@ impl Record {
     /// Whether the target kept up with an open loop, as the measured phase ended by saying.
     pub fn kept_up(&self) -> Option<String> {
         self.measured.as_ref()?.offered.as_ref()?;
-        let phase = self.phases.iter().find(|phase| phase.name == "measure")?;
+        let phase = self.phases.iter().find(|phase| phase.name == Phase::Measure)?;
         phase.evidence.split_once("; ").map(|(_, words)| words.to_string())
     }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
-use tipover_core::record::{self, Interval, Record, Unreadable, Verdict};
+use tipover_core::record::{self, Interval, Phase, Record, Unreadable, Verdict};
 use tipover_core::search::SearchRecord;
 use tipover_core::storage::BenchRecord;
 use tipover_core::units::Tick;
@@ -385,7 +385,7 @@ impl Store {
         /// The little that is wanted of a [`Interval`], whose histograms are dear to read.
         #[derive(Deserialize)]
         struct Line {
-            phase: String,
+            phase: Phase,
             begin: Tick,
             end: Tick,
             offered: Option<Waiting>,
@@ -403,7 +403,7 @@ impl Store {
         let mut course = Vec::new();
         for line in text.lines() {
             let line: Line = serde_json::from_str(line).with_context(|| path.display().to_string())?;
-            if let ("measure", Some(offered)) = (line.phase.as_str(), line.offered) {
+            if let (Phase::Measure, Some(offered)) = (line.phase, line.offered) {
                 let began: Tick = *began.get_or_insert(line.begin);
                 course.push((line.end.since(began).as_secs_f64(), offered.backlog));
             }
@@ -574,7 +574,7 @@ pub fn intervals(path: &Path) -> Result<Vec<Interval>> {
 fn write_log(file: &mut BufWriter<File>, record: &Record, series: &[Interval]) -> Result<()> {
     let pieces = series.iter().map(|interval| {
         let books = Books::from_text(&interval.books).map_err(anyhow::Error::msg)?;
-        Ok(Piece { phase: &interval.phase, begin: interval.begin, end: interval.end, books })
+        Ok(Piece { phase: interval.phase.name(), begin: interval.begin, end: interval.end, books })
     });
     write_pieces(
         file,
@@ -622,7 +622,7 @@ fn write_pieces<'a>(
 /// histogram each for the whole window.
 pub fn bench_log(record: &BenchRecord) -> Result<String> {
     let mut at = Tick(0);
-    let loads = record.measured.iter().map(|measured| ("measure", measured));
+    let loads = record.measured.iter().map(|measured| (Phase::Measure.name(), measured));
     let durable = record.durable.iter().map(|measured| match measured.load.io.flushes {
         Some(_) => ("write-and-flush", measured),
         None => ("o-dsync", measured),

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tipover_core::measure::Way;
-use tipover_core::record::Verdict;
+use tipover_core::record::{Phase, Verdict};
 
 const AGENT: &str = "agent-child";
 const DAEMON: &str = "disk-daemon";
@@ -151,7 +151,7 @@ fn assert_files_agree(trial: &Kept) {
     let measured = trial.record.measured.as_ref().expect("measured");
     let residence = measured.residence().expect("a histogram");
     let series = trial.series();
-    let in_series: u64 = series.iter().filter(|i| i.phase == "measure").map(|i| i.books.done()).sum();
+    let in_series: u64 = series.iter().filter(|i| i.phase == Phase::Measure).map(|i| i.books.done()).sum();
     assert_eq!(in_series, measured.operations(), "{place}: series.jsonl");
 
     let log = std::fs::read(trial.folder.join("latency.hlog")).expect("latency.hlog is there");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 use tipover_core::experiment::{Experiment, Trial};
 use tipover_core::record::Record;
-use tipover_core::simulate::{Machine, trial};
+use tipover_core::trial::simulate::{Machine, trial};
 
 const PLAN: &str = include_str!("../../../experiments/working-set.toml");
 

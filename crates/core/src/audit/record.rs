@@ -104,7 +104,7 @@ mod tests {
     use crate::experiment::{Experiment, Trial};
     use crate::measure::Books;
     use crate::op::{OpKind, Outcome, Timing};
-    use crate::simulate::{self, Machine};
+    use crate::trial::simulate::{self, Machine};
     use crate::units::Tick;
 
     const PLAN: &str = include_str!("../../../../experiments/working-set.toml");

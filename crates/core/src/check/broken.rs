@@ -149,7 +149,7 @@ impl Broken {
 }
 
 /// Counts and latencies of what ended before `until`; snapshots are not counted, nobody waits for them.
-fn books(entries: &[Entry], until: Tick) -> Books {
+pub(crate) fn books(entries: &[Entry], until: Tick) -> Books {
     let is_open = entries.iter().any(|entry| entry.due < entry.began);
     let mut books = Books::new(is_open);
     for entry in entries {

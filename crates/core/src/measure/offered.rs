@@ -3,6 +3,7 @@
 use super::latency::ours;
 use super::{Histogram, encode, histogram};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What an open loop was to send in an interval or phase, and what it sent.
 ///
@@ -52,6 +53,17 @@ impl Offered {
     /// How late the generator was, in nanoseconds.
     pub fn lateness(&self) -> Result<Histogram, String> {
         if self.lateness.is_empty() { Ok(histogram()) } else { ours(&self.lateness) }
+    }
+
+    /// How late the generator was and how long operations took, both at p99, where it was so late that it
+    /// shows in what is measured: by over 100 us and a tenth of the residence.
+    ///
+    /// # Errors
+    /// The lateness cannot be read.
+    pub fn late_beside(&self, residence: &Histogram) -> Result<Option<(Duration, Duration)>, String> {
+        let p99 = |of: &Histogram| Duration::from_nanos(of.value_at_quantile(0.99));
+        let (late, residence) = (p99(&self.lateness()?), p99(residence));
+        Ok((late > Duration::from_micros(100) && late > residence / 10).then_some((late, residence)))
     }
 
     /// Operations that were due and never sent, or never answered: failed, though no book holds them.

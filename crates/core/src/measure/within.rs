@@ -118,6 +118,7 @@ mod tests {
     use super::*;
     use crate::measure::Steadiness;
     use crate::op::{OpKind, Outcome, Timing};
+    use crate::record::Phase;
     use crate::units::Tick;
     use crate::workload::Random;
 
@@ -133,7 +134,7 @@ mod tests {
                 books.record(OpKind::Read, Outcome::Done, &timing, 0);
             }
             Interval {
-                phase: "measure".into(),
+                phase: Phase::Measure,
                 begin: ms(n),
                 end: ms(n + 1),
                 books: books.to_text(),

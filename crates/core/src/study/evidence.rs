@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use crate::experiment::{Experiment, Trial};
     use crate::record::Record;
-    use crate::simulate::{Machine, trial};
+    use crate::trial::simulate::{Machine, trial};
 
     const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
 

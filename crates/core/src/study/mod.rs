@@ -12,6 +12,7 @@ mod faults;
 mod figure;
 pub mod nodes;
 pub mod spells;
+mod spent;
 pub mod timeline;
 pub mod tipping_point;
 pub mod working_set;
@@ -23,6 +24,7 @@ pub use cells::{CellRecords, Cells};
 pub use claim::{Claim, Claims, Criterion, Judged, JudgedFigure, Kind, Tally, Verdict};
 pub use expression::{Condition, Expression};
 pub use figure::{Figure, Known};
+pub use spent::{Spent, time_spent};
 
 use serde::Serialize;
 

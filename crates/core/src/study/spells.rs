@@ -3,7 +3,7 @@
 use super::timeline::merged;
 use super::{CellRecords, Figure};
 use crate::measure::{Books, Histogram, TooFew, mean_of_trials, percentile_of_trials};
-use crate::record::{Interval, Record};
+use crate::record::{Interval, Phase, Record};
 use crate::units::Tick;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub fn spells(record: &Record, intervals: &[Interval]) -> Spells {
         })
     };
     let mut groups: BTreeMap<Spell, Vec<&Interval>> = BTreeMap::new();
-    for interval in intervals.iter().filter(|interval| interval.phase == "measure") {
+    for interval in intervals.iter().filter(|interval| interval.phase == Phase::Measure) {
         groups.entry(Spell::Whole).or_default().push(interval);
         if let Some(spell) = of(interval) {
             groups.entry(spell).or_default().push(interval);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::experiment::Experiment;
 use crate::record::Record;
-use crate::simulate::{self, Machine};
+use crate::trial::simulate::{self, Machine};
 
 const WORKING_SET: &str = include_str!("../../../../experiments/working-set.toml");
 const SCALES: [&str; 3] = ["tiny", "quick", "full"];

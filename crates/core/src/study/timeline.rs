@@ -7,13 +7,13 @@ use crate::check::Carried;
 use crate::experiment::Spec;
 use crate::measure::{Books, Histogram};
 use crate::metric::{Sample, name as metric, probe};
-use crate::record::{Interval, Record};
+use crate::record::{Interval, Phase, Record};
 use crate::units::Tick;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The phase that a timeline shows.
-const PHASE: &str = "measure";
+const PHASE: Phase = Phase::Measure;
 
 /// One trial over time. All seconds count from the beginning of its measured phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]

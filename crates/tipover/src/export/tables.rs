@@ -219,7 +219,7 @@ fn intervals(sources: &[Source]) -> Result<Table> {
             for (operation, book) in classes(&books) {
                 let residence = book.latencies().residence();
                 let mut values = vec![
-                    interval.phase.as_str().into(),
+                    interval.phase.name().into(),
                     seconds_of(interval.begin).into(),
                     seconds_of(interval.end).into(),
                     operation,
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
     use crate::export::{csv, parquet};
     use tipover_core::experiment::Experiment;
-    use tipover_core::simulate::{self, Machine};
+    use tipover_core::trial::simulate::{self, Machine};
 
     #[test]
     fn a_whole_study_becomes_tables_that_agree_with_its_records() {

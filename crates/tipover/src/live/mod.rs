@@ -17,7 +17,7 @@ use clap::Args;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tipover_core::measure::{Books, Offered};
-use tipover_core::record::Interval;
+use tipover_core::record::{Interval, Phase};
 use tipover_core::units::Tick;
 
 /// `--live`, as every verb that takes a while has it.
@@ -53,7 +53,6 @@ impl LiveArgument {
 /// The intervals of a load without a trial around it.
 pub struct Pulse<'a> {
     live: &'a Live,
-    doing: &'static str,
     begin: Tick,
     so_far: Option<(Books, Option<Offered>)>,
 }
@@ -63,9 +62,9 @@ const PULSE: Duration = Duration::from_secs(1);
 
 impl<'a> Pulse<'a> {
     /// Of a load that begins now.
-    pub fn new(live: &'a Live, doing: &'static str, now: Tick) -> Self {
+    pub fn new(live: &'a Live, doing: &str, now: Tick) -> Self {
         live.tell(|run| run.phase(doing));
-        Pulse { live, doing, begin: now, so_far: None }
+        Pulse { live, begin: now, so_far: None }
     }
 
     /// Whether it is time to close an interval.
@@ -93,7 +92,7 @@ impl<'a> Pulse<'a> {
             return;
         }
         let interval = Interval {
-            phase: self.doing.into(),
+            phase: Phase::Measure,
             begin: std::mem::replace(&mut self.begin, tally.end),
             end: tally.end,
             books: books.to_text(),

@@ -172,6 +172,7 @@ pub(super) mod tests {
     use tipover_core::check::NewPrimary;
     use tipover_core::measure::{Books, Offered, encode};
     use tipover_core::op::{Failure, OpKind, Outcome, Timing};
+    use tipover_core::record::Phase;
     use tipover_core::schedule::{Effect, Injection};
 
     const SECOND: u64 = 1_000_000_000;
@@ -192,7 +193,7 @@ pub(super) mod tests {
             books.record(OpKind::Read, outcome, &timing, 0);
         }
         Interval {
-            phase: "measure".into(),
+            phase: Phase::Measure,
             begin: Tick(n * SECOND),
             end: Tick((n + 1) * SECOND),
             books: books.to_text(),

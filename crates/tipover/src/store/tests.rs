@@ -1,7 +1,7 @@
 //! Results that were damaged, at every byte, and what is kept in their place.
 
 use super::*;
-use tipover_core::simulate::{self, Machine};
+use tipover_core::trial::simulate::{self, Machine};
 
 const PLAN_TEXT: &str = include_str!("../../../../experiments/working-set.toml");
 

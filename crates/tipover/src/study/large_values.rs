@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use tipover_core::experiment::{Experiment, Spec};
 use tipover_core::metric::{Sample, name as metric, probe};
 use tipover_core::op::Op;
-use tipover_core::record::{Interval, Measured};
+use tipover_core::record::{Interval, Measured, Phase};
 use tipover_core::units::Tick;
 use tipover_core::workload::Records;
 
@@ -94,8 +94,11 @@ pub fn studys_cache(operations: u64) -> Option<StudysCache> {
 
 /// How the hit ratio of a trial developed while it was measured, in at most `pieces` pieces.
 pub fn measured_curve(spec: &Spec, series: &[Interval], pieces: usize) -> Vec<CurvePoint> {
-    let measured: Vec<&Interval> = series.iter().filter(|interval| interval.phase == "measure").collect();
-    let Some(first) = series.iter().rposition(|interval| interval.phase != "measure") else { return vec![] };
+    let measured: Vec<&Interval> =
+        series.iter().filter(|interval| interval.phase == Phase::Measure).collect();
+    let Some(first) = series.iter().rposition(|interval| interval.phase != Phase::Measure) else {
+        return vec![];
+    };
     let Some(begin) = measured.first().map(|interval| interval.begin) else { return vec![] };
     let mut before: (&Sample, Tick) = match series[first].samples.get(probe::TARGET) {
         Some(sample) => (sample, begin),

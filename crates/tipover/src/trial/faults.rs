@@ -4,10 +4,11 @@
 //! measure under faults → undo → every node follows → read twice from the survivors and from each replica →
 //! judge
 
+use super::Report;
 use super::agent_process::AgentProcess;
-use super::cluster::{PATIENCE, Running, writers};
+use super::cluster::{PATIENCE, writers};
 use super::watch::Visible;
-use super::{Log, Report, Series};
+use super::world::{AtWork, RealWorld};
 use crate::agent::{Command, Secret};
 use crate::clock::Clock;
 use crate::history;
@@ -15,15 +16,15 @@ use crate::in_words;
 use crate::places::Place;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{
     Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Source, TpcbScan,
 };
-use tipover_core::experiment::{BreakSpec, Check, Spec};
+use tipover_core::experiment::{BreakSpec, Check, Spec, Trial};
 use tipover_core::schedule::{Schedule, Timed};
 use tipover_core::target::{Target, TargetError};
+use tipover_core::trial::Draft;
 use tipover_core::workload::Random;
 use tipover_lab::recipe::ServerError;
 use tipover_lab::{Cluster, Conductor, Policy};
@@ -220,22 +221,23 @@ struct Read {
     failed: Option<String>,
 }
 
-impl Series<'_> {
-    /// Waits until every node follows, reads everything back, and judges it by the history where the trial
-    /// is staged. Also whether the cluster can be used again.
-    pub(super) fn judge_broken(
-        &self,
-        spec: &Spec,
-        running: &mut Running,
-        conducted: Conducted,
-        (seed, staged): (u64, &Path),
-        log: &mut Log,
-    ) -> Result<(Broken, bool)> {
-        let breaking = spec.breaking.as_ref().context("a trial that breaks something has a [break] table")?;
-        let Conducted { carried, undone } = conducted;
-        self.context.report.doing("reading everything back");
-        let begin = self.clock.now();
-        // A database that does not come back has lost everything; that is a finding and no failure of ours.
+/// A cluster after its faults.
+pub(super) struct Recovered {
+    carried: Vec<Carried>,
+    /// Whether every node follows.
+    whole: Result<()>,
+    /// Why one followed only when the load was over.
+    late: Option<String>,
+    read: Read,
+}
+
+impl RealWorld<'_> {
+    /// Waits until every node follows. A database that does not come back has lost everything; that is a
+    /// finding and no failure of ours.
+    pub(super) fn recover(&self, target: &mut AtWork) -> Result<String> {
+        self.context.report.doing("waiting for every node to follow");
+        let running = target.watch.cluster.as_mut().context("only a cluster is broken")?;
+        let Conducted { carried, undone } = target.conducted.take().context("nothing was broken")?;
         // A node that did not catch up under load is waited for once more without.
         let (whole, late) = match undone {
             Ok(()) => (running.settle(FOLLOWS), None),
@@ -244,10 +246,35 @@ impl Series<'_> {
             }
             Err(error) => (Err(error), None),
         };
-        let mut read = self.read_back(&running.sources(spec, seed), breaking, whole.is_ok());
-        let scans = read.keys.len() + read.bank.len() + read.lists.len() + read.tpcb.len();
-        self.phase(log, "read", begin, format!("{scans} readings of everything"));
-        let data = running.data();
+        let evidence = match (&whole, &late) {
+            (Err(error), _) => in_words(error),
+            (Ok(()), Some(_)) => "every node follows, one of them late".into(),
+            (Ok(()), None) => "every node follows".into(),
+        };
+        target.recovered = Some(Recovered { carried, whole, late, read: Read::default() });
+        Ok(evidence)
+    }
+
+    /// Reads everything back.
+    pub(super) fn read_everything(&self, trial: &Trial<'_>, target: &mut AtWork) -> Result<String> {
+        self.context.report.doing("reading everything back");
+        let spec = &trial.cell.spec;
+        let breaking = spec.breaking.as_ref().context("a trial that breaks something has a [break] table")?;
+        let running = target.watch.cluster.as_ref().context("only a cluster is broken")?;
+        let recovered = target.recovered.as_mut().context("nobody waited for the nodes")?;
+        let sources = running.sources(spec, trial.seed(self.context.seed));
+        recovered.read = self.read_back(&sources, breaking, recovered.whole.is_ok());
+        let Read { keys, bank, lists, tpcb, .. } = &recovered.read;
+        Ok(format!("{} readings of everything", keys.len() + bank.len() + lists.len() + tpcb.len()))
+    }
+
+    /// Judges what was read by the history, and whether the cluster can be used again.
+    pub(super) fn judge(&self, trial: &Trial<'_>, target: &mut AtWork, draft: &mut Draft) -> Result<String> {
+        let (spec, seed, staged) = (&trial.cell.spec, trial.seed(self.context.seed), self.staged()?);
+        let breaking = spec.breaking.as_ref().context("a trial that breaks something has a [break] table")?;
+        let running = target.watch.cluster.as_ref().context("only a cluster is broken")?;
+        let recovered = target.recovered.take().context("nobody waited for the nodes")?;
+        let Recovered { carried, whole, late, mut read } = recovered;
         let away = match (read.failed, whole) {
             (None, Ok(())) => None,
             (Some(reason), Ok(())) => Some(Aftermath::DidNotComeBack(reason)),
@@ -260,7 +287,7 @@ impl Series<'_> {
             }
             (None, Err(error)) => Some(Aftermath::NodeStaysAway(in_words(&error))),
         };
-        let usable = away.is_none();
+        target.usable = away.is_none();
         let history = history::read(&staged.join(history::HISTORY))?.history;
         read.lists.iter_mut().for_each(|scan| scan.complete(&history));
         let mut evidence = Evidence {
@@ -277,7 +304,10 @@ impl Series<'_> {
             tpcb: read.tpcb,
         };
         history::keep_evidence(&staged.join(history::EVIDENCE), &evidence)?;
-        Ok((Broken::judge(history, &mut evidence, carried, data)?, usable))
+        let broken = Broken::judge(history, &mut evidence, carried, running.data())?;
+        let verdict = broken.verdict.words().into();
+        draft.broken = Some(broken);
+        Ok(verdict)
     }
 
     /// Reads everything twice from the survivors and, if all follow, from each replica.
@@ -329,14 +359,6 @@ impl Series<'_> {
         }
         Ok(())
     }
-}
-
-/// What speaks against a trial in which something was broken, which is not whether the database kept its
-/// word: the laboratory did not do what it was to do, or did not see it.
-pub(super) fn believable(broken: &Broken) -> Vec<String> {
-    let ours =
-        broken.problems.iter().filter(|finding| ["history", "faults"].contains(&finding.checker.as_str()));
-    ours.map(|finding| format!("{}: {}", finding.summary, finding.evidence.join("; "))).collect()
 }
 
 /// Asks until it is answered: a server that has just come back may refuse for a while.

@@ -1,47 +1,63 @@
-//! The phases of a trial that measure: warm up, settle, measure.
+//! The phases in which time passes: warm up, settle, measure.
 
 use super::cluster;
 use super::faults::{Conducted, Times};
 use super::watch::{Mark, Readers, Watch};
-use super::{Log, Series, WARM_UP_PAUSE};
+use super::world::{AtWork, RealWorld};
 use crate::agent::{Answer, Command};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Spec, TargetKind};
+use tipover_core::experiment::{Spec, TargetKind, Trial};
 use tipover_core::measure::{Books, CachePoint, KeptUp, Offered, WarmUp, WarmUpRule, Within};
 use tipover_core::metric::{Sample, name as metric};
-use tipover_core::record::{Cpu, Ends, Interval, Measured};
+use tipover_core::record::{Cpu, Ends, Interval, Measured, Phase};
+use tipover_core::trial::Draft;
 use tipover_core::units::{Tick, span};
 
-impl Series<'_> {
-    /// Runs the workload on the unshaped disk until the caches are at rest. `again`: they were at rest before
-    /// another shape was measured, so they need not turn over once more, only be flat.
-    pub(super) fn warm_up(
-        &self,
-        spec: &Spec,
-        watch: &mut Watch,
-        again: bool,
-        log: &mut Log,
-    ) -> Result<WarmUp> {
+/// Pause of a session between operations while warming up, in place of the request path. A session behind a
+/// slow disk waits most of the time, and the engine's eviction has the processors to itself; warmed up at
+/// full speed the engine's cache would be fuller than eviction lets it be later, and the page cache would
+/// hold what goes with that.
+const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
+
+impl RealWorld<'_> {
+    /// Starts the sessions and runs the workload on the unshaped disk until the caches are at rest.
+    pub(super) fn warm_up(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<String> {
+        let history = self.history();
+        watch.readers.agent.ask(&Command::Run { load: None, seed: None, history })?;
+        self.warm(spec, watch, Phase::WarmUp, draft)
+    }
+
+    /// The same with sessions that paused. The caches were at rest before another shape was measured, so they
+    /// need not turn over once more, only be flat.
+    pub(super) fn warm_up_again(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<String> {
+        self.warm(spec, watch, Phase::ReWarm, draft)
+    }
+
+    fn warm(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<String> {
+        let warm_up = if spec.is_served() || spec.workload.kind.is_checked() {
+            self.warm_server(spec, watch, phase, draft)?
+        } else if spec.target.kind != TargetKind::Wiredtiger {
+            WarmUp::Steady("this target caches nothing".into())
+        } else if spec.trial.cold {
+            WarmUp::Steady("none: the plan wants the target cold".into())
+        } else {
+            self.warm_caches(spec, watch, phase, draft)?
+        };
+        self.load(spec, watch)?;
+        let evidence = match &warm_up {
+            WarmUp::Steady(evidence) | WarmUp::Never(evidence) | WarmUp::NotYet(evidence) => evidence.clone(),
+        };
+        draft.warm_up = Some(warm_up);
+        Ok(evidence)
+    }
+
+    /// Runs the workload until the caches of the engine and of the kernel are at rest.
+    fn warm_caches(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<WarmUp> {
         let begin = self.clock.now();
-        let name = if again { "re-warm" } else { "warm-up" };
-        if spec.is_served() || spec.workload.kind.is_checked() {
-            return self.warm_server(spec, watch, begin, log);
-        }
-        if spec.target.kind != TargetKind::Wiredtiger {
-            self.phase(log, name, begin, "this target caches nothing");
-            self.load(spec, watch)?;
-            return Ok(WarmUp::Steady("this target caches nothing".into()));
-        }
-        if spec.trial.cold {
-            let evidence = "none: the plan wants the target cold";
-            self.phase(log, name, begin, evidence);
-            self.load(spec, watch)?;
-            return Ok(WarmUp::Steady(evidence.into()));
-        }
-        self.context.report.doing(name);
-        let held = |bytes: f64| if again { 0.0 } else { bytes };
+        self.context.report.doing(phase.name());
+        let held = |bytes: f64| if phase == Phase::ReWarm { 0.0 } else { bytes };
         let engine = spec.effective_cache_bytes().0 as f64;
         let rule = WarmUpRule {
             least: spec.trial.warm_up_least,
@@ -57,7 +73,7 @@ impl Series<'_> {
         let mut operations = 0;
         let mut points = Vec::new();
         loop {
-            let mark = self.interval(spec, name, watch, log)?;
+            let mark = self.interval(spec, phase, watch, draft)?;
             operations += mark.cut.books.done();
             let grown = |name: &str| mark.cut.target.growth(&origin.cut.target, name).unwrap_or(0.0);
             points.push(CachePoint {
@@ -72,26 +88,22 @@ impl Series<'_> {
                     .filter(|_| spec.trial.drop_caches_every.is_none())
                     .map_or(0.0, |(now, then)| (now.read.bytes.0 - then.read.bytes.0) as f64),
             });
-            let verdict = rule.judge(&points);
-            match &verdict {
-                WarmUp::NotYet(reason) => self.context.report.note(reason),
-                WarmUp::Steady(evidence) | WarmUp::Never(evidence) => {
-                    self.phase(log, name, begin, evidence.clone());
-                    self.load(spec, watch)?;
-                    return Ok(verdict);
-                }
+            match rule.judge(&points) {
+                WarmUp::NotYet(reason) => self.context.report.note(&reason),
+                verdict => return Ok(verdict),
             }
         }
     }
 
     /// Runs the load against a server for as long as the plan says. How full its caches should be is not
     /// known to us, so the hit ratio is shown and nothing is concluded from it.
-    fn warm_server(&self, spec: &Spec, watch: &mut Watch, begin: Tick, log: &mut Log) -> Result<WarmUp> {
-        self.context.report.doing("warm-up");
+    fn warm_server(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<WarmUp> {
+        self.context.report.doing(phase.name());
+        let begin = self.clock.now();
         self.load(spec, watch)?;
         let mut samples: Vec<Sample> = vec![self.mark(watch)?.target];
         while self.clock.now().since(begin) < spec.trial.warm_up_least {
-            samples.push(self.interval(spec, "warm-up", watch, log)?.target);
+            samples.push(self.interval(spec, phase, watch, draft)?.target);
         }
         let hits = |from: &Sample, to: &Sample| {
             let requests =
@@ -108,7 +120,6 @@ impl Series<'_> {
             ),
             None => format!("{time} of the load, as the plan says; the server told no cache hits in it"),
         };
-        self.phase(log, "warm-up", begin, evidence.clone());
         Ok(WarmUp::Steady(evidence))
     }
 
@@ -123,7 +134,7 @@ impl Series<'_> {
     }
 
     /// Waits until every session has waited for the shaped device, or the device hardly works.
-    pub(super) fn settle(&self, spec: &Spec, watch: &mut Watch, log: &mut Log) -> Result<Mark> {
+    pub(super) fn settle(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<(Mark, String)> {
         self.context.report.doing("settling");
         let begin = self.clock.now();
         // A read that misses makes about eight requests, one after the other.
@@ -133,15 +144,14 @@ impl Series<'_> {
             None => self.disk_counters()?,
         };
         let Some(first) = first else {
-            let mark = self.interval(spec, "settle", watch, log)?;
-            self.phase(log, "settle", begin, "there is no disk of ours to settle");
-            return Ok(mark);
+            let mark = self.interval(spec, Phase::Settle, watch, draft)?;
+            return Ok((mark, "there is no disk of ours to settle".into()));
         };
         let mut before = first;
         let mut easy = 0;
         loop {
-            let mark = self.interval(spec, "settle", watch, log)?;
-            let Some(disk) = mark.disk else { return Ok(mark) };
+            let mark = self.interval(spec, Phase::Settle, watch, draft)?;
+            let Some(disk) = mark.disk else { return Ok((mark, "the disk is gone".into())) };
             let served = (disk.read.requests - first.read.requests) as f64;
             let busy = disk.rates_since(&before).map_or(0.0, |rates| rates.utilization.0);
             easy = if busy < 0.5 { easy + 1 } else { 0 };
@@ -163,8 +173,7 @@ impl Series<'_> {
             } else {
                 continue;
             };
-            self.phase(log, "settle", begin, evidence);
-            return Ok(mark);
+            return Ok((mark, evidence));
         }
     }
 
@@ -173,15 +182,51 @@ impl Series<'_> {
         Ok(self.site.mounted().map_or(Ok(()), |disk| disk.drop_caches())?)
     }
 
-    /// Measures until the plan has enough, or, where something is broken, until the schedule is over.
+    /// What the trial is for, with its recording and its faults.
     pub(super) fn measure(
-        &self,
-        spec: &Spec,
-        watch: &mut Watch,
-        first: Mark,
-        generator_cost_ns: f64,
-        log: &mut Log,
-    ) -> Result<Measured> {
+        &mut self,
+        trial: &Trial<'_>,
+        target: &mut AtWork,
+        draft: &mut Draft,
+    ) -> Result<String> {
+        let spec = &trial.cell.spec;
+        let first = match target.first.take() {
+            Some(first) => first,
+            // Nothing was warm to begin with, so the sessions begin here.
+            None => {
+                let (load, history) = (Some(Box::new(spec.load.clone())), self.history());
+                target.watch.readers.agent.ask(&Command::Run { load, seed: None, history })?;
+                self.mark(&mut target.watch)?
+            }
+        };
+        let recording = self.begin_recording(spec)?;
+        let cost_ns = target.generator_cost_ns;
+        let (measured, evidence) = match (&spec.breaking, &target.watch.cluster) {
+            (Some(breaking), Some(running)) => {
+                let draws = (trial.repeat, trial.seed(self.context.seed));
+                let times = Times::of(spec, breaking, breaking.length, draws, running.cluster())?;
+                let course = self.under_faults(spec, &mut target.watch, first, &times, draft)?;
+                target.conducted = Some(course.1);
+                let mut evidence = format!("{} sessions for {:.1} s", spec.load.sessions, course.0.seconds());
+                evidence += &of_offered(course.0.offered.as_ref());
+                measured(spec, course.0, cost_ns, evidence, draft)?
+            }
+            _ => {
+                let course = self.in_peace(spec, &mut target.watch, first, draft)?;
+                let evidence = spec.trial.in_words(course.operations(), course.seconds());
+                measured(spec, course, cost_ns, evidence, draft)?
+            }
+        };
+        if let Some(huge) = target.watch.readers.agent.huge_pages() {
+            self.known.target.insert("huge_pages_bytes".into(), huge.0.into());
+        }
+        self.accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
+        draft.measured = Some(measured);
+        Ok(evidence)
+    }
+
+    /// Measures until the plan has enough.
+    fn in_peace(&self, spec: &Spec, watch: &mut Watch, first: Mark, draft: &mut Draft) -> Result<Course> {
         self.context.report.doing("measuring");
         let mut course = Course::from(first);
         let mut dropped = Instant::now();
@@ -190,7 +235,7 @@ impl Series<'_> {
                 dropped = Instant::now();
                 self.drop_caches()?;
             }
-            let mark = self.interval(spec, "measure", watch, log)?;
+            let mark = self.interval(spec, Phase::Measure, watch, draft)?;
             course.add(mark)?;
             let (elapsed, trial) = (course.started.elapsed(), &spec.trial);
             let operations = course.operations();
@@ -202,8 +247,7 @@ impl Series<'_> {
             }
         }
         self.pause(&mut watch.readers, &mut course)?;
-        let evidence = spec.trial.in_words(course.operations(), course.seconds());
-        self.measured(spec, course, generator_cost_ns, evidence, log)
+        Ok(course)
     }
 
     /// Begins nothing more of an open loop, and counts what was not answered.
@@ -217,14 +261,14 @@ impl Series<'_> {
     }
 
     /// Measures while the schedule of the cell is carried out on its cluster.
-    pub(super) fn measure_under_faults(
+    fn under_faults(
         &self,
         spec: &Spec,
         watch: &mut Watch,
         first: Mark,
-        (times, generator_cost_ns): (&Times, f64),
-        log: &mut Log,
-    ) -> Result<(Measured, Conducted)> {
+        times: &Times,
+        draft: &mut Draft,
+    ) -> Result<(Course, Conducted)> {
         self.context.report.doing("breaking under load");
         let mut course = Course::from(first);
         let Watch { readers, cluster } = watch;
@@ -242,7 +286,7 @@ impl Series<'_> {
                 }
                 closed = Instant::now();
                 let mark = conducting.look(|nodes| self.read(readers, nodes))?;
-                self.log(mark.interval("measure", spec), log);
+                self.log(mark.interval(Phase::Measure, spec), draft);
                 conducting.tell_carried(self.context.report);
                 course.add(mark)?;
                 self.context.report.share(course.started.elapsed().as_secs_f64() / length.as_secs_f64());
@@ -254,56 +298,51 @@ impl Series<'_> {
             // Whoever is sent nothing more can be brought back in peace.
             readers.agent.ask(&Command::Halt).map(drop)
         })?;
-        let (sessions, seconds) = (spec.load.sessions, course.seconds());
-        let evidence =
-            format!("{sessions} sessions for {seconds:.1} s{}", of_offered(course.offered.as_ref()));
-        let measured = self.measured(spec, course, generator_cost_ns, evidence, log)?;
-        Ok((measured, conducted))
+        Ok((course, conducted))
     }
+}
 
-    /// What a course came to.
-    fn measured(
-        &self,
-        spec: &Spec,
-        course: Course,
-        generator_cost_ns: f64,
-        mut evidence: String,
-        log: &mut Log,
-    ) -> Result<Measured> {
-        let (seconds, operations, begin) = (course.seconds(), course.operations(), course.since());
-        let Course { first, last, books, offered, backlog, .. } = course;
-        let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));
-        let books = books.unwrap_or_else(Books::closed);
-        if let Some(offered) = &offered {
-            evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
-        }
-        let intervals: Vec<&Interval> = log.series.iter().filter(|i| i.phase == "measure").collect();
-        let within = Within::of(&intervals).map_err(anyhow::Error::msg)?;
-        self.phase(log, "measure", begin, evidence);
-        let path = spec.target.request_path_cpu.as_nanos() as u64;
-        let ends = |name: &String, samples: &BTreeMap<String, Sample>| {
-            let (first, last) = (samples.clone(), last.nodes.get(name)?.clone());
-            Some((name.clone(), Ends { first, last }))
-        };
-        Ok(Measured {
-            begin,
-            end: last.cut.end,
-            books: books.to_text(),
-            offered,
-            cpu: Cpu {
-                process_ns: last.cut.process_cpu_ns - first.cut.process_cpu_ns,
-                sessions_ns: last.cut.sessions_cpu_ns - first.cut.sessions_cpu_ns,
-                generator_ns: (operations as f64 * generator_cost_ns) as u64,
-                request_path_ns: operations * path,
-                disk_ns: last.disk_cpu.saturating_sub(first.disk_cpu).as_nanos() as u64,
-            },
-            nodes: first.nodes.iter().filter_map(|(name, samples)| ends(name, samples)).collect(),
-            disk: first.disk.zip(last.disk).filter(|_| spec.lab.is_none()),
-            first: first.samples,
-            last: last.samples,
-            within: Some(within),
-        })
+/// What a course came to, and its evidence.
+fn measured(
+    spec: &Spec,
+    course: Course,
+    generator_cost_ns: f64,
+    mut evidence: String,
+    draft: &Draft,
+) -> Result<(Measured, String)> {
+    let (seconds, operations, begin) = (course.seconds(), course.operations(), course.since());
+    let Course { first, last, books, offered, backlog, .. } = course;
+    let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));
+    let books = books.unwrap_or_else(Books::closed);
+    if let Some(offered) = &offered {
+        evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
     }
+    let intervals: Vec<&Interval> = draft.series.iter().filter(|i| i.phase == Phase::Measure).collect();
+    let within = Within::of(&intervals).map_err(anyhow::Error::msg)?;
+    let path = spec.target.request_path_cpu.as_nanos() as u64;
+    let ends = |name: &String, samples: &BTreeMap<String, Sample>| {
+        let (first, last) = (samples.clone(), last.nodes.get(name)?.clone());
+        Some((name.clone(), Ends { first, last }))
+    };
+    let measured = Measured {
+        begin,
+        end: last.cut.end,
+        books: books.to_text(),
+        offered,
+        cpu: Cpu {
+            process_ns: last.cut.process_cpu_ns - first.cut.process_cpu_ns,
+            sessions_ns: last.cut.sessions_cpu_ns - first.cut.sessions_cpu_ns,
+            generator_ns: (operations as f64 * generator_cost_ns) as u64,
+            request_path_ns: operations * path,
+            disk_ns: last.disk_cpu.saturating_sub(first.disk_cpu).as_nanos() as u64,
+        },
+        nodes: first.nodes.iter().filter_map(|(name, samples)| ends(name, samples)).collect(),
+        disk: first.disk.zip(last.disk).filter(|_| spec.lab.is_none()),
+        first: first.samples,
+        last: last.samples,
+        within: Some(within),
+    };
+    Ok((measured, evidence))
 }
 
 /// A measured phase as far as it has come.

@@ -1,11 +1,11 @@
 //! The trace of a trial's measured phase.
 
-use super::Series;
+use super::world::RealWorld;
 use crate::store::Recording;
 use anyhow::{Context, Result};
 use tipover_core::experiment::Spec;
 
-impl Series<'_> {
+impl RealWorld<'_> {
     /// Begins to record what reaches the disk, if the plan wants it.
     pub(super) fn begin_recording(&self, spec: &Spec) -> Result<Option<Recording>> {
         let Some(disk) = self.site.mounted().filter(|_| spec.disk.trace) else { return Ok(None) };

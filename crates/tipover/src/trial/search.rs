@@ -2,21 +2,21 @@
 
 use super::cluster::primary_disk;
 use super::faults::{FOLLOWS, Times};
-use super::watch::Readers;
-use super::{Log, Series, Site, Surroundings, Watch};
+use super::watch::{Readers, Watch};
+use super::world::RealWorld;
+use super::{Site, Surroundings};
 use crate::agent::{Answer, Command, Cut};
-use crate::clock::Clock;
-use crate::machine;
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 use tipover_core::device::Counters;
 use tipover_core::experiment::{Cell, LoadSpec, Promise, Spec, Trial};
 use tipover_core::measure::{Books, Offered};
-use tipover_core::record::FORMAT;
+use tipover_core::record::{FORMAT, Phase};
 use tipover_core::search::{
     DeviceUse, FinishedTrial, Goals, Purpose, Request, Rest, Scale, SearchRecord, Searched, Step, count,
     generator_was_late, is_lost, next,
 };
+use tipover_core::trial::{Draft, World, go_through};
 use tipover_core::units::Rate;
 use tipover_core::workload::Arrivals;
 
@@ -32,10 +32,9 @@ pub fn search(
     context: &Surroundings<'_>,
     mut keep: impl FnMut(&SearchRecord) -> Result<()>,
 ) -> Result<()> {
-    let machine = serde_json::to_value(machine::Facts::read(context.work))?;
-    let mut series = Series { site, context, clock: Clock::start(), machine, common: Default::default() };
+    let mut world = RealWorld::new(site, context)?;
     let cell = Cell { spec: spec.clone(), ..cell.clone() };
-    match series.search(&cell, place, record, &mut keep) {
+    match world.search(&cell, place, record, &mut keep) {
         Ok(()) => {
             record.failed = None;
             Ok(())
@@ -43,8 +42,8 @@ pub fn search(
         Err(error) => {
             // Whatever else went wrong then is only what being in a hurry does.
             context.interrupt.check()?;
-            record.failed = Some(series.reason(&error));
-            series.site.clear();
+            record.failed = Some(world.reason(&error));
+            world.clear();
             keep(record)
         }
     }
@@ -71,7 +70,7 @@ pub fn planned(cell: &Cell, promises: &[Promise], goals: Goals, context: &Surrou
 /// After a trial that failed the target gets so long to come to rest; then it is started anew.
 const REST: Duration = Duration::from_secs(20);
 
-impl Series<'_> {
+impl RealWorld<'_> {
     fn search(
         &mut self,
         cell: &Cell,
@@ -80,9 +79,9 @@ impl Series<'_> {
         keep: &mut impl FnMut(&SearchRecord) -> Result<()>,
     ) -> Result<()> {
         let spec = &cell.spec;
-        let mut watch = self.warmed_up(cell, spec)?;
-        record.target = self.common.target.clone();
-        for sentence in &self.common.missed {
+        let mut watch = self.warmed_up(cell)?;
+        record.target = self.known.target.clone();
+        for sentence in &self.known.missed {
             if !record.missed.contains(sentence) {
                 record.missed.push(sentence.clone());
             }
@@ -98,8 +97,8 @@ impl Series<'_> {
                     self.context.report.note(&why);
                     let rest = self.cool_down(&mut watch, quiet.or_idle(spec))?;
                     if rest == Rest::Restarted {
-                        self.stop(watch)?;
-                        watch = self.warmed_up(cell, spec)?;
+                        self.end(watch)?;
+                        watch = self.warmed_up(cell)?;
                     }
                     if let Some(last) = record.searches[place].trials.last_mut() {
                         last.rest = rest;
@@ -118,26 +117,20 @@ impl Series<'_> {
             }
             keep(record)?;
         }
-        self.stop(watch)
+        self.end(watch)
     }
 
     /// The target with its data, warm, on the shaped disk, with no session at work.
-    fn warmed_up(&mut self, cell: &Cell, spec: &Spec) -> Result<Watch> {
-        let (data, _) = self.data(spec)?;
-        let seed = Trial { cell, repeat: 0, twin: false }.seed(self.context.seed);
-        let mut watch = self.start(spec, data, seed)?.watch;
-        let mut log = Log::default();
-        watch.readers.agent.ask(&Command::Run { load: None, seed: None, history: None })?;
-        self.warm_up(spec, &mut watch, false, &mut log)?;
+    fn warmed_up(&mut self, cell: &Cell) -> Result<Watch> {
+        let trial = Trial { cell, repeat: 0, twin: false };
+        let phases = [Phase::Load, Phase::Start, Phase::WarmUp, Phase::Shape];
+        go_through(self, &phases, &trial, &mut Draft::default())?;
+        let mut watch = self.take_target()?;
         watch.readers.agent.ask(&Command::Halt)?;
-        match &mut watch.cluster {
-            Some(running) => running.shape(spec)?,
-            None => self.site.shape(spec)?,
-        }
         Ok(watch)
     }
 
-    fn stop(&mut self, watch: Watch) -> Result<()> {
+    fn end(&mut self, watch: Watch) -> Result<()> {
         self.site.unshape()?;
         watch.readers.agent.stop()?;
         if let Some(running) = watch.cluster {
@@ -175,7 +168,7 @@ impl Series<'_> {
             self.context.interrupt.check()?;
             self.context.report.share(seen.begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
             let (cut, report) = (readers.agent.cut()?, self.context.report);
-            report.interval(&cut.interval(&at_load(request, goals.scale), self.disk_counters()?));
+            report.interval(&cut.interval(Phase::Measure, self.disk_counters()?));
             seen.add(cut)?;
             let bad = bad_so_far(seen.books.as_ref(), promises);
             let over = seen.begin.elapsed() >= request.duration;

@@ -4,7 +4,7 @@
 use super::agent_process::AgentProcess;
 use super::cluster::{self, NodeWatch, Running};
 use super::neighbour;
-use super::{Log, Series};
+use super::world::RealWorld;
 use crate::agent::Cut;
 use crate::probe::{self, Probe};
 use anyhow::{Context, Result};
@@ -14,7 +14,8 @@ use std::time::Duration;
 use tipover_core::device::Counters;
 use tipover_core::experiment::Spec;
 use tipover_core::metric::{Sample, probe as probes};
-use tipover_core::record::Interval;
+use tipover_core::record::{Interval, Phase};
+use tipover_core::trial::Draft;
 use tipover_core::units::Tick;
 use tipover_lab::{Cluster, Group};
 
@@ -56,7 +57,7 @@ pub(super) enum Visible<'a> {
     All(&'a Cluster, bool),
 }
 
-impl Series<'_> {
+impl RealWorld<'_> {
     pub(super) fn probes(
         &mut self,
         spec: &Spec,
@@ -110,7 +111,7 @@ impl Series<'_> {
         };
         add(probes::PRESSURE, pressure.map(boxed));
         add(probes::SYSTEM, probe::System::open().map(boxed));
-        self.common.missed.extend(missing);
+        self.known.missed.extend(missing);
         probes
     }
 
@@ -122,7 +123,7 @@ impl Series<'_> {
         self.read(readers, nodes)
     }
 
-    /// As [`Series::mark`], with as much of the cluster as can be read.
+    /// As [`RealWorld::mark`], with as much of the cluster as can be read.
     pub(super) fn read(&self, readers: &mut Readers, cluster: Visible<'_>) -> Result<Mark> {
         let cut = readers.agent.cut()?;
         let now = || self.clock.now();
@@ -166,27 +167,27 @@ impl Series<'_> {
     pub(super) fn interval(
         &self,
         spec: &Spec,
-        phase: &str,
+        phase: Phase,
         watch: &mut Watch,
-        log: &mut Log,
+        draft: &mut Draft,
     ) -> Result<Mark> {
         self.context.interrupt.check()?;
         std::thread::sleep(spec.trial.interval);
         let mark = self.mark(watch)?;
-        self.log(mark.interval(phase, spec), log);
+        self.log(mark.interval(phase, spec), draft);
         Ok(mark)
     }
 
     /// Keeps an interval, and shows it to whoever waits.
-    pub(super) fn log(&self, interval: Interval, log: &mut Log) {
+    pub(super) fn log(&self, interval: Interval, draft: &mut Draft) {
         self.context.report.interval(&interval);
-        log.series.push(interval);
+        draft.series.push(interval);
     }
 }
 
 impl Mark {
     /// As it is kept.
-    pub fn interval(&self, phase: &str, spec: &Spec) -> Interval {
+    pub fn interval(&self, phase: Phase, spec: &Spec) -> Interval {
         Interval {
             samples: self.samples.clone(),
             nodes: self.nodes.clone(),
@@ -198,9 +199,9 @@ impl Mark {
 
 impl Cut {
     /// As an interval of which nothing else was read than the disk.
-    pub fn interval(&self, phase: &str, disk: Option<Counters>) -> Interval {
+    pub fn interval(&self, phase: Phase, disk: Option<Counters>) -> Interval {
         Interval {
-            phase: phase.into(),
+            phase,
             begin: self.begin,
             end: self.end,
             books: self.books.clone(),

@@ -3,10 +3,10 @@ use crate::check::{Broken, Carried, NewPrimary, Verdict};
 use crate::experiment::Experiment;
 use crate::measure::{Offered, histogram};
 use crate::op::{Failure, OpKind, Outcome, Timing};
-use crate::record::Ends;
+use crate::record::{Ends, Phase};
 use crate::schedule::{Effect, Injection};
-use crate::simulate::{self, Machine};
 use crate::study::spells::{Spell, spells};
+use crate::trial::simulate::{self, Machine};
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
@@ -59,7 +59,7 @@ fn intervals() -> Vec<Interval> {
         let end = (n + 1) * 500;
         let nodes = BTreeMap::from([("a".to_string(), samples(end + 40, end as f64, end as f64 / 5.0))]);
         Interval {
-            phase: "measure".into(),
+            phase: Phase::Measure,
             begin: at(n * 500),
             end: at(end),
             books: books.to_text(),
@@ -78,7 +78,7 @@ fn intervals() -> Vec<Interval> {
             nodes: if n == 3 { BTreeMap::new() } else { nodes },
         }
     };
-    let warm_up = Interval { phase: "warm-up".into(), ..interval(0) };
+    let warm_up = Interval { phase: Phase::WarmUp, ..interval(0) };
     std::iter::once(warm_up).chain((0..8).map(interval)).collect()
 }
 

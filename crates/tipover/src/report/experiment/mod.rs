@@ -167,7 +167,7 @@ mod tests {
     use tipover_core::measure::Canary;
     use tipover_core::metric::{Sample, probe};
     use tipover_core::record::Verdict;
-    use tipover_core::simulate::{self, Machine};
+    use tipover_core::trial::simulate::{self, Machine};
 
     pub(super) const PLAN: &str = include_str!("../../../../../experiments/working-set.toml");
 

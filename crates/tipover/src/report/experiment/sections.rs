@@ -2,13 +2,13 @@
 
 use super::one_line;
 use crate::report::{
-    Block, Callout, CalloutKind, Cell, Column, Emphasis, Fact, Number, Row, Section, Table, Verdict,
+    Block, Callout, CalloutKind, Cell, Column, Columns, Emphasis, Fact, Number, Row, Section, Table, Verdict,
 };
 use crate::study::comparison::{Compared, Side};
 use tipover_core::experiment::{Experiment, TargetKind};
 use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Way, judge_session};
-use tipover_core::record::{Record, Verdict as Belief};
-use tipover_core::study::{CellRecords, Cells, Figure, Known};
+use tipover_core::record::{Phase, Record, Verdict as Belief};
+use tipover_core::study::{CellRecords, Cells, Figure, Known, Spent, time_spent};
 use tipover_core::units::{Bytes, span};
 
 /// An estimate as a number with its interval; without repeats there is no interval to show.
@@ -163,7 +163,7 @@ pub fn trials(cells: &Cells<'_>) -> Section {
                 let text = format!("{name} #{}: {text}", record.repeat + 1);
                 callouts.push(Block::Callout(Callout { kind: CalloutKind::Failure, text }));
             }
-            let evidence = |phase: &str| {
+            let evidence = |phase: Phase| {
                 record.phases.iter().find(|p| p.name == phase).map_or("", |p| p.evidence.as_str()).to_string()
             };
             let emphasis = if verdict == Verdict::Held { Emphasis::Plain } else { Emphasis::Strong };
@@ -171,8 +171,8 @@ pub fn trials(cells: &Cells<'_>) -> Section {
                 name.as_str().into(),
                 format!("#{}", record.repeat + 1).into(),
                 Cell::verdict(verdict, &text),
-                evidence("warm-up").into(),
-                evidence("measure").into(),
+                evidence(Phase::WarmUp).into(),
+                evidence(Phase::Measure).into(),
                 own_throughput(record),
                 at_rest(record).into(),
                 quiet(canaries.next()).into(),
@@ -202,7 +202,25 @@ pub fn trials(cells: &Cells<'_>) -> Section {
     };
     // Trials that are broken have no warm-up, and those of a target without caches are never at rest.
     callouts.push(Block::Table(table.without_empty_columns()));
+    let spent = time_spent(cells.records());
+    callouts.extend((!spent.is_empty()).then(|| Block::Table(where_the_time_went(&spent))));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
+}
+
+fn where_the_time_went(spent: &[Spent]) -> Table {
+    let all_s: f64 = spent.iter().map(|phase| phase.total_s).sum();
+    let seconds = |seconds: f64, unit: &str| Number::new(seconds, unit);
+    Columns::new()
+        .words("phase", |of: &Spent| of.phase.name())
+        .numbers("times", "", |of, unit| Number::new(of.times as f64, unit))
+        .numbers("all of them", "s", move |of, unit| seconds(of.total_s, unit))
+        .numbers("share", "%", move |of, unit| Number::new(100.0 * of.total_s / all_s.max(1e-9), unit))
+        .numbers("longest", "s", move |of, unit| seconds(of.longest_s, unit))
+        .table(
+            "Where the time went",
+            spent,
+            "All trials together. Trials that differ in the disk's shape alone share what comes before it.",
+        )
 }
 
 /// That a trial has fewer operations than the plan wants; empty where it has them.

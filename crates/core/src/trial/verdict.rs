@@ -1,27 +1,37 @@
 //! Whether a measured trial can be believed.
 
-use super::faults::believable;
+use super::Draft;
+use crate::check::{Broken, Judgement, Verdict as Believed};
+use crate::experiment::{Spec, TargetKind, WorkloadKind};
+use crate::measure::{Books, Budget, Offered, WarmUp, little_residual};
+use crate::metric::{name as metric, probe};
+use crate::op::Failure;
+use crate::record::{Measured, Verdict};
+use crate::units::span;
+use crate::workload::bank::Generation;
 use std::collections::BTreeMap;
-use std::time::Duration;
-use tipover_core::check::{Broken, Judgement, Verdict as Believed};
-use tipover_core::experiment::{Spec, TargetKind, WorkloadKind};
-use tipover_core::measure::{Books, Budget, Offered, WarmUp, little_residual};
-use tipover_core::metric::{name as metric, probe};
-use tipover_core::op::Failure;
-use tipover_core::record::{Measured, Verdict};
-use tipover_core::units::span;
-use tipover_core::workload::bank::Generation;
+
+/// What a trial came to that went through all its phases.
+pub fn of(spec: &Spec, draft: &Draft, memory_bounded: bool) -> Verdict {
+    let Some(measured) = &draft.measured else {
+        return Verdict::Failed { reason: "nothing was measured".into() };
+    };
+    match &draft.broken {
+        Some(broken) => judge_broken(spec, measured, broken),
+        None => judge(spec, measured, draft.warm_up.as_ref(), memory_bounded, draft.checked.as_ref()),
+    }
+}
 
 /// Judges a trial: what was not steady, does not add up, or was not as asked is not valid, and says so.
 pub fn judge(
     spec: &Spec,
     measured: &Measured,
-    warm_up: &WarmUp,
+    warm_up: Option<&WarmUp>,
     memory_bounded: bool,
     checked: Option<&Judgement>,
 ) -> Verdict {
     let mut reasons = Vec::new();
-    if let WarmUp::Never(reason) | WarmUp::NotYet(reason) = warm_up {
+    if let Some(WarmUp::Never(reason) | WarmUp::NotYet(reason)) = warm_up {
         reasons.push(format!("the caches never came to rest: {reason}"));
     }
     match measured.books() {
@@ -62,6 +72,14 @@ pub fn judge_broken(spec: &Spec, measured: &Measured, broken: &Broken) -> Verdic
         (Ok(_), None) => {}
     }
     if reasons.is_empty() { Verdict::Valid } else { Verdict::Invalid { reasons } }
+}
+
+/// What speaks against a trial in which something was broken, which is not whether the database kept its
+/// word: the laboratory did not do what it was to do, or did not see it.
+fn believable(broken: &Broken) -> Vec<String> {
+    let ours =
+        broken.problems.iter().filter(|finding| ["history", "faults"].contains(&finding.checker.as_str()));
+    ours.map(|finding| format!("{}: {}", finding.summary, finding.evidence.join("; "))).collect()
 }
 
 /// What counts and latencies of operations say against a trial.
@@ -127,20 +145,14 @@ fn of_open_loop(spec: &Spec, offered: &Offered, books: &Books) -> Vec<String> {
             "{missing} operations that were due are neither answered, nor in flight, nor waiting"
         ));
     }
-    match offered.lateness() {
-        Ok(lateness) if !lateness.is_empty() => {
-            let late_ns = lateness.value_at_quantile(0.99);
-            let residence_ns = books.residence().value_at_quantile(0.99);
-            if late_ns > 100_000 && late_ns > residence_ns / 10 {
-                reasons.push(format!(
-                    "the generator was late: 1 % of the operations were sent over {} after they were due and a \
-                     session was free, and the p99 of the residence is {}",
-                    span::rounded(Duration::from_nanos(late_ns)),
-                    span::rounded(Duration::from_nanos(residence_ns))
-                ));
-            }
-        }
-        Ok(_) => {}
+    match offered.late_beside(&books.residence()) {
+        Ok(Some((late, residence))) => reasons.push(format!(
+            "the generator was late: 1 % of the operations were sent over {} after they were due and a session was \
+             free, and the p99 of the residence is {}",
+            span::rounded(late),
+            span::rounded(residence)
+        )),
+        Ok(None) => {}
         Err(error) => reasons.push(format!("the generator's lateness cannot be read: {error}")),
     }
     reasons
@@ -152,25 +164,12 @@ fn failures_in_words(failures: &BTreeMap<Failure, u64>) -> String {
     failures.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
-/// What is to be said of a disk whose latency, when it was checked, was not the one asked for.
-pub fn unlike_asked(calibration: &serde_json::Value) -> Option<String> {
-    let of = |key: &str| span::rounded(Duration::from_nanos(calibration[key].as_u64().unwrap_or(0)));
-    (calibration["held"] == false).then(|| {
-        format!(
-            "the disk's latency was {} where {} was asked for, when it was checked: the machine was busy, so measure \
-             again when it is quiet",
-            of("achieved_ns"),
-            of("configured_ns")
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tipover_core::experiment::{Experiment, Trial};
-    use tipover_core::op::{OpKind, Outcome, Timing};
-    use tipover_core::simulate::{self, Machine};
+    use crate::experiment::{Experiment, Trial};
+    use crate::op::{OpKind, Outcome, Timing};
+    use crate::trial::simulate::{self, Machine};
 
     const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
 
@@ -192,18 +191,18 @@ mod tests {
     #[test]
     fn an_honest_trial_is_valid() {
         let (spec, measured) = slowest();
-        assert_eq!(judge(&spec, &measured, &WarmUp::Steady(String::new()), true, None), Verdict::Valid);
+        assert_eq!(judge(&spec, &measured, Some(&WarmUp::Steady(String::new())), true, None), Verdict::Valid);
     }
 
     #[test]
     fn each_fault_is_convicted() {
         let (spec, honest) = slowest();
-        let steady = WarmUp::Steady(String::new());
+        let steady = Some(&WarmUp::Steady(String::new()));
         assert!(
-            reasons(judge(&spec, &honest, &WarmUp::Never("m".into()), true, None))
+            reasons(judge(&spec, &honest, Some(&WarmUp::Never("m".into())), true, None))
                 .contains("never came to rest")
         );
-        assert!(reasons(judge(&spec, &honest, &steady, false, None)).contains("not bounded"));
+        assert!(reasons(judge(&spec, &honest, steady, false, None)).contains("not bounded"));
         let mut failing = honest.clone();
         let mut books = failing.books().unwrap();
         let long = Timing { due: honest.begin, began: honest.begin, ended: honest.begin };
@@ -212,14 +211,14 @@ mod tests {
         }
         failing.books = books.to_text();
         assert!(
-            reasons(judge(&spec, &failing, &steady, true, None)).contains("3 operations failed: 3 not found")
+            reasons(judge(&spec, &failing, steady, true, None)).contains("3 operations failed: 3 not found")
         );
         let mut leaking = honest.clone();
         let sample = leaking.last.get_mut(probe::TARGET).unwrap();
         *sample.values.get_mut(metric::ENGINE_FILE_READ_BYTES).unwrap() *= 1.5;
-        assert!(reasons(judge(&spec, &leaking, &steady, true, None)).contains("does not close"));
+        assert!(reasons(judge(&spec, &leaking, steady, true, None)).contains("does not close"));
         let mut idle = honest;
         idle.end = idle.end + std::time::Duration::from_secs(10);
-        assert!(reasons(judge(&spec, &idle, &steady, true, None)).contains("Little's law"));
+        assert!(reasons(judge(&spec, &idle, steady, true, None)).contains("Little's law"));
     }
 }

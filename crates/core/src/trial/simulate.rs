@@ -1,18 +1,24 @@
-//! A whole trial in virtual time: the same workload, device model and records as a real one, in milliseconds.
+//! The virtual world: whole trials in virtual time, with the same phases, workload, device model and records
+//! as real ones, in milliseconds.
 //!
 //! The engine is a cache of leaf pages with random replacement above a page cache of the same kind, both fed
 //! by the real workload; sessions queue for processors first come first served and for the real
 //! [`device::Model`]. Inner pages and the index are taken to be cached, as they are within the first second
-//! of a real trial. It serves to test everything that lives on records, and to say what a plan would give
-//! before it is run.
+//! of a real trial. Under faults there is one database, which loses its power, and whose clients keep a
+//! history ([`guilty`]). It serves to test everything that lives on records, the pipeline of phases too, and
+//! to say what a plan would give before it is run.
 
+use super::{Draft, Known, Of, World, carry_out};
+use crate::check::guilty::{self, Culprit, Extent, Work};
+use crate::check::{Broken, Carried, Check, Evidence, Judgement, Observation, broken};
 use crate::device::{Kind, Model};
 use crate::experiment::{Spec, Trial};
-use crate::measure::{Books, Within};
+use crate::measure::{Books, WarmUp, Within};
 use crate::metric::{Sample, name, probe};
 use crate::op::{Op, OpKind, Outcome, Timing};
 use crate::predict::cache::{Cache, Policy};
-use crate::record::{Cpu, FORMAT, Interval, Measured, Phase, Provenance, Record, Verdict};
+use crate::record::{Cpu, Interval, Measured, Phase, Provenance, Record};
+use crate::schedule::Action;
 use crate::units::{Bytes, Tick};
 use crate::workload::{Random, Records, Workload};
 use std::cmp::Reverse;
@@ -81,9 +87,10 @@ struct Session {
     finishing: Duration,
 }
 
-struct World<'a> {
-    trial: &'a Trial<'a>,
-    machine: &'a Machine,
+/// A machine with a target on it, at work.
+struct Running {
+    spec: Spec,
+    machine: Machine,
     workload: Box<dyn Workload>,
     records: Records,
     records_per_leaf: u64,
@@ -101,7 +108,7 @@ struct World<'a> {
     books: Books,
 }
 
-impl World<'_> {
+impl Running {
     fn schedule(&mut self, at: Tick, event: Event) {
         self.order += 1;
         self.events.push(Reverse((at, self.order, event)));
@@ -143,7 +150,7 @@ impl World<'_> {
                 let cached = self.page_cache.touch(leaf, &mut self.random);
                 // Without readahead each page of a buffered read is a request; with it one request brings
                 // them all.
-                let (requests, size) = match (cached, self.trial.cell.spec.disk.readahead.0) {
+                let (requests, size) = match (cached, self.spec.disk.readahead.0) {
                     (true, _) => (0, 0),
                     (false, 0) => (self.machine.leaf_file.0.div_ceil(PAGE), PAGE),
                     (false, _) => (1, self.machine.leaf_file.0),
@@ -170,7 +177,7 @@ impl World<'_> {
         let state = &mut self.sessions[session as usize];
         (state.began, state.kind) = (self.now, op.kind());
         (state.requests, state.request_bytes, state.finishing) = (requests, request_bytes, finishing);
-        self.compute(session, self.trial.cell.spec.target.request_path_cpu + self.machine.hit_cpu);
+        self.compute(session, self.spec.target.request_path_cpu + self.machine.hit_cpu);
     }
 
     fn next_step(&mut self, session: u32) {
@@ -186,7 +193,7 @@ impl World<'_> {
             self.compute(session, time);
         } else {
             let timing = Timing { due: state.began, began: state.began, ended: self.now };
-            state.number += self.trial.cell.spec.load.sessions as u64;
+            state.number += self.spec.load.sessions as u64;
             self.books.record(state.kind, Outcome::Done, &timing, 0);
             self.counts.operations += 1;
             self.begin(session);
@@ -261,25 +268,24 @@ fn load_of(spec: &Spec, seed: u64, records_per_leaf: u64) -> (Box<dyn Workload>,
     (workload, leaves)
 }
 
-impl<'a> World<'a> {
-    /// The world of `trial` at its cache equilibrium, all sessions about to begin.
-    fn warmed_up(trial: &'a Trial<'a>, machine: &'a Machine, seed: u64) -> World<'a> {
-        let spec = &trial.cell.spec;
+impl Running {
+    /// The machine of `spec` at its cache equilibrium, all sessions about to begin.
+    fn warmed_up(spec: &Spec, machine: &Machine, seed: u64) -> Result<Running, String> {
         let records_per_leaf =
             (machine.leaf_resident.0 / spec.target.wiredtiger.record_resident_bytes).max(1);
         let (workload, leaves) = load_of(spec, seed, records_per_leaf);
         let cache = spec.effective_cache_bytes().0;
         let memory = spec.machine.memory.map_or(u64::MAX / 2, |memory| memory.0);
         let page_cache = memory.saturating_sub(cache + machine.other_memory.0);
-        let mut world = World {
-            trial,
-            machine,
+        let mut world = Running {
+            spec: spec.clone(),
+            machine: machine.clone(),
             workload,
             records: Records::new(spec.records()),
             records_per_leaf,
             engine: Cache::new(leaves, cache / machine.leaf_resident.0, Policy::Random),
             page_cache: Cache::new(leaves, page_cache / machine.leaf_file.0, Policy::Random),
-            model: Model::new(spec.shape().expect("a checked spec has a shape"), seed),
+            model: Model::new(spec.shape().map_err(|error| error.to_string())?, seed),
             random: Random::new(seed, u64::MAX),
             now: Tick(0),
             events: BinaryHeap::new(),
@@ -310,12 +316,12 @@ impl<'a> World<'a> {
             });
             world.begin(index);
         }
-        world
+        Ok(world)
     }
 
     /// Lets the queue fill as in a real trial before anything counts.
     fn settle(&mut self) {
-        let spec = &self.trial.cell.spec;
+        let spec = &self.spec;
         let settle = self.model.spec().iops.map_or(Duration::from_millis(100), |iops| {
             Duration::from_secs_f64(f64::from(spec.load.sessions) * 8.0 * spec.trial.settle_turns / iops.0)
         });
@@ -325,7 +331,7 @@ impl<'a> World<'a> {
 
     /// Runs intervals until the plan has enough.
     fn measure(&mut self) -> (Measured, Vec<Interval>) {
-        let spec = &self.trial.cell.spec;
+        let spec = self.spec.clone();
         let begin = self.now;
         let before = self.counts;
         let (first, first_disk) = (self.samples(), self.model.counters(begin));
@@ -336,7 +342,7 @@ impl<'a> World<'a> {
             self.run_until(interval_begin + spec.trial.interval);
             merged.merge(&self.books);
             series.push(Interval {
-                phase: "measure".into(),
+                phase: Phase::Measure,
                 begin: interval_begin,
                 end: self.now,
                 books: self.books.to_text(),
@@ -356,7 +362,7 @@ impl<'a> World<'a> {
         let cpu_ns = self.counts.cpu_ns - before.cpu_ns;
         let path_ns = spec.target.request_path_cpu.as_nanos() as u64 * operations;
         let intervals: Vec<&Interval> =
-            series.iter().filter(|interval| interval.phase == "measure").collect();
+            series.iter().filter(|interval| interval.phase == Phase::Measure).collect();
         let within = Within::of(&intervals).expect("books that were just written");
         let measured = Measured {
             begin,
@@ -380,56 +386,239 @@ impl<'a> World<'a> {
     }
 }
 
+/// Checks of the virtual world's one database.
+struct Checked {
+    evidence: Evidence,
+    seen: Observation,
+}
+
+/// Where trials only count, and need no time.
+pub struct VirtualWorld {
+    /// Of every trial.
+    pub machine: Machine,
+    /// What the database does wrong that is checked.
+    pub culprit: Culprit,
+    seed: u64,
+    now: Tick,
+    at_work: Option<Running>,
+    checked: Option<Checked>,
+}
+
+impl VirtualWorld {
+    /// One for the trials of an experiment with this seed.
+    pub fn new(machine: &Machine, seed: u64) -> VirtualWorld {
+        VirtualWorld {
+            machine: machine.clone(),
+            culprit: Culprit::Honest,
+            seed,
+            now: Tick(0),
+            at_work: None,
+            checked: None,
+        }
+    }
+
+    fn at_work(&mut self) -> Result<&mut Running, String> {
+        self.at_work.as_mut().ok_or_else(|| "no target is at work".into())
+    }
+
+    /// Lets the clients of a checked database work, and its power go at the times of the schedule.
+    fn measure_checked(&mut self, trial: &Trial<'_>) -> Result<(Measured, Checked), String> {
+        let spec = &trial.cell.spec;
+        let seed = trial.seed(self.seed);
+        let breaking = spec.breaking.as_ref();
+        let checks = match (breaking, spec.workload.kind.check()) {
+            (Some(breaking), _) => breaking.checks.clone(),
+            (None, check) => check.into_iter().collect(),
+        };
+        let work = match checks.as_slice() {
+            [Check::Ledger] | [Check::Register] | [Check::Ledger, Check::Register] => Work::Keys,
+            [Check::Isolation] => Work::Lists,
+            other => return Err(format!("no database of the virtual world is checked by {other:?}")),
+        };
+        let length = breaking.map_or(spec.trial.measure_least, |breaking| breaking.length);
+        let faults = match breaking {
+            Some(breaking) => {
+                let nodes = spec.cluster().map_err(|error| error.to_string())?.layout();
+                let names: Vec<String> = nodes.nodes.iter().map(|node| node.name.clone()).collect();
+                breaking.faults.expand(&names, length, seed).map_err(|error| error.to_string())?
+            }
+            None => vec![],
+        };
+        let injected = faults.iter().filter(|line| matches!(line.action, Action::Inject { .. }));
+        let extent = Extent {
+            clients: spec.load.sessions,
+            end_ms: length.as_millis() as u64,
+            faults_ms: injected.map(|line| line.at.as_millis() as u64).collect(),
+            ..Extent::default()
+        };
+        let seen = guilty::observe_for(&extent, self.culprit, work, seed);
+        let books = broken::books(&seen.history.entries, Tick(u64::MAX));
+        let ended = seen.history.entries.iter().filter_map(|entry| entry.ended).max();
+        self.now = ended.unwrap_or_default();
+        let measured = Measured {
+            begin: Tick(0),
+            end: self.now,
+            books: books.to_text(),
+            offered: None,
+            first: BTreeMap::new(),
+            last: BTreeMap::new(),
+            disk: None,
+            nodes: BTreeMap::new(),
+            cpu: Cpu::default(),
+            within: None,
+        };
+        let evidence = Evidence {
+            checks,
+            exposure: breaking.map(|breaking| breaking.exposure()),
+            injections: seen.injections.clone(),
+            keys: seen.keys.clone(),
+            lists: seen.lists.clone(),
+            ..Evidence::default()
+        };
+        Ok((measured, Checked { evidence, seen }))
+    }
+
+    fn checked(&mut self) -> Result<Checked, String> {
+        self.checked.take().ok_or_else(|| "nothing was seen that could be judged".into())
+    }
+
+    /// What is found after faults.
+    fn judge(&mut self) -> Result<Broken, String> {
+        let Checked { mut evidence, seen } = self.checked()?;
+        let carried = seen.injections.iter().map(|injection| Carried {
+            injection: injection.clone(),
+            evidence: vec!["the only node lost its power".into()],
+            primaries: vec![],
+        });
+        let carried = carried.collect();
+        Broken::judge(seen.history, &mut evidence, carried, None).map_err(|error| error.to_string())
+    }
+
+    /// What is found by reading everything through what was measured.
+    fn check(&mut self) -> Result<Judgement, String> {
+        let Checked { evidence, seen } = self.checked()?;
+        evidence.judge(seen.history).map_err(|error| error.to_string())
+    }
+}
+
+impl World for VirtualWorld {
+    type Error = String;
+
+    fn now(&self) -> Tick {
+        self.at_work.as_ref().map_or(self.now, |running| running.now)
+    }
+
+    fn interrupted(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn carry_out(&mut self, phase: Phase, trial: &Trial<'_>, draft: &mut Draft) -> Result<String, String> {
+        let spec = &trial.cell.spec;
+        Ok(match phase {
+            Phase::Load => "records are numbers here, and need no place".into(),
+            Phase::Calibrate => {
+                spec.shape().map_err(|error| error.to_string())?;
+                "the model is exact".into()
+            }
+            Phase::Start => format!("{} processors in virtual time", self.machine.cores),
+            Phase::WarmUp | Phase::ReWarm => {
+                let evidence = "both caches turned over, in no time";
+                draft.warm_up = Some(WarmUp::Steady(evidence.into()));
+                evidence.into()
+            }
+            Phase::Shape => {
+                if !spec.keeps_history() {
+                    // Caches at rest are the same whatever the disk's shape, so each shape gets its own.
+                    let running = Running::warmed_up(spec, &self.machine, trial.seed(self.seed))?;
+                    self.at_work = Some(running);
+                }
+                spec.disk.shape.clone()
+            }
+            Phase::Settle => {
+                if let Some(running) = &mut self.at_work {
+                    running.settle();
+                }
+                "rounds of device waits in virtual time, as the plan says".into()
+            }
+            Phase::Measure if spec.keeps_history() => {
+                let (measured, checked) = self.measure_checked(trial)?;
+                (draft.measured, self.checked) = (Some(measured), Some(checked));
+                "until the schedule was over, in virtual time".into()
+            }
+            Phase::Measure => {
+                let (measured, series) = self.at_work()?.measure();
+                draft.measured = Some(measured);
+                draft.series.extend(series);
+                "as the plan says, in virtual time".into()
+            }
+            Phase::Recover => "the only node is back".into(),
+            Phase::Read => "everything is known".into(),
+            Phase::Judge => {
+                let broken = self.judge()?;
+                let verdict = broken.verdict.words().into();
+                draft.broken = Some(broken);
+                verdict
+            }
+            Phase::Rest => {
+                self.now = self.now();
+                self.at_work = None;
+                "nobody is tired".into()
+            }
+            Phase::Check => {
+                let judgement = self.check()?;
+                let verdict = judgement.verdict.words().into();
+                draft.checked = Some(judgement);
+                verdict
+            }
+            Phase::Stop => "there is nothing to stop".into(),
+        })
+    }
+
+    fn known(&self) -> Known {
+        Known {
+            provenance: Provenance {
+                command: "simulated".into(),
+                version: String::new(),
+                commit: String::new(),
+                started_unix_s: 0,
+            },
+            machine: serde_json::json!({"simulated": true, "cores": self.machine.cores}),
+            missed: vec![],
+            target: BTreeMap::from([("system".into(), "simulated".into())]),
+            disk: BTreeMap::from([("mode".into(), "simulated".into())]),
+            metrics: BTreeMap::new(),
+            memory_bounded: true,
+        }
+    }
+
+    fn reason(&self, error: &String) -> String {
+        error.clone()
+    }
+
+    fn clear(&mut self) {
+        (self.at_work, self.checked) = (None, None);
+    }
+}
+
 /// Carries out `trial` in virtual time on `machine`; always gives the same record for the same arguments.
+///
+/// # Panics
+/// On a trial that no plan can have: a checked spec has a shape.
 pub fn trial(
     experiment: &str,
     trial: &Trial<'_>,
     experiment_seed: u64,
     machine: &Machine,
 ) -> (Record, Vec<Interval>) {
-    let seed = trial.seed(experiment_seed);
-    let mut world = World::warmed_up(trial, machine, seed);
-    world.settle();
-    let settled = world.now;
-    let (measured, series) = world.measure();
-    let phase = |name: &str, begin, end, evidence: &str| Phase {
-        name: name.into(),
-        begin,
-        end,
-        evidence: evidence.into(),
-    };
-    let record = Record {
-        format: FORMAT,
-        experiment: experiment.into(),
-        sweep: trial.cell.sweep.clone(),
-        cell: trial.cell.id(),
-        labels: trial.cell.labels.clone(),
-        repeat: trial.repeat,
-        twin: trial.twin,
-        seed,
-        spec: trial.cell.spec.clone(),
-        provenance: Provenance {
-            command: "simulated".into(),
-            version: String::new(),
-            commit: String::new(),
-            started_unix_s: 0,
-        },
-        verdict: Verdict::Valid,
-        machine: serde_json::json!({"simulated": true, "cores": machine.cores}),
-        missed: vec![],
-        target: BTreeMap::from([("system".into(), "simulated".into())]),
-        disk: BTreeMap::from([("mode".into(), "simulated".into())]),
-        metrics: BTreeMap::new(),
-        phases: vec![
-            phase("settle", Tick(0), settled, "rounds of device waits in virtual time, as the plan says"),
-            phase("measure", settled, measured.end, "as the plan says, in virtual time"),
-        ],
-        measured: Some(measured),
-        canaries: vec![],
-        checked: None,
-        broken: None,
-    };
-    (record, series)
+    let mut world = VirtualWorld::new(machine, experiment_seed);
+    let of = Of { experiment, seed: experiment_seed };
+    let mut kept = None;
+    let ended = carry_out(&mut world, of, vec![trial.clone()], |_, _, record, series| {
+        kept = Some((record, series));
+        Ok(())
+    });
+    ended.expect("nothing interrupts the virtual world, and nothing keeps it from keeping");
+    kept.expect("one trial gives one record")
 }
 
 #[cfg(test)]
@@ -438,7 +627,7 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::measure::{Way, little_residual};
 
-    const PLAN: &str = include_str!("../../../experiments/working-set.toml");
+    const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
 
     fn matrix() -> Vec<(Record, Vec<Interval>)> {
         let experiment = Experiment::parse(PLAN, "quick", &[]).unwrap();
