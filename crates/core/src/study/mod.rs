@@ -10,6 +10,7 @@ pub mod evidence;
 mod expression;
 mod faults;
 mod figure;
+pub mod large_values;
 pub mod nodes;
 pub mod spells;
 mod spent;
@@ -48,6 +49,8 @@ pub struct Studied {
 pub enum Study {
     /// How working set and disk set throughput and latency.
     WorkingSet(working_set::Study),
+    /// A cache of large values.
+    LargeValues(large_values::Study),
     /// Where a disk tips.
     TippingPoint(tipping_point::Study),
     /// What safety costs, and what is lost without it.
@@ -69,6 +72,11 @@ const REGISTRY: &[Registered] = &[
         name: "working-set",
         compute: |cells| working_set::Study::of(cells).map(Study::WorkingSet),
         claims: include_str!("../../../../published/working-set.claims.toml"),
+    },
+    Registered {
+        name: "large-values",
+        compute: |cells| Ok(Study::LargeValues(large_values::Study::of(cells))),
+        claims: include_str!("../../../../published/large-values.claims.toml"),
     },
     Registered {
         name: "tipping-point",

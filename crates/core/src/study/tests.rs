@@ -9,6 +9,7 @@ const SCALES: [&str; 3] = ["tiny", "quick", "full"];
 /// Plans whose studies are registered.
 const PLANS: &[&str] = &[
     WORKING_SET,
+    include_str!("../../../../experiments/large-values.toml"),
     include_str!("../../../../experiments/tipping-point.toml"),
     include_str!("../../../../experiments/write-concern.toml"),
     include_str!("../../../../experiments/bank.toml"),

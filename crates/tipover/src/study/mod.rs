@@ -4,7 +4,6 @@
 pub mod accesses;
 pub mod comparison;
 mod disturbance;
-pub mod large_values;
 pub mod planned;
 mod published;
 

@@ -1,19 +1,14 @@
 //! The study of large values: ours beside the published one.
 
-use super::sections::{number, shown};
 use crate::report::{
-    Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Role, Row, Section, Series,
-    SeriesKind, Table,
+    Axis, Block, Cell, Chart, Columns, Number, On, Point, ReferenceLine, Role, Section, Series, SeriesKind,
 };
 use crate::study::LargeValues;
-use crate::study::large_values::{self, CurvePoint};
 use anyhow::Result;
 use std::collections::BTreeMap;
-use tipover_core::measure::{Estimate, TooFew};
-use tipover_core::metric::{name as metric, probe};
-use tipover_core::op::OpKind;
 use tipover_core::record::Interval;
-use tipover_core::study::{CellRecords, Cells};
+use tipover_core::study::large_values::{self, CurvePoint, Hits, Load};
+use tipover_core::study::{Cells, Figure};
 use tipover_core::units::significant;
 
 /// Points of a curve: enough to see its shape, few enough for each to have operations.
@@ -22,6 +17,7 @@ const PIECES: usize = 20;
 /// The study.
 pub struct Study<'a> {
     cells: &'a Cells<'a>,
+    figures: &'a large_values::Study,
     published: LargeValues,
     /// Of cells measured from cold, by requests: measured and expected.
     curves: BTreeMap<String, (Vec<CurvePoint>, Vec<CurvePoint>)>,
@@ -29,7 +25,11 @@ pub struct Study<'a> {
 
 impl<'a> Study<'a> {
     /// `series` are the intervals of the first trial of each cell that was measured from cold.
-    pub fn of(cells: &'a Cells<'a>, series: &BTreeMap<String, Vec<Interval>>) -> Result<Study<'a>> {
+    pub fn of(
+        cells: &'a Cells<'a>,
+        figures: &'a large_values::Study,
+        series: &BTreeMap<String, Vec<Interval>>,
+    ) -> Result<Study<'a>> {
         let mut curves = BTreeMap::new();
         for cell in cells.sweep("cold") {
             let Some(intervals) = series.get(&cell.cell.id()) else { continue };
@@ -40,37 +40,31 @@ impl<'a> Study<'a> {
             let expected = large_values::expected_curve(&cell.cell.spec, seed, operations, piece);
             curves.insert(cell.cell.label("requests").unwrap_or("").to_string(), (measured, expected));
         }
-        Ok(Study { cells, published: LargeValues::load()?, curves })
-    }
-
-    fn hits<'b>(&self, cell: &'b CellRecords<'a>) -> Option<Estimate> {
-        cell.mean(|m| Some(large_values::hit_ratio(&cell.cell.spec, m)? * 100.0))
+        Ok(Study { cells, figures, published: LargeValues::load()?, curves })
     }
 
     /// The answer in sentences.
     pub fn headline(&self) -> Vec<String> {
         let mut sentences = Vec::new();
-        for cell in self.cells.sweep("hits") {
-            let (Some(hits), Some(requests)) = (self.hits(cell), cell.cell.label("requests")) else {
-                continue;
-            };
-            let spec = &cell.cell.spec;
-            sentences.push(match requests {
+        for of in &self.figures.hits {
+            let Some(hits) = of.hit_percent.value() else { continue };
+            let percent = |figure: &Figure| significant(figure.value().unwrap_or(f64::NAN), 3);
+            sentences.push(match of.requests.as_str() {
                 "uniform" => format!(
                     "Uniform requests hit the engine's cache in {} % of operations. 80 % of the cache is {} % of the data; \
                      less the engine's 8 % allowance for its allocator, {} %. The study expected {} % and measured {} %: \
                      the same allowance.",
-                    significant(hits.value, 3),
-                    significant(large_values::plain_theory(spec) * 100.0, 3),
-                    significant(large_values::theory(spec) * 100.0, 3),
+                    significant(hits, 3),
+                    percent(&of.theory_percent),
+                    percent(&of.allowed_percent),
                     self.print("/results/uniform_hit_theory_pct"),
                     self.print("/results/uniform_hit_measured_pct"),
                 ),
                 _ => format!(
                     "Zipfian ones hit it in {} %, and the least recently used values of the same operations would in \
                      {} %.",
-                    significant(hits.value, 3),
-                    significant(self.at_rest(cell) * 100.0, 3),
+                    significant(hits, 3),
+                    percent(&of.least_recent_percent),
                 ),
             });
         }
@@ -131,13 +125,6 @@ impl<'a> Study<'a> {
         Number::exact(self.number(path), "").bare()
     }
 
-    /// The hit ratio to expect at rest, as a mean over the seeds of the trials.
-    fn at_rest(&self, cell: &CellRecords<'a>) -> f64 {
-        let seeds: Vec<u64> = cell.records.iter().map(|record| record.seed).collect();
-        let expected = seeds.iter().map(|seed| large_values::expected_at_rest(&cell.cell.spec, *seed));
-        expected.sum::<f64>() / seeds.len().max(1) as f64
-    }
-
     /// The evidence.
     pub fn sections(&self) -> Vec<Section> {
         let section = |id: &str, title: &str, blocks: Vec<Block>| Section {
@@ -152,87 +139,116 @@ impl<'a> Study<'a> {
         vec![
             section("hits", "Hit ratio", vec![self.hit_table()]),
             section("cold", "From an empty cache", cold),
-            section("readahead", "Readahead", vec![self.readahead_chart(), self.load_table(
-                "readahead",
-                "sectors",
-                "sectors of 512 B",
-                "What the disk had to do, by readahead",
-                &format!(
-                    "Published: stable from {} sectors on, best at {}; their charts have no numbers. Without readahead a \
-                     value is read page by page. With any, a kernel since 4.10 fetches a request larger than its readahead in one \
-                     piece, so the steps between differ less than on the study's 2.6.32.",
-                    self.print("/results/readahead_stable_at"),
-                    self.print("/results/readahead_best_at")
-                ),
-            )]),
-            section("huge-pages", "Huge pages", vec![self.load_table(
+            section("readahead", "Readahead", self.readahead()),
+            section(
                 "huge-pages",
-                "huge_pages",
-                "huge pages",
-                "The same with and without huge pages",
-                "Published: almost no effect. \"In huge pages\" is what the kernel gave the process in the end; where it is 0 \
-                 for \"always\", the machine has them switched off, and the rows do not differ.",
-            )]),
-            section("journal", "A disk for the journal", vec![self.load_table(
+                "Huge pages",
+                vec![self.load_table(
+                    "huge-pages",
+                    "huge pages",
+                    "The same with and without huge pages",
+                    "Published: almost no effect. \"In huge pages\" is what the kernel gave the process in the end.",
+                )],
+            ),
+            section(
                 "journal",
-                "journal",
-                "journal",
-                "The same with the journal on a disk of its own",
-                &format!(
-                    "The disk's figures are those of the data's disk. Published: a journal of {} MB/s.",
-                    self.print("/config/journal_write_mb_s")
-                ),
-            )]),
+                "A disk for the journal",
+                vec![self.load_table(
+                    "journal",
+                    "journal",
+                    "The same with the journal on a disk of its own",
+                    &format!(
+                        "The disk's figures are those of the data's disk. Published: a journal of {} MB/s.",
+                        self.print("/config/journal_write_mb_s")
+                    ),
+                )],
+            ),
+            section(
+                "page-cache",
+                "The kernel's cache",
+                vec![self.load_table(
+                    "page-cache",
+                    "page cache",
+                    "The same with the kernel's cache of the disk emptied again and again, and kept",
+                    "Memory is not bounded here, as in the study: whatever was read once, the kernel keeps.",
+                )],
+            ),
+        ]
+    }
+
+    fn readahead(&self) -> Vec<Block> {
+        let latency: [Line<'_>; 4] = [
+            ("reads, median", |of| &of.read_ms_median),
+            ("reads, p99", |of| &of.read_ms_p99),
+            ("updates, median", |of| &of.update_ms_median),
+            ("updates, p99", |of| &of.update_ms_p99),
+        ];
+        let table = self.load_table(
+            "readahead",
+            "sectors of 512 B",
+            "What the disk had to do, by readahead",
+            &format!(
+                "Published: stable from {} sectors on, best at {}; their charts have no numbers. Without readahead a value is \
+                 read page by page. With any, a kernel since 4.10 fetches a request larger than its readahead in one piece, so \
+                 the steps between differ less than on the study's 2.6.32.",
+                self.print("/results/readahead_stable_at"),
+                self.print("/results/readahead_best_at")
+            ),
+        );
+        vec![
+            self.by_readahead(
+                "chart-readahead",
+                "Latency against readahead",
+                Axis::log("residence", "ms"),
+                &latency,
+            ),
+            self.by_readahead(
+                "chart-readahead-disk",
+                "The disk's reads against readahead",
+                Axis::log("reads of the disk for a value that was not cached", ""),
+                &[("reads of the disk", |of| &of.disk_reads_per_miss)],
+            ),
+            self.by_readahead(
+                "chart-readahead-rate",
+                "Throughput against readahead",
+                Axis::linear("operations", "/s"),
+                &[("operations", |of| &of.throughput_ops_per_s)],
+            ),
+            table,
         ]
     }
 
     fn hit_table(&self) -> Block {
-        let source = &self.published.source;
-        let rows = (self.cells.sweep("hits")).map(|cell| {
-            let requests = cell.cell.label("requests").unwrap_or("");
-            let spec = &cell.cell.spec;
-            let percent = |share: f64| Cell::from(Number::new(share * 100.0, "%"));
-            let uniform = requests == "uniform";
-            let only_uniform = |share: f64| match uniform {
-                true => percent(share),
-                false => Cell::missing("holds for uniform requests only"),
-            };
-            let printed = |path: &str| Cell::published(Number::exact(self.number(path), "%"), source);
-            Row::new(vec![
-                requests.into(),
-                shown(self.hits(cell).as_ref(), "%", cell),
-                only_uniform(large_values::plain_theory(spec)),
-                only_uniform(large_values::theory(spec)),
-                percent(self.at_rest(cell)),
-                match uniform {
-                    true => printed("/results/uniform_hit_measured_pct"),
-                    false => printed("/results/zipfian_hit_pct"),
-                },
-                match uniform {
-                    true => printed("/results/uniform_hit_theory_pct"),
-                    false => Cell::missing("the study gives none"),
-                },
-            ])
-        });
-        Block::Table(Table {
-            caption: "Share of operations whose value was in the engine's cache".into(),
-            columns: vec![
-                Column::words("requests"),
-                Column::numbers("measured", "%").group("ours"),
-                Column::numbers("80 % of the cache ÷ data", "%").group("theory"),
-                Column::numbers("less 8 %", "%").group("theory"),
-                Column::numbers("least recently used", "%").group("theory"),
-                Column::numbers("measured", "%").group("published"),
-                Column::numbers("theory", "%").group("published"),
-            ],
-            rows: rows.collect(),
-            how_to_read: "Misses are bytes read into the cache, divided by the size of a value and by the operations; an \
-                          update reads the value's page too. \"Least recently used\" sends the trial's own operations through such a \
-                          cache of that size until it is at rest. Zipfian is YCSB's, which is milder than its name. Fewer values \
-                          fit than theory says where the cache is small: an update holds the old and the new value until it is \
-                          written."
-                .into(),
-        })
+        let source = self.published.source.as_str();
+        let printed = move |path: &str| Cell::published(Number::exact(self.number(path), "%"), source);
+        let table = Columns::new()
+            .words("requests", |of: &Hits| of.requests.clone())
+            .group("ours")
+            .figures("by bytes", "%", |of| &of.hit_percent)
+            .figures("by pages", "%", |of| &of.counted_hit_percent)
+            .group("theory")
+            .figures("80 % of the cache ÷ data", "%", |of| &of.theory_percent)
+            .figures("less 8 %", "%", |of| &of.allowed_percent)
+            .figures("least recently used", "%", |of| &of.least_recent_percent)
+            .group("published")
+            .numbers("measured", "%", move |of, _| match of.requests.as_str() {
+                "uniform" => printed("/results/uniform_hit_measured_pct"),
+                _ => printed("/results/zipfian_hit_pct"),
+            })
+            .numbers("theory", "%", move |of, _| match of.requests.as_str() {
+                "uniform" => printed("/results/uniform_hit_theory_pct"),
+                _ => Cell::missing("the study gives none"),
+            })
+            .table(
+                "Share of operations whose value was in the engine's cache",
+                &self.figures.hits,
+                "By bytes: misses are bytes read into the cache, divided by the size of a value and by the operations; by \
+                 pages: pages read into it; an update reads the value's page too. \"Least recently used\" sends the trial's \
+                 own operations through such a cache of that size until it is at rest. Zipfian is YCSB's, which is milder than \
+                 its name. Fewer values fit than theory says where the cache is small: an update holds the old and the new \
+                 value until it is written.",
+            );
+        Block::Table(table)
     }
 
     fn curve_chart(&self) -> Block {
@@ -271,94 +287,61 @@ impl<'a> Study<'a> {
         })
     }
 
-    fn readahead_chart(&self) -> Block {
-        let line = |name: &str, quantile: f64| {
-            let points = self.cells.sweep("readahead").filter_map(|cell| {
-                let sectors = cell.cell.label("sectors")?;
-                let e = cell.class_ms(OpKind::Read, quantile).ok()?;
-                let point = Point::new(sectors, e.value);
-                Some(if e.low.is_finite() && e.high.is_finite() {
+    /// Figures of the cells of the sweep of readahead.
+    fn by_readahead(&self, id: &str, title: &str, y: Axis, lines: &[Line<'_>]) -> Block {
+        let line = |(name, field): &Line<'_>| {
+            let points = self.figures.sweep("readahead").filter_map(|load| {
+                let known = field(load).get()?;
+                let point = Point::new(load.setting.as_str(), known.value);
+                Some(match (known.low, known.high) {
                     // On a log axis an interval that reaches zero has no lower end to draw.
-                    point.between(e.low.max(e.value / 100.0), e.high)
-                } else {
-                    point
+                    (Some(low), Some(high)) => point.between(low.max(known.value / 100.0), high),
+                    _ => point,
                 })
             });
             Series::ours(SeriesKind::Points, name, name, points.collect())
         };
         Block::Chart(Chart {
-            id: "chart-readahead".into(),
-            title: "Latency of reads against readahead".into(),
+            id: id.into(),
+            title: title.into(),
             x: Axis::category("readahead, sectors of 512 B"),
-            y: Axis::log("residence of reads", "ms"),
-            series: vec![line("median", 0.5), line("p99", 0.99)],
+            y,
+            series: lines.iter().map(line).collect(),
             lines: vec![],
             how_to_read: "A read that misses fetches 100 KB. The further the kernel reads ahead, the fewer requests that takes, \
-                          and the more of them are under way at once."
+                          and the more of them are under way at once. The load is fixed, so throughput falls only where \
+                          operations are not answered in time."
                 .into(),
             cannot_say: "What readahead does to small values: there it only reads what nobody wants.".into(),
         })
     }
 
     /// Latencies and the disk's work in the cells of a sweep.
-    fn load_table(&self, sweep: &str, axis: &str, heading: &str, caption: &str, how_to_read: &str) -> Block {
-        let rows = self.cells.sweep(sweep).map(|c| {
-            let latency = |kind: OpKind, quantile: f64| match c.class_ms(kind, quantile) {
-                _ if c.measured().is_empty() => Cell::missing(&c.why_none()),
-                Ok(estimate) => number(&estimate, "ms").into(),
-                Err(few) => missing(&few),
-            };
-            let device = |column: fn(&tipover_core::device::Rates) -> Option<f64>, unit: &str| {
-                shown(c.device(column).as_ref(), unit, c)
-            };
-            let cores = c.records.first().and_then(|r| r.machine["cores"].as_u64()).unwrap_or(1) as f64;
-            let waiting = c
-                .mean(|m| Some(m.growth(probe::SYSTEM, "system_cpu_iowait_ns")? / 1e7 / cores / m.seconds()));
-            let huge = c.records.first().and_then(|r| r.target.get("huge_pages_bytes")?.as_f64());
-            let journal =
-                c.mean(|m| Some(m.growth(probe::TARGET, metric::ENGINE_JOURNAL_BYTES)? / 1e6 / m.seconds()));
-            Row::new(vec![
-                c.cell.label(axis).unwrap_or("").into(),
-                shown(self.hits(c).as_ref(), "%", c),
-                latency(OpKind::Read, 0.5),
-                latency(OpKind::Read, 0.99),
-                latency(OpKind::Update, 0.99),
-                device(|r| Some(r.reads.0), "/s"),
-                device(|r| Some(r.writes.0), "/s"),
-                device(|r| Some(r.read_bandwidth.0 / 1e6), "MB/s"),
-                device(|r| Some(r.write_bandwidth.0 / 1e6), "MB/s"),
-                device(|r| Some(r.utilization.0 * 100.0), "%"),
-                shown(waiting.as_ref(), "%", c),
-                shown(journal.as_ref(), "MB/s", c),
-                match huge {
-                    Some(bytes) => Number::new(bytes / 1e6, "MB").into(),
-                    None => Cell::missing("not read"),
-                },
-            ])
-        });
-        Block::Table(Table {
-            caption: caption.into(),
-            columns: vec![
-                Column::words(heading),
-                Column::numbers("hits", "%"),
-                Column::numbers("read median", "ms").group("latency"),
-                Column::numbers("read p99", "ms").group("latency"),
-                Column::numbers("update p99", "ms").group("latency"),
-                Column::numbers("reads", "/s").group("disk"),
-                Column::numbers("writes", "/s").group("disk"),
-                Column::numbers("read", "MB/s").group("disk"),
-                Column::numbers("written", "MB/s").group("disk"),
-                Column::numbers("busy", "%").group("disk"),
-                Column::numbers("iowait", "%").group("processor"),
-                Column::numbers("journal", "MB/s"),
-                Column::numbers("in huge pages", "MB"),
-            ],
-            rows: rows.collect(),
-            how_to_read: how_to_read.into(),
-        })
+    fn load_table(&self, sweep: &str, heading: &str, caption: &str, how_to_read: &str) -> Block {
+        let table = Columns::new()
+            .words(heading, |of: &Load| of.setting.clone())
+            .figures("throughput", "/s", |of| &of.throughput_ops_per_s)
+            .figures("hits", "%", |of| &of.hit_percent)
+            .group("latency")
+            .figures("read median", "ms", |of| &of.read_ms_median)
+            .figures("read p99", "ms", |of| &of.read_ms_p99)
+            .figures("update median", "ms", |of| &of.update_ms_median)
+            .figures("update p99", "ms", |of| &of.update_ms_p99)
+            .group("disk")
+            .figures("reads", "/s", |of| &of.disk_reads_per_s)
+            .figures("for each miss", "", |of| &of.disk_reads_per_miss)
+            .figures("writes", "/s", |of| &of.disk_writes_per_s)
+            .figures("read", "MB/s", |of| &of.disk_read_mb_per_s)
+            .figures("written", "MB/s", |of| &of.disk_written_mb_per_s)
+            .figures("busy", "%", |of| &of.disk_busy_percent)
+            .group("")
+            .figures("iowait", "%", |of| &of.iowait_percent)
+            .figures("journal", "MB/s", |of| &of.journal_mb_per_s)
+            .figures("in huge pages", "MB", |of| &of.in_huge_pages_mb)
+            .table(caption, self.figures.sweep(sweep), how_to_read);
+        Block::Table(table)
     }
 }
 
-fn missing(few: &TooFew) -> Cell {
-    Cell::missing(&few.to_string())
-}
+/// What is drawn, and the figure that it is.
+type Line<'l> = (&'l str, fn(&Load) -> &Figure);

@@ -60,8 +60,8 @@ pub fn of_experiment(
             headline.extend(working_set::headline(study));
             sections.extend(working_set::sections(study));
         }
-        (None, Some("large-values")) => {
-            let study = large_values::Study::of(&cells, &besides.series)?;
+        (Some(Study::LargeValues(figures)), _) => {
+            let study = large_values::Study::of(&cells, figures, &besides.series)?;
             headline.extend(study.headline());
             sections.extend(study.sections());
         }

@@ -212,7 +212,7 @@ fn where_the_time_went(spent: &[Spent]) -> Table {
     let seconds = |seconds: f64, unit: &str| Number::new(seconds, unit);
     Columns::new()
         .words("phase", |of: &Spent| of.phase.name())
-        .numbers("times", "", |of, unit| Number::new(of.times as f64, unit))
+        .numbers("times", "", |of, unit| Number::exact(of.times as f64, unit))
         .numbers("all of them", "s", move |of, unit| seconds(of.total_s, unit))
         .numbers("share", "%", move |of, unit| Number::new(100.0 * of.total_s / all_s.max(1e-9), unit))
         .numbers("longest", "s", move |of, unit| seconds(of.longest_s, unit))
