@@ -6,7 +6,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-VERBS := help setup build demo test bench fuzz lint package clean tidy
+VERBS := help setup build demo test bench fuzz lint docs package clean tidy
 .PHONY: $(VERBS)
 
 $(VERBS):

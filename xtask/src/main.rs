@@ -1,6 +1,7 @@
 //! The work around the product, in the product's language: `make <verb>` is `cargo xtask <verb>`.
 
 mod bench;
+mod docs;
 mod fuzz;
 mod lint;
 mod package;
@@ -35,6 +36,7 @@ Tipover: a laboratory for databases and disks
   make lint    format, clippy, tidy, and cargo deny when it is installed
   make tidy    only the house rules: directions, purity, sizes, words, links, licences
                ARGS=--wrap: first break comments that are too wide
+  make docs    the guide as a site, in target/guide/site; compiles mdBook once, with the network
   make package build, then a .deb and a tarball in target/package    ARGS=--check: used in a clean root made by debootstrap
                ARGS=--as-built: of the release binary that is there · ARGS=\"--sign KEY\": with signatures by an SSH key
   make clean   remove build output; results stay               ARGS=--all: also the fetched sources
@@ -71,6 +73,7 @@ fn perform(verb: &str, rest: &[String]) -> Result<()> {
         }
         "tidy" => tidy::tidy(&Workspace::locate()?)?,
         "package" => package::package(&Workspace::locate()?, rest)?,
+        "docs" => docs::docs(&Workspace::locate()?, rest)?,
         "clean" => clean(&Workspace::locate()?, rest)?,
         other => bail!("there is no verb `{other}`; `make help` lists them"),
     }
@@ -108,4 +111,21 @@ fn clean(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
     println!("results/ stays: measurements are never cleaned away");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn make_knows_every_verb_and_every_one_that_the_readme_types() {
+        let makefile = include_str!("../../Makefile");
+        let verbs = makefile.lines().find_map(|line| line.strip_prefix("VERBS := ")).unwrap();
+        let verbs: Vec<&str> = verbs.split_whitespace().collect();
+        let helped = |verb: &str| HELP.lines().any(|line| line.starts_with(&format!("  make {verb} ")));
+        assert!(verbs.iter().all(|verb| *verb == "help" || helped(verb)), "{verbs:?}");
+        let typed = include_str!("../../README.md").lines().filter_map(|line| line.strip_prefix("make "));
+        let typed: Vec<&str> = typed.filter_map(|line| line.split_whitespace().next()).collect();
+        assert!(typed.len() > 3 && typed.iter().all(|verb| verbs.contains(verb)), "{typed:?}");
+    }
 }

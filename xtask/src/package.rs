@@ -1,5 +1,6 @@
 //! `make package`: a Debian package and a tarball of the release, and whether they work in a clean root.
 
+mod portable;
 mod sbom;
 mod sign;
 mod tree;
@@ -45,25 +46,57 @@ pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
     if let Some(set) = ["WT_SYSTEM", "WT_SRC_DIR"].iter().find(|name| std::env::var_os(name).is_some()) {
         bail!("{set} asks for another WiredTiger than the one that a package says is in it; unset {set}");
     }
-    if !is_built {
-        crate::build(workspace, setup::Purpose::Sources)?;
-    }
+    let program = match is_built {
+        true => Program { path: workspace.target_folder()?.join("release/tipover"), is_portable: false },
+        false => build(workspace)?,
+    };
     let package = Package::new(workspace)?;
     let step = Step::begin("pack");
-    let bill = package.fill(workspace)?;
+    let bill = package.fill(workspace, &program)?;
     let made = [package.deb(workspace)?, package.tarball(workspace)?, bill];
     for path in &made {
         println!("    {} ({} kB)", path.display(), fs::metadata(path)?.len() / 1000);
     }
     step.done();
     if is_checked {
-        check(workspace, &package, &made[0])?;
+        check(workspace, &package, &made[0], &program)?;
     }
     match key {
         Some(key) => made.iter().try_for_each(|path| sign::sign(&key, path))?,
         None => println!("    unsigned; an SSH key of yours signs them with ARGS=\"--sign KEY\""),
     }
     Ok(())
+}
+
+/// What is packed.
+struct Program {
+    path: PathBuf,
+    /// Whether it was compiled for older systems, with what that puts into it.
+    is_portable: bool,
+}
+
+impl Program {
+    /// What is in it besides Rust packages.
+    fn foreign(&self) -> Vec<&'static setup::Source> {
+        // The compiler, not what lets Cargo use it.
+        setup::SOURCES.iter().chain(setup::FOR_PACKAGES.iter().take(usize::from(self.is_portable))).collect()
+    }
+}
+
+/// Builds the release so that it runs on older systems, or says loudly that it does not.
+fn build(workspace: &Workspace) -> Result<Program> {
+    setup::set_up(workspace, setup::Purpose::Sources)?;
+    match portable::build(workspace) {
+        Ok(path) => {
+            portable::prove(&fs::read(&path)?)?;
+            Ok(Program { path, is_portable: true })
+        }
+        Err(error) => {
+            println!("WARNING: this package will run only where glibc is as new as here: {error:#}");
+            crate::build(workspace, setup::Purpose::Sources)?;
+            Ok(Program { path: workspace.target_folder()?.join("release/tipover"), is_portable: false })
+        }
+    }
 }
 
 impl Package {
@@ -93,13 +126,13 @@ impl Package {
     }
 
     /// Puts everything into its place, and the bill of materials also beside the packages: its path.
-    fn fill(&self, workspace: &Workspace) -> Result<PathBuf> {
+    fn fill(&self, workspace: &Workspace, program: &Program) -> Result<PathBuf> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).context("removing the last package")?;
         }
         let usr = self.root().join("usr");
         let binary = usr.join("bin/tipover");
-        copy(&workspace.target_folder()?.join("release/tipover"), &binary)?;
+        copy(&program.path, &binary)?;
         // Names of functions stay, for the words of a panic; lines of the source do not.
         let mut strip = workspace.command("strip");
         run({
@@ -130,8 +163,9 @@ impl Package {
             copy(&workspace.path(file), &documents.join(file))?;
         }
         copy_all(&workspace.path("docs"), &documents.join("docs"))?;
-        fs::write(documents.join("copyright"), licences(workspace)?)?;
-        let bill = sbom::bill_of_materials(workspace, &sha256(workspace, &binary)?, &self.made)?;
+        fs::write(documents.join("copyright"), licences(workspace, &program.foreign())?)?;
+        let hash = sha256(workspace, &binary)?;
+        let bill = sbom::bill_of_materials(workspace, &program.foreign(), &hash, &self.made)?;
         let outside = self.folder.join(format!("tipover_{}_{}.cdx.json", self.version, self.architecture));
         fs::write(&outside, serde_json::to_string_pretty(&bill)? + "\n")?;
         copy(&outside, &documents.join("tipover.cdx.json"))?;
@@ -151,11 +185,13 @@ impl Package {
         let mut link = workspace.command("cp");
         link.args(["-a"]).arg(self.root()).arg(&tree);
         run(link)?;
-        let glibc = glibc(&fs::read(self.root().join("usr/bin/tipover"))?)
-            .context("the program names no version of glibc")?;
+        let binary = fs::read(self.root().join("usr/bin/tipover"))?;
+        let glibc = portable::glibc(&binary).context("the program names no version of glibc")?;
+        // What unwinds the stack is inside of a program that Zig links.
+        let unwinder = if portable::names(&binary, "libgcc_s.so.1") { ", libgcc-s1" } else { "" };
         let control = format!(
             "Package: tipover\nVersion: {version}\nArchitecture: {architecture}\nSection: database\nPriority: optional\n\
-             Maintainer: The Tipover authors <tipover@localhost>\nDepends: libc6 (>= {glibc}), libgcc-s1\n\
+             Maintainer: The Tipover authors <tipover@localhost>\nDepends: libc6 (>= {glibc}){unwinder}\n\
              Recommends: e2fsprogs, fuse3, mount\nSuggests: xfsprogs, postgresql, mariadb-server\n\
              Description: laboratory for a database and its disk\n \
              Measures how a database behaves as working set, caches, disk, concurrency and durability vary,\n \
@@ -190,14 +226,17 @@ impl Package {
 }
 
 /// Installs the package in a root that debootstrap makes, measures there, and removes it again.
-fn check(workspace: &Workspace, package: &Package, deb: &Path) -> Result<()> {
+fn check(workspace: &Workspace, package: &Package, deb: &Path, program: &Program) -> Result<()> {
     let debootstrap =
         find_program("debootstrap").context("debootstrap is not installed; apt-get install debootstrap")?;
     let step = Step::begin("install, use and remove it in a clean root");
     let root = package.folder.join("clean");
+    // The oldest release that has the glibc that it asks for.
+    let is_old = portable::prove(&fs::read(&program.path)?).is_ok();
+    let release = if is_old { "bullseye" } else { "bookworm" };
     let mut bootstrap = workspace.command(debootstrap);
     run({
-        bootstrap.args(["--variant=minbase", "bookworm"]).arg(&root);
+        bootstrap.args(["--variant=minbase", release]).arg(&root);
         bootstrap
     })?;
     let before = files_below(&root.join("usr"))?;
@@ -243,20 +282,9 @@ fn check(workspace: &Workspace, package: &Package, deb: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The newest version of glibc that a program asks for: "2.35".
-fn glibc(binary: &[u8]) -> Option<String> {
-    const SIGN: &[u8] = b"GLIBC_2.";
-    let minor = |at: &[u8]| -> Option<u32> {
-        let digits: Vec<u8> = at[SIGN.len()..].iter().copied().take_while(u8::is_ascii_digit).collect();
-        String::from_utf8(digits).ok()?.parse().ok()
-    };
-    let minors = binary.windows(SIGN.len() + 3).filter(|at| at.starts_with(SIGN)).filter_map(minor);
-    minors.max().map(|minor| format!("2.{minor}"))
-}
-
 /// The notice and every licence that a binary has to carry: ours, WiredTiger's, Plotly's and those of the
 /// Rust packages in it, each text once.
-fn licences(workspace: &Workspace) -> Result<String> {
+fn licences(workspace: &Workspace, foreign: &[&setup::Source]) -> Result<String> {
     let mut text = fs::read_to_string(workspace.path("NOTICE"))?;
     let mut add = |title: &str, path: &Path| -> Result<()> {
         let words = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -264,12 +292,16 @@ fn licences(workspace: &Workspace) -> Result<String> {
         Ok(())
     };
     add("Tipover", &workspace.path("LICENSE"))?;
-    for source in setup::SOURCES {
+    for source in foreign {
         let called = format!("{}-{}", source.project, source.version);
-        let folder = workspace.path("third_party").join(&called);
-        let licence =
-            ["LICENSE", "LICENSE.txt"].map(|file| folder.join(file)).into_iter().find(|at| at.is_file());
-        add(&called, &licence.with_context(|| format!("{called} brings no licence; run `make setup`"))?)?;
+        let folder = source.folder(workspace);
+        // Of a compiler its own and that of LLVM's library, which unwinds the stack.
+        let files = ["LICENSE", "LICENSE.txt", "lib/libunwind/LICENSE.TXT"].map(|file| folder.join(file));
+        let found: Vec<&PathBuf> = files.iter().filter(|at| at.is_file()).collect();
+        if found.is_empty() {
+            bail!("{called} brings no licence; run `make setup`");
+        }
+        found.into_iter().try_for_each(|at| add(&called, at))?;
     }
     let metadata = workspace.metadata()?;
     let parts = tree::tree(workspace, tree::LINKED_OR_WRITTEN_BY)?;
@@ -359,15 +391,4 @@ fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
         found.insert(path);
     }
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_glibc_counts() {
-        assert_eq!(glibc(b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0GLIBC_PRIVATE\0"), Some("2.34".into()));
-        assert_eq!(glibc(b"nothing at all, and no such word"), None);
-    }
 }

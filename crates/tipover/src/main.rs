@@ -81,6 +81,7 @@ enum Verb {
     Break(Box<command::breaking::Break>),
     Disk(command::disk::DiskCommand),
     Lab(command::lab::Lab),
+    Tour(command::tour::Tour),
     Explain(command::explain::Explain),
     SelfTest(command::self_test::SelfTest),
     Ycsb(command::ycsb::YcsbCommand),
@@ -177,6 +178,12 @@ fn parsed() -> Result<Cli, ExitCode> {
     })
 }
 
+/// A command of the tour, with the flags that hold for all of them.
+fn on_tour(words: &[String], given: &Cli) -> Result<Cli, clap::Error> {
+    let own = std::iter::once("tipover").chain(words.iter().map(String::as_str));
+    Ok(Cli { results: given.results.clone(), json: given.json, ..Cli::try_parse_from(own)? })
+}
+
 fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
     match &cli.verb {
         Verb::Doctor(doctor) => doctor.execute(&cli.results, cli.json),
@@ -192,6 +199,11 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Break(breaking) => breaking.execute(&cli.results, cli.json, interrupt),
         Verb::Disk(disk) => disk.execute(&cli.results, cli.json, interrupt),
         Verb::Lab(lab) => lab.execute(cli.json, interrupt),
+        Verb::Tour(tour) => tour.execute(cli.json, |words| {
+            let cli = on_tour(words, cli)?;
+            let _holding = cli.verb.holds().then(|| interrupt.hold());
+            execute(&cli, interrupt)
+        }),
         Verb::Explain(explain) => explain.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
         Verb::Ycsb(ycsb) => ycsb.execute(interrupt),
@@ -235,6 +247,53 @@ fn ended(result: anyhow::Result<Ending>) -> ExitCode {
             };
             let _ = writeln!(std::io::stderr(), "tipover: {}", in_words(&error));
             ExitCode::from(code)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a line as a shell reads it, up to a comment; here only single quotes quote.
+    fn words(line: &str) -> Vec<String> {
+        let line = line.split(" #").next().unwrap_or(line);
+        let (mut words, mut is_quoted) = (vec![String::new()], false);
+        for letter in line.chars() {
+            match letter {
+                '\'' => is_quoted = !is_quoted,
+                ' ' if !is_quoted => words.push(String::new()),
+                letter => words.last_mut().expect("there is always one").push(letter),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn every_command_of_the_readme_is_one_of_ours() {
+        let readme = include_str!("../../../README.md");
+        let code = readme.split("```").skip(1).step_by(2).flat_map(str::lines);
+        let commands: Vec<&str> = code.filter(|line| line.starts_with("tipover ")).collect();
+        assert!(commands.len() > 5, "{commands:?}");
+        for command in commands {
+            let cli =
+                Cli::try_parse_from(words(command)).unwrap_or_else(|error| panic!("{command}: {error}"));
+            assert!(!cli.json);
+        }
+        // The first page is two screens.
+        assert!(readme.lines().count() <= 90, "{} lines", readme.lines().count());
+    }
+
+    #[test]
+    fn every_command_of_the_tour_is_one_of_ours() {
+        let given = Cli::parse_from(["tipover", "--results", "there", "tour"]);
+        let all = command::tour::questions();
+        assert_eq!(all.len(), 10);
+        for (place, question) in all.iter().enumerate() {
+            let cli = on_tour(&question.command, &given).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(cli.results, PathBuf::from("there"));
+            assert!(question.after.is_none_or(|after| (1..=place).contains(&after)), "{}", question.question);
         }
     }
 }

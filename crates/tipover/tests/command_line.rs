@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "",
     "break",
     "doctor",
@@ -28,6 +28,7 @@ const VERBS: [&str; 18] = [
     "export",
     "disk",
     "lab",
+    "tour",
     "explain",
 ];
 /// What can be done with a disk.
@@ -193,6 +194,7 @@ const MISTAKES: &[Mistake] = &[
     Mistake { typed: &["disk", "trace", "show", "nowhere"], answered: &["nowhere cannot be read"] },
     Mistake { typed: &["disk", "trace", "replay", "nowhere", "."], answered: &["nowhere cannot be read"] },
     Mistake { typed: &["run", "large-value", "--scale", "tiny"], answered: &["`large-values`"] },
+    Mistake { typed: &["tour", "11"], answered: &["no question `11`", "1 to 10"] },
     Mistake {
         typed: &["show", "working-set"],
         answered: &["no results in results", "`tipover run working-set`"],
@@ -462,6 +464,23 @@ fn an_answer_that_cannot_be_printed_is_said() {
         assert!(last.starts_with("tipover: the answer cannot be printed: No space left"), "{verb}: {said}");
         assert!(!said.contains("panicked"), "{verb}: {said}");
     }
+}
+
+#[test]
+fn the_tour_lists_its_questions_and_carries_out_one() {
+    let place = Place::new();
+    let listed = place.run(&["tour"]).with_code(&[0]).stdout;
+    assert!(listed.contains("\n 3. ") && listed.contains("--only 'disk=600 IOPS + 7 ms'"), "{listed}");
+    let told = json(&place.run(&["tour", "--json"]));
+    assert_eq!(told.as_array().map(Vec::len), Some(10));
+    let alone = place.run(&["explain", "zipfian"]).with_code(&[0]);
+    let toured = place.run(&["tour", "2"]).with_code(&[0]);
+    assert_eq!(toured.stdout, alone.stdout, "the answer is that of the command");
+    assert!(toured.stderr.contains("$ tipover explain zipfian"), "{}", toured.stderr);
+    // What works on the results of another question says what to run first.
+    let early = place.run(&["tour", "4"]).with_code(&[2]);
+    assert!(early.stderr.contains("working-set"), "{}", early.stderr);
+    assert_eq!(place.content(), Vec::<PathBuf>::new());
 }
 
 #[test]

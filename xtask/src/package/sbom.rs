@@ -8,16 +8,22 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::tree::{LINKED, Part, tree};
-use crate::setup::SOURCES;
+use crate::setup::Source;
 use crate::workspace::Workspace;
 
 /// Into which Rust package each foreign source is compiled or embedded.
-const INTO: [(&str, &str); 2] = [("wiredtiger", "tipover-wiredtiger"), ("plotly", "tipover")];
+const INTO: [(&str, &str); 3] =
+    [("wiredtiger", "tipover-wiredtiger"), ("plotly", "tipover"), ("ziglang", "tipover")];
 const ROOT: &str = "tipover";
 
-/// The whole document; `sha256` is that of the program, and `made` is when the commit was made. Without a
-/// serial number, which would be another one at each build.
-pub fn bill_of_materials(workspace: &Workspace, sha256: &str, made: &str) -> Result<Value> {
+/// The whole document; `foreign` is what is in the program besides Rust packages, `sha256` is the program's,
+/// and `made` is when the commit was made. Without a serial number, which would be another one at each build.
+pub fn bill_of_materials(
+    workspace: &Workspace,
+    foreign: &[&Source],
+    sha256: &str,
+    made: &str,
+) -> Result<Value> {
     let parts = tree(workspace, LINKED)?;
     let hashes = hashes(&fs::read_to_string(workspace.path("Cargo.lock"))?);
     let (mut root, mut components, mut needs) = (None, Vec::new(), BTreeMap::new());
@@ -42,7 +48,7 @@ pub fn bill_of_materials(workspace: &Workspace, sha256: &str, made: &str) -> Res
         }
         needs.insert(reference, part.needs.iter().map(|need| self::reference(&parts[need])).collect());
     }
-    for source in SOURCES {
+    for source in foreign {
         let foreign = format!("pkg:pypi/{}@{}", source.project, source.version);
         let (_, into) = INTO.iter().find(|(project, _)| *project == source.project).with_context(|| {
             format!("nobody says into what {} is compiled; add a row to INTO", source.project)
@@ -142,13 +148,15 @@ fn hashes(lock: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setup::{FOR_PACKAGES, SOURCES};
     use crate::workspace::{array, text};
 
     #[test]
     fn every_part_is_named_once_with_its_origin_and_what_it_needs() {
         let workspace = Workspace::locate().unwrap();
         let sha256 = "5".repeat(64);
-        let bill = bill_of_materials(&workspace, &sha256, "2026-11-23T00:00:00+00:00").unwrap();
+        let foreign: Vec<&Source> = SOURCES.iter().chain([&FOR_PACKAGES[0]]).collect();
+        let bill = bill_of_materials(&workspace, &foreign, &sha256, "2026-11-23T00:00:00+00:00").unwrap();
         assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&json!("CycloneDX"), &json!("1.6")));
         let program = &bill["metadata"]["component"];
         assert_eq!(program["hashes"][0]["content"], sha256.as_str());
@@ -180,7 +188,7 @@ mod tests {
         assert_eq!(reached, references);
         // What no Rust manifest names is compiled in all the same; what only tests or the compiler use is
         // not.
-        for source in SOURCES {
+        for source in foreign {
             assert!(references.contains(&format!("pkg:pypi/{}@{}", source.project, source.version)));
         }
         let has = |start: &str| references.iter().any(|reference| reference.starts_with(start));

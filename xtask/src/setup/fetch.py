@@ -109,7 +109,8 @@ def unpack(archive, folder, options):
         with zipfile.ZipFile(archive) as opened:
             for member in opened.infolist():
                 if not member.is_dir():
-                    files += place(member.filename, opened.open(member), 0o644)
+                    executable = member.external_attr >> 16 & 0o100
+                    files += place(member.filename, opened.open(member), 0o755 if executable else 0o644)
     else:
         with tarfile.open(archive) as opened:
             for member in opened:

@@ -3,8 +3,10 @@
 mod packages;
 mod servers;
 mod third_party;
+mod tools;
 
-pub use third_party::SOURCES;
+pub use third_party::{FOR_PACKAGES, SOURCES, Source, fetch};
+pub use tools::mdbook;
 
 use anyhow::{Result, bail};
 

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::tools::{cargo_install, placed, run_quietly};
 use crate::process::{find_program, run};
 use crate::workspace::Workspace;
 
@@ -96,11 +96,7 @@ pub fn build_ferret(workspace: &Workspace) {
 pub fn build_polodb(workspace: &Workspace) {
     let folder = format!("polodb-{POLODB_VERSION}");
     optional(workspace, &folder, "polodb", "PoloDB", |staging| {
-        let mut build = workspace.command(crate::process::cargo_program());
-        // Outside of the workspace, whose settings are not meant for it. The registry's index has its hash,
-        // and --locked the hashes of all that it is made of.
-        build.current_dir(staging).env("CARGO_TARGET_DIR", staging.join("target"));
-        build.args(["install", "polodb", "--version", POLODB_VERSION, "--locked", "--root"]).arg(staging);
+        let mut build = cargo_install(workspace, staging, "polodb", POLODB_VERSION);
         // Bindings are made by libclang, which has no headers of its own on Debian.
         if std::env::var_os("BINDGEN_EXTRA_CLANG_ARGS").is_none()
             && let Some(headers) = compiler_headers(workspace)
@@ -120,8 +116,7 @@ fn compiler_headers(workspace: &Workspace) -> Option<String> {
     (output.status.success() && Path::new(&folder).is_dir()).then_some(folder)
 }
 
-/// Makes `third_party/<folder>` by `make`, which returns a whole folder inside the staging folder. A failure
-/// is printed and forgotten.
+/// As [`placed`]. A failure is printed and forgotten.
 fn optional(
     workspace: &Workspace,
     folder: &str,
@@ -129,39 +124,9 @@ fn optional(
     what: &str,
     make: impl FnOnce(&Path) -> Result<std::path::PathBuf>,
 ) {
-    let parent = workspace.path("third_party");
-    let place = parent.join(folder);
-    if place.join(proof).is_file() {
-        println!("    {what}: already in third_party/{folder}");
-        return;
+    if let Err(error) = placed(workspace, folder, proof, what, make) {
+        println!("    not available: {what}: {error:#}");
     }
-    let staging = parent.join(format!(".staging-{folder}-{}", std::process::id()));
-    let made =
-        fs::create_dir_all(&staging).map_err(Into::into).and_then(|()| make(&staging)).and_then(|whole| {
-            match fs::rename(whole, &place) {
-                // Another setup was faster; what it put there is the same.
-                Err(_) if place.join(proof).is_file() => Ok(()),
-                renamed => renamed.with_context(|| format!("cannot rename into third_party/{folder}")),
-            }
-        });
-    let _ = fs::remove_dir_all(&staging);
-    match made {
-        Ok(()) => println!("    {what}: now in third_party/{folder}"),
-        Err(error) => println!("    not available: {what}: {error:#}"),
-    }
-}
-
-/// Runs a command whose chatter would bury ours; what it said is in the error.
-fn run_quietly(command: &mut Command) -> Result<()> {
-    let shown = crate::process::shown(command);
-    let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
-    if !output.status.success() {
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let last: Vec<&str> = said.lines().rev().take(5).collect();
-        bail!("`{shown}` ended with {}: {}", output.status, last.join(" / "));
-    }
-    Ok(())
 }
 
 fn check_hash(workspace: &Workspace, file: &Path) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Third-party sources: fetched with pinned hashes, staged, and renamed into place when they are whole.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -62,6 +62,30 @@ pub const FOR_TESTS: &[Source] = &[Source {
     proof: "duckdb",
 }];
 
+/// What packages are compiled with where they shall run on older systems: a C compiler and linker that brings
+/// every version of glibc, and what lets Cargo use it. Of the first, its runtime library and LLVM's libunwind
+/// are in what they make; of the second nothing.
+pub const FOR_PACKAGES: &[Source] = &[
+    Source {
+        project: "ziglang",
+        version: "0.13.0",
+        licence: "MIT AND Apache-2.0 WITH LLVM-exception",
+        file_name: "ziglang-0.13.0-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.musllinux_1_1_x86_64.whl",
+        sha256: "3ce0c9f16547e5d61b32e0d226926e9a2552ef4b91fccf7ab5ea1a623a77824b",
+        unpack: &["--strip", "1"],
+        proof: "zig",
+    },
+    Source {
+        project: "cargo-zigbuild",
+        version: "0.24.0",
+        licence: "MIT",
+        file_name: "cargo_zigbuild-0.24.0-py3-none-manylinux_2_5_x86_64.manylinux1_x86_64.whl",
+        sha256: "484412e39e4c6039474535ce97ee75a22bab22d58233056f8ec8a8f9034bb957",
+        unpack: &["--strip", "2", "--only", "cargo-zigbuild"],
+        proof: "cargo-zigbuild",
+    },
+];
+
 /// Written last into a staged folder: which archive the folder was made of, and how.
 const STAMP: &str = ".fetched";
 const ATTEMPTS: u32 = 3;
@@ -76,10 +100,17 @@ fn is_in_place(folder: &Path, source: &Source) -> bool {
         && folder.join(source.proof).is_file()
 }
 
+impl Source {
+    /// Where its files lie.
+    pub fn folder(&self, workspace: &Workspace) -> PathBuf {
+        workspace.path("third_party").join(format!("{}-{}", self.project, self.version))
+    }
+}
+
 /// Brings one source into `third_party/<project>-<version>`, or leaves what is already there.
 pub fn fetch(workspace: &Workspace, source: &Source) -> Result<()> {
     let parent = workspace.path("third_party");
-    let folder = parent.join(format!("{}-{}", source.project, source.version));
+    let folder = source.folder(workspace);
     if is_in_place(&folder, source) {
         println!("    already in {}", relative(workspace, &folder));
         return Ok(());
@@ -178,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_pin_is_a_whole_hash() {
-        for source in SOURCES.iter().chain(FOR_TESTS) {
+        for source in SOURCES.iter().chain(FOR_TESTS).chain(FOR_PACKAGES) {
             assert_eq!(source.sha256.len(), 64, "{}", source.project);
             assert!(source.file_name.contains(source.version), "{}", source.project);
         }

@@ -1,4 +1,4 @@
-//! Documents: no link leads nowhere, and no document is out of reach.
+//! Documents: no link leads nowhere, no document is out of reach, and the guide has each of them once.
 
 use super::{File, Finding};
 
@@ -30,11 +30,31 @@ pub fn check(files: &[File], exists: impl Fn(&str) -> bool) -> Vec<Finding> {
             findings.push(Finding::about(&file.path, "no document links to it"));
         }
     }
+    findings.extend(summary(files));
     findings
 }
 
+/// Where the guide says which document stands in which of its parts.
+pub const SUMMARY: &str = "xtask/src/docs/SUMMARY.md";
+
+/// Checks that the guide's summary has every document once: those for whoever uses or changes the program.
+fn summary(files: &[File]) -> Vec<Finding> {
+    let Some(summary) = files.iter().find(|file| file.path == SUMMARY) else { return vec![] };
+    let listed: Vec<String> =
+        links(summary.text()).iter().filter_map(|(link, _)| resolve(SUMMARY, link)).collect();
+    let is_document =
+        |path: &str| path.ends_with(".md") && (path.starts_with("docs/") || !path.contains('/'));
+    let documents = files.iter().filter(|file| is_document(&file.path));
+    documents
+        .filter_map(|file| {
+            let times = listed.iter().filter(|path| **path == file.path).count();
+            (times != 1).then(|| Finding::about(&file.path, format!("{SUMMARY} has it {times} times")))
+        })
+        .collect()
+}
+
 /// The relative targets of `[words](target)` and `[word]: target`, outside of code.
-fn links(text: &str) -> Vec<(String, usize)> {
+pub fn links(text: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     let mut in_code = false;
     for (index, line) in text.lines().enumerate() {
@@ -63,7 +83,7 @@ fn links(text: &str) -> Vec<(String, usize)> {
 }
 
 /// A link's path from the repository's root, or None when it leads out of it.
-fn resolve(from: &str, link: &str) -> Option<String> {
+pub fn resolve(from: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
     for part in link.split('/') {
@@ -100,5 +120,17 @@ mod tests {
         );
         assert_eq!(judged("no link")[0].to_string(), "docs/a.md: no document links to it");
         assert!(judged("[a](docs/a.md) [out](../../x)")[0].message.contains("leaves the repository"));
+    }
+
+    #[test]
+    fn a_document_stands_once_in_the_guide() {
+        let guide = |text: &str| {
+            let files = [File::of(SUMMARY, text), File::of("docs/a.md", ""), File::of("crates/b.md", "")];
+            summary(&files).iter().map(Finding::to_string).collect::<Vec<_>>()
+        };
+        let a = "- [a](../../../docs/a.md)";
+        assert_eq!(guide(a), [""; 0]);
+        assert_eq!(guide("- [b](../../../b.md)"), [format!("docs/a.md: {SUMMARY} has it 0 times")]);
+        assert_eq!(guide(&format!("{a}\n{a}")), [format!("docs/a.md: {SUMMARY} has it 2 times")]);
     }
 }

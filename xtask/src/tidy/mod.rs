@@ -13,6 +13,8 @@ mod sizes;
 mod style;
 mod wrap;
 
+pub use markdown::{SUMMARY, links, resolve};
+
 use std::fmt;
 use std::fs;
 

@@ -4,7 +4,7 @@ use super::quantity::{Quantity, printed, significant};
 use super::table::{Claim, Place, Row, Says, Span, Study};
 use super::{Audit, Finding, Law, Severity};
 
-const CLAIM: Law = Law {
+pub(super) const CLAIM: Law = Law {
     name: "Claim against its cells",
     formula: "what the text says = what its cells say",
     tolerance: 0.01,

@@ -6,6 +6,9 @@ use super::table::{Row, Table};
 use super::{Audit, Law, Severity};
 use std::cmp::Ordering;
 
+/// Those of this file.
+pub(super) const LAWS: [Law; 4] = [HARDER, COPIED, AMPLIFICATION, UNIT];
+
 const HARDER: Law = Law {
     name: "Harder is not faster",
     formula: "more data, a slower device, fewer processors or less memory ⇒ no more throughput, no less latency",

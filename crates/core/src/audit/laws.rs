@@ -419,7 +419,7 @@ fn exchange(product: &Product, table: &Table, number: usize) -> Vec<String> {
     said
 }
 
-const MIX: Law = law(
+pub(super) const MIX: Law = law(
     "Declared load",
     "share of writes at the device ≈ declared share of writes",
     0.9,

@@ -90,7 +90,7 @@ pub struct Audit {
 
 /// A law in words.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Law {
+pub struct Law {
     /// Its name.
     pub name: &'static str,
     /// As a formula.
@@ -176,6 +176,13 @@ const WHOLE: Law = Law {
     severity: Severity::Broken,
     nevertheless: "What could be read is judged by the other laws, without what could not.",
 };
+
+/// All laws, in the order in which they are applied.
+pub fn laws() -> impl Iterator<Item = Law> {
+    let products = laws::PRODUCTS.iter().map(|product| product.law);
+    let rows = [WHOLE].into_iter().chain(products).chain([laws::MIX]);
+    rows.chain(order::LAWS).chain(compare::LAWS).chain([claim::CLAIM])
+}
 
 /// Applies every law to a study.
 pub fn audit(study: &Study) -> Audit {

@@ -5,6 +5,9 @@ use super::quantity::{Quantity, printed, significant};
 use super::table::{Row, Span, Table};
 use super::{Audit, Law, Severity};
 
+/// Those of this file.
+pub(super) const LAWS: [Law; 3] = [ORDER, MEAN, SAMPLES];
+
 const ORDER: Law = Law {
     name: "Order of latencies",
     formula: "min ≤ p50 ≤ p95 ≤ p99 ≤ max, min ≤ mean ≤ max",

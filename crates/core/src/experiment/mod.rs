@@ -149,21 +149,33 @@ impl Trial<'_> {
     }
 }
 
+/// What a plan says about the experiment besides its settings. A scale can change any of it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
+    /// Short name, also the results folder's.
     name: String,
+    /// Title of its report.
     title: String,
+    /// What it answers.
     question: String,
+    /// Why one would want to know.
     why: String,
+    /// How to read its answer, and what the answer cannot say.
     how_to_read: String,
+    /// Name of the published study whose numbers stand beside ours.
     published: Option<String>,
+    /// How often each cell is measured, 1 to 100000.
     repeats: u32,
+    /// Whether the first cell of every sweep is measured once more in each block, for the noise floor.
     #[serde(default)]
     again: bool,
+    /// Seed of the order of trials and of the workload; 1 unless given.
     #[serde(default = "one")]
     seed: u64,
+    /// What `tipover find` searches in each cell.
     search: Option<SearchSpec>,
+    /// The sweeps, in the order in which they run: `[[sweep]]`.
     sweep: Vec<SweepText>,
 }
 
@@ -196,22 +208,32 @@ fn one() -> u64 {
     1
 }
 
+/// Cells that belong together: every combination of the values of its axes, the first axis slowest.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct SweepText {
+    /// Short name, the beginning of its cells' names.
     name: String,
+    /// What this sweep answers.
     question: String,
+    /// Settings of this sweep alone.
     #[serde(default)]
     settings: Table,
+    /// The swept settings: `[[sweep.axis]]`.
     axis: Vec<AxisText>,
 }
 
+/// One swept setting.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct AxisText {
+    /// What people call it: "disk".
     name: String,
+    /// The setting that it sets: "disk.shape".
     sets: String,
+    /// Its values, in order.
     values: Vec<Value>,
+    /// What the values are called, in the same order. Absent: as they are written.
     labels: Option<Vec<String>>,
 }
 

@@ -17,6 +17,7 @@ pub mod planning;
 pub mod report;
 pub mod run;
 pub mod self_test;
+pub mod tour;
 pub mod ycsb;
 
 use crate::live::{Live, LiveArgument};

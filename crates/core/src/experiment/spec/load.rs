@@ -104,12 +104,12 @@ pub struct TrialSpec {
     /// Settling ends at the latest after this.
     #[serde(with = "span")]
     pub settle_most: Duration,
-    /// Measured at least this long,
+    /// Measured at least this long, and until [`TrialSpec::measure_operations`] were answered.
     #[serde(with = "span")]
     pub measure_least: Duration,
-    /// and until so many operations were answered,
+    /// Measured until so many operations were answered, but not longer than [`TrialSpec::measure_most`].
     pub measure_operations: u64,
-    /// but not longer than this.
+    /// The measured phase ends at the latest after this.
     #[serde(with = "span")]
     pub measure_most: Duration,
     /// Measure from the start of the target on its unread data, without a warm-up.
