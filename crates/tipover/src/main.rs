@@ -189,7 +189,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Doctor(doctor) => doctor.execute(&cli.results, cli.json),
         Verb::Run(run) => run.execute(&cli.results, cli.json, interrupt),
         Verb::Find(find) => find.execute(&cli.results, cli.json, interrupt),
-        Verb::Plan(plan) => plan.execute(&cli.results, cli.json),
+        Verb::Plan(plan) => plan.execute(&cli.results, cli.json, interrupt),
         Verb::List => command::list::execute(&cli.results, cli.json),
         Verb::Show(show) => show.execute(&cli.results, cli.json),
         Verb::Report(report) => report.execute(&cli.results, cli.json),

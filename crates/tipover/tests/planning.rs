@@ -2,7 +2,7 @@
 
 mod program;
 
-use program::Place;
+use program::{Place, alone, can_mount};
 use serde_json::Value;
 use std::fs;
 use tipover_core::experiment::{Experiment, Trial};
@@ -86,6 +86,52 @@ fn a_study_that_contradicts_itself_plans_nothing() {
     );
     let page = place.run(&ASK).with_code(&[1]).stdout;
     assert!(page.contains("contradicts the prediction") && !page.contains("✓ holds"), "{page}");
+}
+
+/// Real trials of one candidate: what they say is a matter of the machine, that they are there is not.
+#[test]
+fn a_candidate_is_carried_out_and_asking_again_measures_nothing() {
+    if !can_mount("a candidate of a plan") {
+        return;
+    }
+    let _alone = alone();
+    let place = with_results(|_| ());
+    let plan = place.here().join("results/working-set/plan.toml");
+    fs::write(&plan, PLAN.replace("repeats = 3", "repeats = 1")).unwrap();
+    let cores = std::thread::available_parallelism().unwrap();
+    let shop = |cores: usize| {
+        format!(
+            "[[machine]]\nmemory = \"96 MiB\"\ncores = {cores}\nengine_cache = \"48 MiB\"\n\
+             [[disk]]\nname = \"slow\"\nspec = \"iops=2000,latency=1ms\"\n"
+        )
+    };
+    let ask = |cores: usize| {
+        fs::write(place.here().join("shop.toml"), shop(cores)).unwrap();
+        let more = ["--catalogue", "shop.toml", "--records", "20000", "--check", "--json", "-o", "plan.html"];
+        place.run(&ASK.iter().chain(&more).copied().collect::<Vec<_>>())
+    };
+    let first = ask(cores.get()).with_code(&[0, 1]);
+    assert!(first.stderr.contains("carried out on this machine") && first.stderr.contains("estimate"));
+    let answer: Value = serde_json::from_str(&first.stdout).unwrap();
+    let check = &answer["carried_out"];
+    assert_eq!(check["results"], "working-set-check");
+    // A trial that cannot be believed says so, and there is no figure of it.
+    let (measured, not) = (check["candidates"].as_array().unwrap(), check["passed_over"].as_array().unwrap());
+    assert_eq!(measured.len() + not.len(), 1, "{check:#}");
+    assert!(not.iter().all(|one| !one["why"].as_str().unwrap().is_empty()), "{check:#}");
+    for one in measured {
+        let foretold = one["foretold"].as_array().unwrap();
+        assert_eq!((foretold.len(), foretold[0]["quantity"].as_str()), (5, Some("throughput_ops_per_s")));
+        assert!(foretold[0]["measured"]["value"].as_f64().is_some_and(|x| x > 0.0), "{check:#}");
+    }
+    assert!(fs::read_to_string(place.here().join("plan.html")).unwrap().contains("Measured here"));
+    let second = ask(cores.get()).with_code(&[0, 1]);
+    assert!(!second.stderr.contains("estimate"), "nothing is missing: {}", second.stderr);
+    let again: Value = serde_json::from_str(&second.stdout).unwrap();
+    assert_eq!(again["carried_out"], answer["carried_out"]);
+    // Processors are not limited, so other ones cannot be imitated.
+    let refused = ask(cores.get() + 1).with_code(&[2]);
+    assert!(refused.stderr.contains("no candidate can be imitated here"), "{}", refused.stderr);
 }
 
 #[test]

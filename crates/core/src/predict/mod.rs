@@ -23,7 +23,7 @@ const P99_ERROR: f64 = 0.18;
 /// The same for throughput: equal cells of the published study differ by 9 %.
 const THROUGHPUT_ERROR: f64 = 0.09;
 /// How far hit ratios measured in equilibrium may be from predicted ones before a draw is doubted.
-const HIT_ERROR: f64 = 0.015;
+pub const HIT_ERROR: f64 = 0.015;
 
 /// What a number may be, each value alike.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -74,6 +74,11 @@ impl Interval {
     /// Whether it holds `value`.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
+    }
+
+    /// `more` wider on both sides, as far as a share can be.
+    pub fn wider(&self, more: f64) -> Interval {
+        Interval { low: (self.low - more).max(0.0), high: (self.high + more).min(1.0), ..*self }
     }
 
     /// How many times its lower end the upper one is.

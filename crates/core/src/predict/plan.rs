@@ -114,9 +114,23 @@ impl Catalogue {
 }
 
 impl Machine {
-    fn label(&self) -> String {
+    /// What it is called.
+    pub fn label(&self) -> String {
         let own = || format!("{}, {} cores", self.memory.rounded(), self.cores);
         self.name.clone().unwrap_or_else(own)
+    }
+
+    /// Today's place with this machine's memory and processors instead. The engine's cache is today's share
+    /// of the memory unless the catalogue gives one.
+    pub fn in_place_of(&self, today: &Place) -> Place {
+        let memory = self.memory.0 as f64;
+        let share = today.engine_cache / today.memory;
+        Place {
+            memory,
+            engine_cache: self.engine_cache.map_or(memory * share, |cache| cache.0 as f64),
+            cores: self.cores,
+            ..today.clone()
+        }
     }
 }
 
@@ -208,13 +222,7 @@ pub fn judge(
     let mut judged = Vec::with_capacity(catalogue.machine.len() * catalogue.disk.len());
     for machine in &catalogue.machine {
         let memory = machine.memory.0 as f64;
-        let share = today.engine_cache / today.memory;
-        let place = Place {
-            memory,
-            engine_cache: machine.engine_cache.map_or(memory * share, |cache| cache.0 as f64),
-            cores: machine.cores,
-            ..today.clone()
-        };
+        let place = machine.in_place_of(today);
         let hits: Vec<_> = draws.iter().map(|draw| system.hits(draw, &place)).collect();
         let engine_hit = Interval::of(hits.iter().map(|h| h.engine).collect());
         let page_cache_hit = Interval::of(hits.iter().map(|h| h.page_cache).collect());

@@ -1,7 +1,7 @@
 //! What the records of a study say of a system: service times, requests for a page, memory, hit ratios.
 
 use super::{CellRecords, Cells};
-use crate::experiment::{TargetKind, WorkloadKind};
+use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
 use crate::predict::cache::{Hits, Popularity};
 use crate::predict::queue::READ;
@@ -12,7 +12,7 @@ use serde::Serialize;
 /// Below this many requests to the disk for an operation the page cache has it all.
 const NO_DISK: f64 = 0.01;
 /// Below this many misses for an operation the engine's cache has it all.
-const IN_CACHE: f64 = 0.002;
+pub(super) const IN_CACHE: f64 = 0.002;
 /// From so many misses for an operation on, what they cost can be told from the rest.
 const MISSES: f64 = 0.1;
 /// A range that was measured in a few cells is this share wider on both sides than they are.
@@ -33,6 +33,8 @@ pub struct Observed {
     pub throughput: f64,
     /// 99th percentile of the residence in seconds, where enough was measured.
     pub p99: Option<f64>,
+    /// What was measured, with every setting.
+    pub spec: Spec,
     sessions: u32,
     requests: Requests,
     record_bytes: f64,
@@ -137,6 +139,7 @@ impl Observed {
             hits: Hits { engine: (1.0 - misses).clamp(0.0, 1.0), page_cache: 1.0 - to_disk },
             throughput,
             p99: cell.residence_ms(0.99).ok().map(|p99| p99.value / 1e3),
+            spec: spec.clone(),
             sessions: spec.load.sessions,
             requests,
             record_bytes: spec.target.wiredtiger.record_resident_bytes as f64,

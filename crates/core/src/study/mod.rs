@@ -10,6 +10,7 @@ pub mod evidence;
 mod expression;
 mod faults;
 mod figure;
+mod foretold;
 pub mod large_values;
 pub mod nodes;
 pub mod spells;
@@ -25,6 +26,7 @@ pub use cells::{CellRecords, Cells};
 pub use claim::{Claim, Claims, Criterion, Judged, JudgedFigure, Kind, Tally, Verdict};
 pub use expression::{Condition, Expression};
 pub use figure::{Figure, Known};
+pub use foretold::{Foretold, Quantity, foretold};
 pub use spent::{Spent, time_spent};
 
 use serde::Serialize;

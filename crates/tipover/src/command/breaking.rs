@@ -4,10 +4,9 @@
 //! The flags make a plan like any other, whose cells run in clusters of their own; what is there already is
 //! not run again.
 
-use super::run::{Prepared, command_line, list, prepare};
-use super::{BadInput, Ending, follow, pair, report};
+use super::run::{carry_out, command_line, list, prepare};
+use super::{BadInput, Ending, pair, report};
 use crate::live::LiveArgument;
-use crate::runner::{self, Order};
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
@@ -214,21 +213,10 @@ impl Break {
             return list(&experiment, results, false, json);
         }
         // The name says what the plan is but for how often, so more repetitions go on in the same place.
-        let Prepared { store, work, reserved: _reserved } = prepare(&experiment, results, &text, true)?;
-        let command = command_line();
-        let live = follow(self.live, &experiment.name, &command)?;
-        let order = Order {
-            experiment: &experiment,
-            store: &store,
-            work: &work,
-            command: &command,
-            interrupt,
-            live: live.as_ref(),
-        };
-        let tally = runner::run(order, false);
-        let _ = std::fs::remove_dir(&work);
-        let tally = tally?;
-        report::publish(&store, &experiment, &command, self.full, json)?;
+        let prepared = prepare(&experiment, results, &text, true)?;
+        let tally = carry_out(&prepared, &experiment, self.live, false, interrupt)?;
+        let store = &prepared.store;
+        report::publish(store, &experiment, &command_line(), self.full, json)?;
         let records = store.records(&experiment)?.whole;
         eprintln!(
             "{} runs now, {} were there already, {} failed",

@@ -1,15 +1,20 @@
 //! `tipover plan`: which memory, which disk, how many processors for a load, and how sure is that?
 
 use super::plan::PlanArguments;
-use super::run::command_line;
+use super::run::{carry_out, command_line, prepare};
 use super::{BadInput, Ending, located};
+use crate::foresight;
+use crate::live::LiveArgument;
+use crate::machine::Facts;
 use crate::report::{self, Terminal};
-use crate::study::planned::{Growth, Wanted, name_of, planned};
+use crate::study::imitation::{CarriedOut, imitation};
+use crate::study::planned::{Basis, Growth, Planned, Wanted, name_of, planned};
+use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::Promise;
-use tipover_core::predict::plan::{Catalogue, Question};
+use tipover_core::experiment::{Experiment, Promise};
+use tipover_core::predict::plan::{Catalogue, Machine, Question};
 use tipover_core::study::Cells;
 use tipover_core::units::Rate;
 
@@ -52,11 +57,25 @@ pub struct Plan {
     /// Write the page as HTML too
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Carry out candidates that this machine can imitate, 3 or N, and show what was predicted beside it
+    ///
+    /// The load of the study on the candidate's memory (a group's limit) and disk (shaped), as ordinary
+    /// trials in the results folder NAME-check: asking again goes on where it stopped. The best candidate
+    /// comes first, then those whose chance is nearest to even. What differs in processors or does not fit
+    /// into this machine is not imitated, and says why. Exit code 1, too, where fewer than nine in ten
+    /// figures lie where they were predicted, or none could be measured.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "3",
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    check: Option<u32>,
+
+    #[command(flatten)]
+    live: LiveArgument,
 }
 
 impl Plan {
     /// Carries it out.
-    pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
+    pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         if !(1e-3..=1e9).contains(&self.load.0) {
             return Err(BadInput(format!(
                 "--load {}: between 0.001/s and 1e9/s can be planned for",
@@ -100,9 +119,16 @@ impl Plan {
             records: self.records,
         };
         let source = self.source.to_string_lossy();
-        let mut answer = planned(&source, &cells, &wanted)
+        let (mut answer, basis) = planned(&source, &cells, &wanted)
             .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
         answer.left_out.extend(records.damaged);
+        if let Some(most) = self.check {
+            let processor = records.whole.iter().find_map(|record| record.machine["cpu_model"].as_str());
+            let wanted = (experiment.repeats, most as usize);
+            let carried_out = self.carried_out(&answer, &basis, wanted, processor, parent, interrupt)?;
+            answer.carried_out(carried_out);
+        }
+        let measured = answer.carried_out.as_ref().is_none_or(|one| !one.candidates.is_empty());
         let page = report::of_plan(&answer, &command_line());
         if let Some(output) = &self.output {
             std::fs::write(output, report::html(&page))
@@ -113,7 +139,50 @@ impl Plan {
         } else {
             print!("{}", report::text(&page, Terminal::detect()));
         }
-        Ok(if answer.best.is_some() { Ending::Held } else { Ending::NotHeld })
+        Ok(if answer.best.is_some() && measured { Ending::Held } else { Ending::NotHeld })
+    }
+}
+
+impl Plan {
+    /// Carries out candidates on this machine, beside the results that the plan was made from; `wanted` says
+    /// how often each, and how many at the most.
+    fn carried_out(
+        &self,
+        answer: &Planned,
+        basis: &Basis,
+        wanted: (u32, usize),
+        processor: Option<&str>,
+        results: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<CarriedOut> {
+        let here = Facts::read(results);
+        let refused = |machine: &Machine, experiment: &Experiment| {
+            if machine.cores != f64::from(here.cores) {
+                return Some(format!(
+                    "it has {} processors and this machine {}, which are not limited",
+                    machine.cores, here.cores
+                ));
+            }
+            foresight::check_plan(experiment, results)
+                .err()
+                .or_else(|| foresight::refusal(experiment, results))
+        };
+        let (repeats, most) = wanted;
+        let imitation = imitation(answer, basis, repeats, most, &refused)
+            .map_err(|why| BadInput(format!("--check: {why}")))?;
+        let mut remarks = Vec::new();
+        if let (Some(there), Some(here)) = (processor, here.cpu_model.as_deref())
+            && there != here
+        {
+            remarks.push(format!("The results were measured on another processor: {there}, here {here}."));
+        }
+        eprintln!("carried out on this machine:\n  {}", imitation.lines(answer).join("\n  "));
+        let prepared = prepare(&imitation.experiment, results, &imitation.text, true)?;
+        carry_out(&prepared, &imitation.experiment, self.live, false, interrupt)?;
+        let records = prepared.store.records(&imitation.experiment)?;
+        remarks.extend(records.damaged);
+        let experiment = imitation.experiment.clone();
+        Ok(imitation.carried_out(answer, basis, &Cells::of(&experiment, &records.whole), remarks))
     }
 }
 

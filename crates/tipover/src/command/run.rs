@@ -4,7 +4,7 @@ use super::plan::PlanArguments;
 use super::{BadInput, Ending, follow, quoted, report};
 use crate::foresight::{self, Estimate};
 use crate::live::LiveArgument;
-use crate::runner::{self, Order};
+use crate::runner::{self, Order, Tally};
 use crate::store::Store;
 use crate::trial::Interrupt;
 use anyhow::Result;
@@ -51,23 +51,9 @@ impl Run {
         if self.list {
             return list(&experiment, results, self.retry, json);
         }
-        let Prepared { store, work, reserved: _reserved } =
-            prepare(&experiment, results, &text, self.replace_plan)?;
-        let command = command_line();
-        let live = follow(self.live, &experiment.name, &command)?;
-        let order = Order {
-            experiment: &experiment,
-            store: &store,
-            work: &work,
-            command: &command,
-            interrupt,
-            live: live.as_ref(),
-        };
-        let tally = runner::run(order, self.retry);
-        // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
-        let _ = std::fs::remove_dir(&work);
-        let tally = tally?;
-        let ending = report::publish(&store, &experiment, &command, self.full, json)?;
+        let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
+        let tally = carry_out(&prepared, &experiment, self.live, self.retry, interrupt)?;
+        let ending = report::publish(&prepared.store, &experiment, &command_line(), self.full, json)?;
         if tally.measured > 0 {
             eprintln!(
                 "{} trials measured, {} were there already, {} not valid, {} failed",
@@ -87,7 +73,7 @@ pub struct Prepared {
     /// Where disks and their images are.
     pub work: PathBuf,
     /// Keeps other runs out.
-    pub reserved: File,
+    pub _reserved: File,
 }
 
 /// Checks the machine, removes what earlier runs left, and opens the results folder.
@@ -112,7 +98,25 @@ pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan
     let store =
         Store::open(results, experiment, text, replace_plan).map_err(|e| BadInput(format!("{e:#}")))?;
     let reserved = store.reserve().map_err(|e| BadInput(format!("{e:#}")))?;
-    Ok(Prepared { store, work, reserved })
+    Ok(Prepared { store, work, _reserved: reserved })
+}
+
+/// Carries out the trials of `experiment` that are missing; with `retry` also those that cannot be believed.
+pub fn carry_out(
+    prepared: &Prepared,
+    experiment: &Experiment,
+    live: LiveArgument,
+    retry: bool,
+    interrupt: &Interrupt,
+) -> Result<Tally> {
+    let command = command_line();
+    let live = follow(live, &experiment.name, &command)?;
+    let Prepared { store, work, .. } = prepared;
+    let order = Order { experiment, store, work, command: &command, interrupt, live: live.as_ref() };
+    let tally = runner::run(order, retry);
+    // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
+    let _ = std::fs::remove_dir(work);
+    tally
 }
 
 /// The command line as one would type it, without passwords.

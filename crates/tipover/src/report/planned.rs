@@ -1,14 +1,16 @@
 //! The page of `tipover plan`: candidates with their intervals, the two curves, and what all of it rests on.
 
+use super::experiment::number;
 use super::{
     Axis, Block, Callout, CalloutKind, Cell, Chart, Columns, Emphasis, Number, On, Page, Point, Provenance,
     ReferenceLine, Section, Series, SeriesKind, Table, Verdict,
 };
+use crate::study::imitation::{CarriedOut, Imitated, PassedOver};
 use crate::study::planned::{Curve, Planned, predicted};
 use tipover_core::predict::Interval;
 use tipover_core::predict::plan::{Answer, Judged, Limit};
-use tipover_core::study::Cells;
 use tipover_core::study::evidence::Checked;
+use tipover_core::study::{Cells, Figure, Foretold, Quantity};
 use tipover_core::units::{significant, span};
 
 /// More candidates than anyone reads: the page has the best, `--json` all of them.
@@ -31,6 +33,7 @@ pub fn of_plan(planned: &Planned, command: &str) -> Page {
     if !planned.checked.is_empty() {
         sections.push(section("trust", "How far to trust it", vec![Block::Table(checked(&planned.checked))]));
     }
+    sections.extend(planned.carried_out.as_ref().map(carried_out));
     let known = Columns::new()
         .words("what", |row: &(String, String)| row.0.clone())
         .words("from", |row| row.1.clone())
@@ -97,7 +100,7 @@ fn candidates(planned: &Planned) -> Table {
             Answer::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
         })
         .numbers("chance", "%", |one, unit| match planned.contradicted {
-            true => Cell::missing("the study's own cells contradict the prediction"),
+            true => Cell::missing("what was measured contradicts the prediction"),
             false => Number::new((one.chance * 100.0).round(), unit).into(),
         })
         .numbers("latency promised", "ms", |one, unit| interval(&one.percentile_s, 1e3, unit))
@@ -164,13 +167,68 @@ pub fn of_study(cells: &Cells<'_>) -> Section {
     Section { id: "predicted".into(), title: "Predicted from the other cells".into(), blocks }
 }
 
+/// Candidates that this machine imitated, predicted and measured.
+fn carried_out(carried_out: &CarriedOut) -> Section {
+    let (all, inside) = carried_out.figures();
+    let rows: Vec<(&Imitated, &Foretold)> =
+        carried_out.candidates.iter().flat_map(|one| one.foretold.iter().map(move |f| (one, f))).collect();
+    let in_words = |quantity| match quantity {
+        Quantity::Throughput => ("throughput", 1.0, "/s"),
+        Quantity::P99 => ("p99", 1e3, "ms"),
+        Quantity::EngineHit => ("engine's hits", 100.0, "%"),
+        Quantity::PageCacheHit => ("page cache's hits", 100.0, "%"),
+        Quantity::DeviceLoad => ("load of the disk", 100.0, "%"),
+    };
+    let measured = Columns::new()
+        .words("candidate", |(one, _): &(&Imitated, &Foretold)| format!("{}, {}", one.machine, one.disk))
+        .words("figure", move |(_, f)| in_words(f.quantity).0)
+        .words("predicted", move |(_, f)| {
+            let (_, times, unit) = in_words(f.quantity);
+            interval(&f.predicted, times, unit)
+        })
+        .words("measured", move |(_, f)| {
+            let (_, times, unit) = in_words(f.quantity);
+            match &f.measured {
+                Figure::Known(known) => Cell::from(number(&known.estimate().scaled(times), unit)),
+                Figure::Missing { missing, .. } => Cell::missing(missing),
+            }
+        })
+        .words("inside", |(_, f)| match (&f.measured, f.inside) {
+            (_, Some(inside)) => sign(inside),
+            (Figure::Missing { missing, .. }, None) => Cell::missing(missing),
+            (Figure::Known(_), None) => Cell::from(""),
+        })
+        .table(
+            &format!("Candidates carried out on this machine: {inside} of {all} figures inside"),
+            &rows,
+            "The closed loop of the study with the candidate's memory and disk; the intervals are for that load and not \
+             for the one that the promise is about. Predicted with 90 %, hit ratios with 1.5 points and the disk's load \
+             with 1 point more, by which formulas and file systems err. Inside: the measured value lies in the \
+             predicted interval.",
+        );
+    let warning = |text: &String| Block::Callout(Callout { kind: CalloutKind::Warning, text: text.clone() });
+    let not = Columns::new()
+        .words("machine", |one: &PassedOver| one.machine.clone())
+        .words("disk", |one| one.disk.clone())
+        .words("why", |one| one.why.clone())
+        .table("Not carried out here", carried_out.passed_over.iter().take(SHOWN), "");
+    let not = (!carried_out.passed_over.is_empty()).then_some(Block::Table(not));
+    let kept = format!("The trials are the results of `{}`.", carried_out.results);
+    let remarks = carried_out.remarks.iter().map(warning);
+    let blocks = remarks.chain([Block::Table(measured), Block::Prose(kept)]).chain(not).collect();
+    Section { id: "carried-out".into(), title: "Measured here".into(), blocks }
+}
+
+fn sign(inside: bool) -> Cell {
+    match inside {
+        true => Cell::verdict(Verdict::Held, "inside"),
+        false => Cell::verdict(Verdict::NotHeld, "outside"),
+    }
+}
+
 /// Leave-one-out predictions beside what was measured.
 fn checked(rows: &[Checked]) -> Table {
     let of = rows.iter().map(Checked::inside).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let sign = |inside: bool| match inside {
-        true => Cell::verdict(Verdict::Held, "inside"),
-        false => Cell::verdict(Verdict::NotHeld, "outside"),
-    };
     Columns::new()
         .words("cell", |row: &Checked| row.name.clone())
         .group("throughput")

@@ -4,6 +4,7 @@
 pub mod accesses;
 pub mod comparison;
 mod disturbance;
+pub mod imitation;
 pub mod planned;
 mod published;
 

@@ -1,11 +1,13 @@
 //! What to buy, from the records of a study: candidates judged, the two curves, and how far to trust them.
 
+use super::imitation::CarriedOut;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
-use tipover_core::device::Spec;
+use tipover_core::device;
+use tipover_core::experiment::Spec;
 use tipover_core::predict::plan::{self, Catalogue, Judged, Question};
-use tipover_core::predict::{Draw, Interval, Place, Range, Seen, System};
+use tipover_core::predict::{Draw, Interval, Place, Prediction, Range, Seen, System};
 use tipover_core::study::Cells;
 use tipover_core::study::evidence::{self, Checked, Observed};
 use tipover_core::units::{Bytes, Rate, significant};
@@ -91,11 +93,14 @@ pub struct Planned {
     pub candidates: Vec<Judged>,
     /// Against memory and against IOPS.
     pub curves: Vec<Curve>,
-    /// Whether fewer than nine in ten of the study's own figures lie where the others predict them. Then no
-    /// candidate holds or fails, whatever its chance.
+    /// Whether fewer than nine in ten of the study's own figures lie where the others predict them, or of
+    /// those of the candidates that were carried out. Then no candidate holds or fails, whatever its chance.
     pub contradicted: bool,
     /// The study's own cells, predicted from the others.
     pub checked: Vec<Checked>,
+    /// Candidates that were carried out here, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried_out: Option<CarriedOut>,
     /// What was measured or assumed, and where it comes from.
     pub known: Vec<(String, String)>,
     /// Cells that nothing rests on, and why.
@@ -105,23 +110,36 @@ pub struct Planned {
 }
 
 /// Everything that candidates are judged by.
-struct Basis {
+pub struct Basis {
+    /// Today's place.
+    pub today: Place,
+    /// How it was measured.
+    pub spec: Spec,
+    /// What can be had; each machine with each disk is a candidate, in this order.
+    pub catalogue: Catalogue,
     system: System,
     draws: Vec<Draw>,
-    today: Place,
     known: Vec<(String, String)>,
 }
 
 impl Basis {
-    fn of(observed: &[Observed], records: Option<u64>) -> Result<Basis, String> {
+    fn of(observed: &[Observed], wanted: &Wanted) -> Result<Basis, String> {
         let (system, assumptions) = evidence::system(&observed.iter().collect::<Vec<_>>())?;
         let seen: Vec<Seen> = observed.iter().filter_map(Observed::seen).collect();
         let largest = observed.iter().max_by(|a, b| a.place.records.total_cmp(&b.place.records));
-        let mut today = largest.ok_or("no cell was measured")?.place.clone();
-        today.records = records.map_or(today.records, |records| records as f64);
+        let largest = largest.ok_or("no cell was measured")?;
+        let mut today = largest.place.clone();
+        today.records = wanted.records.map_or(today.records, |records| records as f64);
         let mut known = facts(&system, &seen, &today);
         known.extend(assumptions.into_iter().map(|a| (a.what, format!("assumed: {}", a.because))));
-        Ok(Basis { draws: system.draws(DRAWS, &seen, 1), system, today, known })
+        let catalogue = wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(&today));
+        let draws = system.draws(DRAWS, &seen, 1);
+        Ok(Basis { today, spec: largest.spec.clone(), catalogue, system, draws, known })
+    }
+
+    /// What the closed loop that was measured would do in `place`.
+    pub fn closed(&self, place: &Place) -> Prediction {
+        self.system.closed(&self.draws, place, EVENTS)
     }
 
     /// On all processors, each of which takes some machines.
@@ -179,7 +197,7 @@ impl Basis {
         // A disk without a gate has no place on this axis.
         if let Some(iops) = today.disk.iops {
             let disk = |iops: f64| Place {
-                disk: Spec { iops: Some(Rate(iops)), burst: None, ..today.disk.clone() },
+                disk: device::Spec { iops: Some(Rate(iops)), burst: None, ..today.disk.clone() },
                 ..today.clone()
             };
             let points = steps(iops.0 / 8.0, iops.0 * 64.0).map(|x| (x, self.most(&disk(x), question)));
@@ -273,7 +291,7 @@ impl Trust {
     fn of(checked: &[Checked]) -> Trust {
         match figures(checked) {
             (0, _) => Trust::Unchecked,
-            (all, inside) if inside * 10 < all * 9 => Trust::Contradicted,
+            (all, inside) if too_few(inside, all) => Trust::Contradicted,
             _ => Trust::Held,
         }
     }
@@ -328,20 +346,12 @@ fn figures(checked: &[Checked]) -> (u32, u32) {
 ///
 /// # Errors
 /// In a sentence, when the records cannot say.
-pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Planned, String> {
+pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Planned, Basis), String> {
     let (observed, left_out) = evidence::observed(cells)?;
-    let basis = Basis::of(&observed, wanted.records)?;
-    let built_in;
-    let catalogue = match &wanted.catalogue {
-        Some(catalogue) => catalogue,
-        None => {
-            built_in = Catalogue::built_in(&basis.today);
-            &built_in
-        }
-    };
+    let basis = Basis::of(&observed, wanted)?;
     let checked = own_cells(&observed);
     let trust = Trust::of(&checked);
-    let mut candidates = basis.judge(&basis.today, catalogue, &wanted.question);
+    let mut candidates = basis.judge(&basis.today, &basis.catalogue, &wanted.question);
     if trust == Trust::Contradicted {
         candidates.iter_mut().for_each(|one| one.answer = plan::Answer::CannotTell);
     }
@@ -358,7 +368,7 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Plann
     };
     let at = if trust == Trust::Held { headline.len() } else { 0 };
     headline.insert(at, trust.words(&checked, measure_next.as_deref()));
-    Ok(Planned {
+    let planned = Planned {
         source: source.into(),
         promise: wanted.question.promise.to_string(),
         load_ops_per_s: wanted.question.load,
@@ -368,10 +378,37 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<Plann
         candidates,
         contradicted: trust == Trust::Contradicted,
         checked,
-        known: basis.known,
+        carried_out: None,
+        known: basis.known.clone(),
         left_out,
         measure_next,
-    })
+    };
+    Ok((planned, basis))
+}
+
+impl Planned {
+    /// Takes in what candidates did that were carried out. Where they contradict the prediction, no candidate
+    /// holds or fails.
+    pub fn carried_out(&mut self, carried_out: CarriedOut) {
+        let words = carried_out.words();
+        if carried_out.contradicts() {
+            if !self.contradicted {
+                self.headline.clear();
+            }
+            self.contradicted = true;
+            self.best = None;
+            self.candidates.iter_mut().for_each(|one| one.answer = plan::Answer::CannotTell);
+            self.headline.insert(0, words);
+        } else {
+            self.headline.push(words);
+        }
+        self.carried_out = Some(carried_out);
+    }
+}
+
+/// Whether so many figures inside say that intervals of 90 % are none.
+pub fn too_few(inside: u32, all: u32) -> bool {
+    inside * 10 < all * 9
 }
 
 /// More repeats of the cell whose page cache nearly has it all: where that ends is what is not known.
@@ -434,15 +471,10 @@ fn headline(
 
 /// When data that grow bring the best candidate to its edge.
 fn grown(basis: &Basis, wanted: &Wanted, growth: Growth, one: &Judged) -> String {
-    let catalogue = wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(&basis.today));
+    let (machines, disks) = (basis.catalogue.machine.iter(), basis.catalogue.disk.iter());
     let single = Catalogue {
-        machine: catalogue
-            .machine
-            .into_iter()
-            .filter(|m| m.memory.0 as f64 == one.memory_bytes)
-            .take(1)
-            .collect(),
-        disk: catalogue.disk.into_iter().filter(|d| d.name == one.disk).take(1).collect(),
+        machine: machines.filter(|m| m.memory.0 as f64 == one.memory_bytes).take(1).cloned().collect(),
+        disk: disks.filter(|d| d.name == one.disk).take(1).cloned().collect(),
     };
     let holds = |months: f64| {
         let records = basis.today.records * growth.0.powf(months / 12.0);
