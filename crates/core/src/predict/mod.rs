@@ -114,6 +114,9 @@ pub struct System {
     pub cpu_read: Range,
     /// Share of the processors that it could use.
     pub efficiency: Range,
+    /// Share of the machine's processors that others may have had while it was measured, and no longer have:
+    /// throughput and percentiles are known by so much less.
+    pub disturbance: f64,
 }
 
 /// A system in a place.
@@ -217,11 +220,19 @@ impl System {
         }
     }
 
+    /// The factor by which a disturbance widens intervals on both sides: what the rest of the processors does
+    /// in the time of all of them.
+    pub fn wider_by(&self) -> f64 {
+        1.0 / (1.0 - self.disturbance.clamp(0.0, 0.95))
+    }
+
     fn draw(&self, random: &mut Random) -> Draw {
         let pair = random.below(Policy::PAIRS.len() as u64) as usize;
         let mut error =
             |ninety: f64| (normal_quantile(random.unit().clamp(1e-6, 1.0 - 1e-6)) * ninety / 1.645).exp();
-        let (p99_error, throughput_error) = (error(P99_ERROR), error(THROUGHPUT_ERROR));
+        let disturbed = self.wider_by().ln();
+        let (p99_error, throughput_error) =
+            (error(P99_ERROR + disturbed), error(THROUGHPUT_ERROR + disturbed));
         let open_error = p99_error * error(queue::OPEN_ERROR);
         let daemon_share = random.unit();
         Draw {

@@ -316,6 +316,7 @@ mod tests {
             cpu_miss: Range::new(22e-6, 30e-6),
             cpu_read: Range::new(0.0, 5e-6),
             efficiency: Range::new(0.9, 1.0),
+            disturbance: 0.0,
         }
     }
 

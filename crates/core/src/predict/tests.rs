@@ -21,6 +21,7 @@ fn published() -> System {
         cpu_miss: Range::new(22e-6, 30e-6),
         cpu_read: Range::new(0.0, 0.0),
         efficiency: Range::new(1.0, 1.0),
+        disturbance: 0.0,
     }
 }
 
@@ -91,6 +92,19 @@ fn measured_hit_ratios_narrow_the_answer() {
         narrow.page_cache_hit.low - 0.01 <= hit.page_cache
             && hit.page_cache <= narrow.page_cache_hit.high + 0.01
     );
+}
+
+/// Where half of the processors may have been with others, twice as much may be true, and half.
+#[test]
+fn a_disturbed_machine_widens_throughput_and_percentiles_and_no_hit_ratio() {
+    let (quiet, place) = (published(), place(5.0, "S2"));
+    let loud = System { disturbance: 0.5, ..published() };
+    assert_eq!((quiet.wider_by(), loud.wider_by()), (1.0, 2.0));
+    let of = |system: &System| system.closed(&system.draws(100, &[], 2), &place, 1000);
+    let (narrow, wide) = (of(&quiet), of(&loud));
+    assert!(wide.throughput_ops_per_s.factor() > 2.0 * narrow.throughput_ops_per_s.factor(), "{wide:?}");
+    assert!(wide.p99_s.factor() > 2.0 * narrow.p99_s.factor(), "{wide:?}");
+    assert_eq!((wide.engine_hit, wide.page_cache_hit), (narrow.engine_hit, narrow.page_cache_hit));
 }
 
 #[test]

@@ -63,10 +63,19 @@ impl<'a> CellRecords<'a> {
 
     /// Laws of the audit that one of its believable trials breaks: its figures cannot all be true.
     pub fn broken_laws(&self) -> Vec<String> {
+        self.broken().map(|finding| finding.law).collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
+    /// Why its figures cannot all be true, in words, if the audit finds that.
+    pub fn conviction(&self) -> Option<String> {
+        let finding = self.broken().next()?;
+        Some(format!("the audit convicts it: {}, {}", finding.law, finding.numbers))
+    }
+
+    fn broken(&self) -> impl Iterator<Item = audit::Finding> {
         let believed = self.records.iter().filter(|record| record.is_valid());
         let findings = believed.flat_map(|record| audit::audit(&audit::of_record(record)).findings);
-        let broken = findings.filter(|finding| finding.severity == audit::Severity::Broken);
-        broken.map(|finding| finding.law).collect::<BTreeSet<String>>().into_iter().collect()
+        findings.filter(|finding| finding.severity == audit::Severity::Broken)
     }
 
     /// Why there is no figure.

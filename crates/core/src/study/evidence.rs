@@ -9,10 +9,19 @@ use crate::predict::{Place, Prediction, Range, Seen, System};
 use crate::workload::distribution::Requests;
 use serde::Serialize;
 
+/// Counters of the engine without which nothing can be said.
+const COUNTERS: [&str; 4] = [
+    metric::ENGINE_PAGE_READS,
+    metric::ENGINE_CACHE_READ_BYTES,
+    metric::ENGINE_FILE_READS,
+    metric::ENGINE_FILE_READ_BYTES,
+];
 /// Below this many requests to the disk for an operation the page cache has it all.
 const NO_DISK: f64 = 0.01;
 /// Below this many misses for an operation the engine's cache has it all.
 pub(super) const IN_CACHE: f64 = 0.002;
+/// Above this share of the engine's misses that go to the disk the page cache is full.
+const FILLED: f64 = 0.02;
 /// From so many misses for an operation on, what they cost can be told from the rest.
 const MISSES: f64 = 0.1;
 /// A range that was measured in a few cells is this share wider on both sides than they are.
@@ -45,6 +54,8 @@ pub struct Observed {
     reads_per_miss: Option<f64>,
     file_ratio: Option<f64>,
     other_memory: Option<f64>,
+    /// The page cache was full, and how large it or the engine's was is not known.
+    uncounted_caches: bool,
 }
 
 /// Something that was not measured, or not here.
@@ -102,30 +113,33 @@ impl Observed {
         if spec.load.arrivals.is_some() {
             return Err("an open load was measured: its throughput is not the system's".into());
         }
-        let broken = cell.broken_laws();
-        if !broken.is_empty() {
-            return Err(format!("the audit convicts it ({})", broken.join(", ")));
+        if let Some(conviction) = cell.conviction() {
+            return Err(conviction);
         }
         let mean = |estimate: Option<crate::measure::Estimate>| estimate.map(|estimate| estimate.value);
         let throughput = mean(cell.throughput()).ok_or_else(|| cell.why_none())?;
-        let misses = mean(cell.misses_per_operation()).ok_or("the engine's misses were not counted")?;
+        let growth = |name: &'static str| mean(cell.mean(move |m| m.growth(probe::TARGET, name)));
+        let missing: Vec<&str> = COUNTERS.into_iter().filter(|name| growth(name).is_none()).collect();
+        if !missing.is_empty() {
+            return Err(format!("counters are missing: {}", missing.join(", ")));
+        }
+        let misses = mean(cell.misses_per_operation()).ok_or_else(|| cell.why_none())?;
         let memory =
             spec.machine.memory.ok_or("its memory was not limited, so the page cache's is not known")?;
         let cores = cell.records.iter().find_map(|record| record.machine["cores"].as_u64());
         let reads = mean(cell.mean(|m| Some(m.disk_rates()?.reads.0 / m.throughput())));
-        let reads = reads.ok_or("the disk's requests were not counted")?;
+        let reads = reads.ok_or("counters are missing: those of the shaped disk")?;
         let reads_per_miss = cell.reads_per_miss();
         let to_disk = match reads_per_miss {
             Some(k) if misses > IN_CACHE => (reads / (misses * k)).clamp(0.0, 1.0),
             _ => 0.0,
         };
-        let growth = |name: &'static str| mean(cell.mean(move |m| m.growth(probe::TARGET, name)));
         let level = |probe: &'static str, name: &'static str| mean(cell.mean(move |m| m.level(probe, name)));
         let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).filter(|(_, b)| *b > 0.0).map(|(a, b)| a / b);
         let caches = level(probe::TARGET, metric::ENGINE_CACHE_BYTES)
             .zip(level(probe::GROUP, metric::GROUP_PAGE_CACHE_BYTES));
         // Only a full page cache says what else there is.
-        let other = caches.filter(|_| to_disk > 0.02).map(|(engine, page)| memory.0 as f64 - engine - page);
+        let other = caches.filter(|_| to_disk > FILLED).map(|(engine, page)| memory.0 as f64 - engine - page);
         Ok(Observed {
             name: name.into(),
             working_set: cell.cell.label("working_set").map(str::to_string),
@@ -146,7 +160,7 @@ impl Observed {
             misses,
             reads,
             cpu: mean(cell.mean(|m| Some(m.cpu.process_ns as f64 / 1e9 / m.operations() as f64)))
-                .ok_or("its processor time was not counted")?,
+                .ok_or("counters are missing: the processor time")?,
             cpu_read: mean(cell.mean(|m| {
                 let read = m.disk_rates()?.reads.0 * m.seconds();
                 (read > 0.0).then(|| m.cpu.disk_ns as f64 / 1e9 / read)
@@ -158,6 +172,7 @@ impl Observed {
             )
             .filter(|_| misses > IN_CACHE),
             other_memory: other.filter(|bytes| *bytes > 0.0),
+            uncounted_caches: caches.is_none() && to_disk > FILLED,
         })
     }
 
@@ -167,11 +182,12 @@ impl Observed {
     }
 }
 
-/// The system that `cells` were measured on, and what of it they do not say.
+/// The system that `cells` were measured on, and what of it they do not say. Others may have had the share
+/// `disturbance` of the machine's processors meanwhile.
 ///
 /// # Errors
 /// Without a cell that missed the engine's cache, what a miss costs is not known.
-pub fn system(cells: &[&Observed]) -> Result<(System, Vec<Assumption>), String> {
+pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assumption>), String> {
     let first = cells.first().ok_or("no cell was measured")?;
     if cells.iter().any(|cell| (cell.sessions, cell.requests) != (first.sessions, first.requests)) {
         return Err("its cells differ in sessions or in how requests are spread: plan from one load".into());
@@ -207,9 +223,13 @@ pub fn system(cells: &[&Observed]) -> Result<(System, Vec<Assumption>), String> 
         Range::new(0.5, 1.0)
     });
     let other_memory = over(&|c| c.other_memory).unwrap_or_else(|| {
+        let uncounted = format!("counters are missing: {} or {}", metric::ENGINE_CACHE_BYTES, metric::GROUP_PAGE_CACHE_BYTES);
         assume(
             "5 % to 15 % of the memory are neither engine's cache nor page cache".into(),
-            "no cell filled its page cache: measure one with a larger working set, it would narrow the answer most",
+            match cells.iter().any(|c| c.uncounted_caches) {
+                true => &uncounted,
+                false => "no cell filled its page cache: measure one with a larger working set, it would narrow the answer most",
+            },
         );
         Range::new(0.05 * first.place.memory, 0.15 * first.place.memory)
     });
@@ -242,6 +262,7 @@ pub fn system(cells: &[&Observed]) -> Result<(System, Vec<Assumption>), String> 
         cpu_miss,
         cpu_read: over(&|c| c.cpu_read.filter(|_| c.reads > NO_DISK)).unwrap_or(Range::new(0.0, 0.0)),
         efficiency,
+        disturbance,
     };
     Ok((system, assumptions))
 }
@@ -273,12 +294,12 @@ impl Checked {
 }
 
 /// Each cell predicted from the cells with other working sets: not even its own hit ratio on another disk is
-/// known. Cells that too few others are left for are left out.
-pub fn leave_one_out(cells: &[Observed], draws: usize, operations: u32) -> Vec<Checked> {
+/// known. Cells that too few others are left for are left out. `disturbance` as for [`system`].
+pub fn leave_one_out(cells: &[Observed], disturbance: f64, draws: usize, operations: u32) -> Vec<Checked> {
     let mut checked = Vec::new();
     for cell in cells {
         let others: Vec<&Observed> = cells.iter().filter(|c| c.place.records != cell.place.records).collect();
-        let Ok((system, _)) = system(&others) else { continue };
+        let Ok((system, _)) = system(&others, disturbance) else { continue };
         let seen: Vec<Seen> = others.iter().filter_map(|c| c.seen()).collect();
         let draws = system.draws(draws, &seen, 1);
         checked.push(Checked {
@@ -318,7 +339,7 @@ mod tests {
         let (observed, left_out) = observed(&Cells::of(&experiment, &records)).unwrap();
         // Cells of the sweep `accesses` were not simulated.
         assert_eq!((observed.len(), left_out.len()), (12, 1), "{left_out:?}");
-        let checked = leave_one_out(&observed, 60, 1500);
+        let checked = leave_one_out(&observed, 0.0, 60, 1500);
         let (mut of, mut inside) = (0, 0);
         for one in &checked {
             let (n, held) = one.inside();
@@ -332,17 +353,36 @@ mod tests {
         let (experiment, mut records) = simulated(&[]);
         let why = |records: &[Record]| observed(&Cells::of(&experiment, records)).unwrap_err();
         assert!(why(&[]).contains("not measured"), "{}", why(&[]));
+        let mut convicted = records.clone();
+        for measured in convicted.iter_mut().filter_map(|record| record.measured.as_mut()) {
+            // Three times as many operations per second as so many sessions can have.
+            measured.end.0 = measured.begin.0 + (measured.end.0 - measured.begin.0) / 3;
+        }
+        assert!(why(&convicted).contains("the audit convicts it: Little"), "{}", why(&convicted));
+        // One culprit alone is left out, and the others are planned from.
+        convicted.truncate(1);
+        convicted.extend_from_slice(&records[1..]);
+        let (honest, left_out) = super::observed(&Cells::of(&experiment, &convicted)).unwrap();
+        assert_eq!(honest.len(), 11);
+        assert!(left_out[0].contains("the audit convicts it"), "{left_out:?}");
+        let mut uncounted = records.clone();
+        for measured in uncounted.iter_mut().filter_map(|record| record.measured.as_mut()) {
+            for samples in [&mut measured.first, &mut measured.last] {
+                samples.get_mut(probe::TARGET).unwrap().values.remove(metric::ENGINE_FILE_READS);
+            }
+        }
+        assert!(why(&uncounted).contains("counters are missing: engine_file_reads"), "{}", why(&uncounted));
         for record in &mut records {
             record.measured.as_mut().unwrap().last.clear();
         }
-        assert!(why(&records).contains("misses were not counted"), "{}", why(&records));
+        assert!(why(&records).contains("counters are missing: engine_page_reads, "), "{}", why(&records));
         let (experiment, records) = simulated(&[("workload.requests", "latest")]);
         let why = observed(&Cells::of(&experiment, &records)).unwrap_err();
         assert!(why.contains("how caches answer `latest` is not modelled"), "{why}");
         let (experiment, records) = simulated(&[("repeats", "1")]);
         let (mut seen, _) = observed(&Cells::of(&experiment, &records)).unwrap();
         seen.retain(|cell| cell.misses < IN_CACHE);
-        let why = system(&seen.iter().collect::<Vec<_>>()).unwrap_err();
+        let why = system(&seen.iter().collect::<Vec<_>>(), 0.0).unwrap_err();
         assert!(why.contains("no cell missed the engine's cache"), "{why}");
     }
 }

@@ -47,7 +47,7 @@ pub struct Foretold {
 
 /// What was `predicted` beside what was measured in `cell`. Figures that the audit convicts are none.
 pub fn foretold(cell: &CellRecords<'_>, predicted: &Prediction) -> Vec<Foretold> {
-    let convicted = cell.broken_laws();
+    let convicted = cell.conviction();
     let trials = cell.measured().len() as u32;
     let most = cell.cell.spec.shape().map_or(f64::INFINITY, |shape| Reads::of(&shape).most());
     let missing = |why: &str| Figure::missing(why, trials);
@@ -91,10 +91,7 @@ pub fn foretold(cell: &CellRecords<'_>, predicted: &Prediction) -> Vec<Foretold>
         (Quantity::DeviceLoad, load, device),
     ];
     let beside = |(quantity, predicted, measured): (Quantity, Interval, Figure)| {
-        let measured = match convicted.is_empty() {
-            true => measured,
-            false => missing(&format!("the audit convicts it ({})", convicted.join(", "))),
-        };
+        let measured = convicted.as_deref().map_or(measured, missing);
         let inside = measured.value().map(|value| predicted.contains(value));
         Foretold { quantity, predicted, measured, inside }
     };

@@ -42,9 +42,23 @@ impl From<&BenchRecord> for Disturbances {
     }
 }
 
-/// By what the machine was disturbed while these trials ran: "the machine was not quiet in 2 of 9 trials
-/// (other programs took up to 25 % of the machine's processors)"; `None` when nothing was seen.
+/// By what the machine was disturbed while trials ran.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Disturbance {
+    /// "The machine was not quiet in 2 of 9 trials (other programs took up to 25 % of the machine's
+    /// processors)".
+    pub words: String,
+    /// Share of the machine's processors that others had at most, as far as it is known.
+    pub share: f64,
+}
+
+/// The words of what disturbed these trials; `None` when nothing was seen.
 pub fn disturbed(trials: &[Disturbances]) -> Option<String> {
+    disturbance(trials).map(|disturbance| disturbance.words)
+}
+
+/// What disturbed these trials; `None` when nothing was seen.
+pub fn disturbance(trials: &[Disturbances]) -> Option<Disturbance> {
     let session: Vec<&[Canary]> = trials.iter().map(|trial| trial.canaries.as_slice()).collect();
     let canaries = judge_session(&session);
     let percent = |share: f64| format!("{} %", significant(100.0 * share, 2));
@@ -74,5 +88,9 @@ pub fn disturbed(trials: &[Disturbances]) -> Option<String> {
     } else {
         String::new()
     };
-    (!because.is_empty()).then(|| format!("the machine was not quiet{of} ({})", because.join(", ")))
+    // Canaries that vary by a share take turns with something that has it.
+    let shares = [most(&neighbours), most(&steal), unrest.or_else(|| (differing > 0).then_some(UNREST))];
+    let share = shares.into_iter().flatten().fold(0.0, f64::max);
+    let words = format!("the machine was not quiet{of} ({})", because.join(", "));
+    (!because.is_empty()).then_some(Disturbance { words, share })
 }

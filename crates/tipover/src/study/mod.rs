@@ -8,5 +8,5 @@ pub mod imitation;
 pub mod planned;
 mod published;
 
-pub use disturbance::{Disturbances, disturbed};
+pub use disturbance::{Disturbance, Disturbances, disturbance, disturbed};
 pub use published::{LargeValues, PublishedBank, PublishedPrices, PublishedRow, PublishedTest, TippingPoint};

@@ -1,6 +1,7 @@
 //! What to buy, from the records of a study: candidates judged, the two curves, and how far to trust them.
 
 use super::imitation::CarriedOut;
+use super::{Disturbance, Disturbances, disturbance};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +15,8 @@ use tipover_core::units::{Bytes, Rate, significant};
 
 /// Ways the system may be that each candidate is judged by.
 const DRAWS: usize = 120;
+/// Where others had a larger share of the processors, records say nothing of a machine without them.
+const MOST_DISTURBED: f64 = 0.5;
 /// Operations of discrete events for each cell that is predicted again.
 const EVENTS: u32 = 2_000;
 
@@ -123,8 +126,13 @@ pub struct Basis {
 }
 
 impl Basis {
-    fn of(observed: &[Observed], wanted: &Wanted) -> Result<Basis, String> {
-        let (system, assumptions) = evidence::system(&observed.iter().collect::<Vec<_>>())?;
+    fn of(
+        observed: &[Observed],
+        wanted: &Wanted,
+        disturbance: Option<&Disturbance>,
+    ) -> Result<Basis, String> {
+        let share = disturbance.map_or(0.0, |disturbance| disturbance.share);
+        let (system, assumptions) = evidence::system(&observed.iter().collect::<Vec<_>>(), share)?;
         let seen: Vec<Seen> = observed.iter().filter_map(Observed::seen).collect();
         let largest = observed.iter().max_by(|a, b| a.place.records.total_cmp(&b.place.records));
         let largest = largest.ok_or("no cell was measured")?;
@@ -132,6 +140,13 @@ impl Basis {
         today.records = wanted.records.map_or(today.records, |records| records as f64);
         let mut known = facts(&system, &seen, &today);
         known.extend(assumptions.into_iter().map(|a| (a.what, format!("assumed: {}", a.because))));
+        known.extend(disturbance.map(|why| {
+            let factor = significant(system.wider_by(), 2);
+            (
+                format!("throughput and percentiles are known a factor of {factor} less well"),
+                why.words.clone(),
+            )
+        }));
         let catalogue = wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(&today));
         let draws = system.draws(DRAWS, &seen, 1);
         Ok(Basis { today, spec: largest.spec.clone(), catalogue, system, draws, known })
@@ -320,9 +335,15 @@ impl Trust {
 /// held; `None` where no cell can be predicted at all, as in most studies.
 pub fn predicted(cells: &Cells<'_>) -> Option<(Vec<Checked>, String)> {
     let (observed, _) = evidence::observed(cells).ok()?;
-    let checked = own_cells(&observed);
+    let disturbance = match while_measured(cells) {
+        Ok(disturbance) => disturbance,
+        Err(refused) => {
+            return Some((vec![], format!("The cells predict nothing of each other: {refused}.")));
+        }
+    };
+    let checked = own_cells(&observed, disturbance.as_ref());
     let (all, inside) = figures(&checked);
-    let words = match Trust::of(&checked) {
+    let mut words = match Trust::of(&checked) {
         Trust::Unchecked => Trust::Unchecked.words(&checked, None),
         trust => format!(
             "{inside} of {all} figures lie in the 90 % intervals that the other working sets give: `tipover plan` \
@@ -330,11 +351,32 @@ pub fn predicted(cells: &Cells<'_>) -> Option<(Vec<Checked>, String)> {
             if trust == Trust::Held { "answer from" } else { "conclude nothing from" }
         ),
     };
+    if let Some(disturbance) = disturbance {
+        words = format!("{words} Intervals are wider than they need be: {}.", disturbance.words);
+    }
     Some((checked, words))
 }
 
-fn own_cells(observed: &[Observed]) -> Vec<Checked> {
-    evidence::leave_one_out(observed, DRAWS / 2, EVENTS)
+fn own_cells(observed: &[Observed], disturbance: Option<&Disturbance>) -> Vec<Checked> {
+    let share = disturbance.map_or(0.0, |disturbance| disturbance.share);
+    evidence::leave_one_out(observed, share, DRAWS / 2, EVENTS)
+}
+
+/// What disturbed the machine while the cells were measured that read records.
+///
+/// # Errors
+/// So much that nothing can be predicted from them, in words.
+fn while_measured(cells: &Cells<'_>) -> Result<Option<Disturbance>, String> {
+    let reading = cells.all.iter().filter(|cell| cell.cell.spec.workload.kind.has_records());
+    let trials: Vec<Disturbances> =
+        reading.flat_map(|cell| &cell.records).filter_map(|record| Disturbances::of(record)).collect();
+    match disturbance(&trials) {
+        Some(Disturbance { words, share }) if share > MOST_DISTURBED => Err(format!(
+            "{words}, and records of which others had more than half of the processors say nothing of a machine \
+             without them: measure again when nothing else runs"
+        )),
+        disturbance => Ok(disturbance),
+    }
 }
 
 /// How many figures were predicted, and how many of them lie in their intervals.
@@ -348,8 +390,9 @@ fn figures(checked: &[Checked]) -> (u32, u32) {
 /// In a sentence, when the records cannot say.
 pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Planned, Basis), String> {
     let (observed, left_out) = evidence::observed(cells)?;
-    let basis = Basis::of(&observed, wanted)?;
-    let checked = own_cells(&observed);
+    let disturbance = while_measured(cells)?;
+    let basis = Basis::of(&observed, wanted, disturbance.as_ref())?;
+    let checked = own_cells(&observed, disturbance.as_ref());
     let trust = Trust::of(&checked);
     let mut candidates = basis.judge(&basis.today, &basis.catalogue, &wanted.question);
     if trust == Trust::Contradicted {
@@ -368,6 +411,18 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Plan
     };
     let at = if trust == Trust::Held { headline.len() } else { 0 };
     headline.insert(at, trust.words(&checked, measure_next.as_deref()));
+    // Second, so that nobody reads the answer without it.
+    headline.splice(
+        1..1,
+        disturbance.map(|disturbance| {
+            format!(
+                "Disturbed: {} while the records were made. Intervals of throughput and percentiles are a factor of {} \
+                 wider on both sides for it.",
+                disturbance.words,
+                significant(basis.system.wider_by(), 2)
+            )
+        }),
+    );
     let planned = Planned {
         source: source.into(),
         promise: wanted.question.promise.to_string(),
@@ -493,6 +548,56 @@ fn grown(basis: &Basis, wanted: &Wanted, growth: Growth, one: &Judged) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tipover_core::experiment::{Experiment, Trial};
+    use tipover_core::measure::Canary;
+    use tipover_core::record::Record;
+    use tipover_core::trial::simulate::{self, Machine};
+
+    /// A neighbour took turns: what was measured is what it left, so less is known, and the plan says so.
+    #[test]
+    fn records_of_a_disturbed_machine_widen_the_intervals() {
+        const STUDY: &str = include_str!("../../../../experiments/working-set.toml");
+        let mut experiment = Experiment::parse(STUDY, "quick", &[]).unwrap();
+        experiment.only(&[("disk".into(), "5000 IOPS".into())]).unwrap();
+        let cells = experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells);
+        let trial =
+            |cell| simulate::trial("t", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default()).0;
+        let quiet: Vec<Record> = cells.map(trial).collect();
+        let beside_one_that_takes = |slowed_ns: f64| {
+            let mut loud = quiet.clone();
+            for (n, record) in loud.iter_mut().enumerate() {
+                let spin_ns = if n % 2 == 0 { 4e6 } else { slowed_ns };
+                record.canaries = vec![Canary { spin_ns, wake_ns: 6e4, sync_ns: None }; 2];
+            }
+            loud
+        };
+        let (loud, deafening) = (beside_one_that_takes(8e6), beside_one_that_takes(4e7));
+        let wanted = Wanted {
+            question: Question { promise: "p99 <= 20 ms".parse().unwrap(), load: 5000.0 },
+            growth: None,
+            catalogue: None,
+            records: None,
+        };
+        let planned = |records: &[Record]| planned("t", &Cells::of(&experiment, records), &wanted);
+        let refused = planned(&deafening).err().unwrap();
+        assert!(refused.contains("say nothing of a machine without them"), "{refused}");
+        let (rows, words) = predicted(&Cells::of(&experiment, &deafening)).unwrap();
+        assert!(rows.is_empty() && words.contains("measure again when nothing else runs"), "{words}");
+        let of = |records: &[Record]| planned(records).unwrap().0;
+        let (quiet, loud) = (of(&quiet), of(&loud));
+        assert!(loud.headline[1].starts_with("Disturbed: the machine was not quiet"), "{:?}", loud.headline);
+        assert!(
+            !quiet.headline.iter().any(|sentence| sentence.contains("Disturbed")),
+            "{:?}",
+            quiet.headline
+        );
+        for (narrow, wide) in quiet.candidates.iter().zip(&loud.candidates) {
+            assert!(wide.most_ops_per_s.factor() > narrow.most_ops_per_s.factor(), "{narrow:?} {wide:?}");
+        }
+        for (narrow, wide) in quiet.checked.iter().zip(&loud.checked) {
+            assert!(wide.predicted.p99_s.factor() > narrow.predicted.p99_s.factor(), "{narrow:?} {wide:?}");
+        }
+    }
 
     #[test]
     fn growth_is_read_in_words() {
