@@ -353,6 +353,31 @@ fn an_interrupted_search_goes_on_from_its_records() {
 }
 
 #[test]
+fn a_target_that_rests_for_long_spends_the_budget_with_that() {
+    let budget = Duration::from_secs(600);
+    let goals = Goals { budget: Some(budget), ..goals(2) };
+    let rest = Duration::from_secs(45);
+    let mut target = Noisy::new(CLOUD, 14_000.0, 2);
+    let mut trials: Vec<FinishedTrial> = Vec::new();
+    loop {
+        match next(&trials, &goals) {
+            Step::Done(answer) => {
+                assert_eq!(answer.capacities[0].verdict, Verdict::OutOfTime);
+                break;
+            }
+            Step::CoolDown { .. } => trials.last_mut().unwrap().rest = Rest::Baseline,
+            Step::Run(request) => {
+                let rested = FinishedTrial { rested_for: rest, ..target.run(&request, &goals) };
+                trials.push(rested);
+            }
+        }
+    }
+    let took: Duration = trials.iter().map(|trial| trial.offered_for() + trial.rested_for).sum();
+    let last = trials.last().unwrap();
+    assert!(took >= budget && took < budget + last.duration + rest, "{took:?}");
+}
+
+#[test]
 fn out_of_time_says_what_is_known_and_that_it_is_not_confirmed() {
     let known = |minutes: u64| {
         let goals = Goals { budget: Some(Duration::from_secs(60 * minutes)), ..goals(2) };

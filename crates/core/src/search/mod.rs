@@ -117,7 +117,7 @@ pub struct Goals {
     pub confirmations: u32,
     /// Whether to sweep up and down in search of hysteresis.
     pub sweeps: bool,
-    /// Trial time after which the search ends with what it has.
+    /// Time of trials and of the rests after them after which the search ends with what it has.
     pub budget: Option<Duration>,
     /// So many operations would be bad in a deciding trial right at the limit: 200 place the bad ratio within
     /// 14 %, 50 within 28 %. A trial lasts until it has room for them, so this sets the time that slow
@@ -281,6 +281,9 @@ pub struct FinishedTrial {
     pub purpose: Purpose,
     /// Whether the target came to rest afterwards.
     pub rest: Rest,
+    /// How long that took, or took until the target was started anew.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub rested_for: Duration,
     /// What the shaped disk did meanwhile; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceUse>,
@@ -398,7 +401,8 @@ pub fn next(trials: &[FinishedTrial], goals: &Goals) -> Step {
     }
     let reach = Reach::of(trials, goals);
     let spent: Duration = trials.iter().map(FinishedTrial::offered_for).sum();
-    let over = goals.budget.is_some_and(|budget| spent >= budget)
+    let rested: Duration = trials.iter().map(|trial| trial.rested_for).sum();
+    let over = goals.budget.is_some_and(|budget| spent + rested >= budget)
         || reach.hopeless
         || trials.len() >= MOST_TRIALS_PER_SLO * goals.slos.len();
     let mut capacities = Vec::new();

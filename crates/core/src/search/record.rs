@@ -151,6 +151,7 @@ mod tests {
             generator_late: false,
             purpose: Purpose::Narrow { slo: 0 },
             rest: Rest::Unknown,
+            rested_for: Duration::ZERO,
             device: None,
             canaries: vec![],
         }

@@ -2,6 +2,7 @@
 
 use super::{FinishedTrial, Goals, Request, Rest};
 use crate::workload::Random;
+use std::time::Duration;
 
 /// Something that answers a request for a trial.
 pub trait VirtualTarget {
@@ -76,6 +77,7 @@ pub fn trial(request: &Request, scheduled: u64, bad: &[f64]) -> FinishedTrial {
         generator_late: false,
         purpose: request.purpose,
         rest: Rest::Unknown,
+        rested_for: Duration::ZERO,
         device: None,
         canaries: vec![],
     }

@@ -81,6 +81,7 @@ impl DiskPromise {
             generator_late,
             purpose: request.purpose,
             rest: Rest::Unknown,
+            rested_for: Duration::ZERO,
             device: measured.device.as_ref().and_then(DeviceCounts::rates).map(|rates| DeviceUse {
                 requests_per_s: rates.requests().0,
                 utilization: rates.utilization,

@@ -430,6 +430,7 @@ mod tests {
                 generator_late: false,
                 purpose: request.purpose,
                 rest: Rest::Baseline,
+                rested_for: Duration::ZERO,
             });
         }
         tipping

@@ -95,13 +95,14 @@ impl RealWorld<'_> {
                 Step::CoolDown { why } => {
                     self.context.report.doing("cooling down");
                     self.context.report.note(&why);
+                    let begin = Instant::now();
                     let rest = self.cool_down(&mut watch, quiet.or_idle(spec))?;
                     if rest == Rest::Restarted {
                         self.end(watch)?;
                         watch = self.warmed_up(cell)?;
                     }
                     if let Some(last) = record.searches[place].trials.last_mut() {
-                        last.rest = rest;
+                        (last.rest, last.rested_for) = (rest, begin.elapsed());
                     }
                 }
                 Step::Run(request) => {
@@ -232,6 +233,7 @@ impl RealWorld<'_> {
             generator_late: late,
             purpose: request.purpose,
             rest: Rest::Unknown,
+            rested_for: Duration::ZERO,
             device: device.map(|rates| DeviceUse {
                 requests_per_s: rates.reads.0 + rates.writes.0,
                 utilization: rates.utilization,

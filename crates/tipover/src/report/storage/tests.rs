@@ -56,6 +56,7 @@ fn tipping() -> Tipping {
             generator_late: false,
             purpose: request.purpose,
             rest: Rest::Baseline,
+            rested_for: Duration::ZERO,
         });
     }
     tipping
