@@ -104,8 +104,8 @@ pub struct SearchSpec {
     pub bad_samples: u32,
     /// Whether to sweep up and down in search of hysteresis.
     pub hysteresis: bool,
-    /// Time of trials and of the rests after them, per cell, after which the search ends with what it has; 0 for
-    /// none.
+    /// Time of trials and of the rests after them, per cell, after which the search ends with what it has; 0
+    /// for none.
     #[serde(with = "span")]
     pub budget: Duration,
     /// Whether the limit is tested by changing what may be it and searching again.

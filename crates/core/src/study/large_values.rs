@@ -5,9 +5,10 @@
 use super::{CellRecords, Cells, Figure, Known};
 use crate::device::Rates;
 use crate::experiment::{Experiment, HugePages, Spec};
+use crate::measure::mean_of_trials;
 use crate::metric::{Sample, name as metric, probe};
 use crate::op::{Op, OpKind};
-use crate::record::{Interval, Measured, Phase};
+use crate::record::{Interval, Measured, Phase, Verdict};
 use crate::units::Tick;
 use crate::workload::Records;
 use serde::Serialize;
@@ -155,8 +156,13 @@ impl Load {
         let device = |column: fn(&Rates) -> Option<f64>| cell.figure(cell.device(column)).not_negative();
         let mean = |of: &dyn Fn(&Measured) -> Option<f64>| cell.figure(cell.mean(of)).not_negative();
         let cores = cell.records.first().and_then(|r| r.machine["cores"].as_u64()).unwrap_or(1) as f64;
-        let huge = cell.records.iter().find_map(|record| record.target.get("huge_pages_bytes")?.as_f64());
-        let wanted = spec.machine.huge_pages == Some(HugePages::Always);
+        let huge: Vec<f64> = cell
+            .records
+            .iter()
+            .filter(|record| record.verdict == Verdict::Valid)
+            .filter_map(|record| Some(record.target.get("huge_pages_bytes")?.as_f64()? / 1e6))
+            .collect();
+        let off = spec.machine.huge_pages == Some(HugePages::Always) && huge.iter().all(|mb| *mb == 0.0);
         Load {
             sweep: cell.cell.sweep.clone(),
             setting: cell.cell.labels.first().map(|(_, label)| label.clone()).unwrap_or_default(),
@@ -184,11 +190,10 @@ impl Load {
                 Some(m.growth(probe::TARGET, metric::ENGINE_JOURNAL_BYTES)? / 1e6 / m.seconds())
             }),
             readahead_values: planned(cell, spec.disk.readahead.0 as f64 / value_bytes(spec)),
-            in_huge_pages_mb: match huge {
-                Some(0.0) if wanted => Figure::missing("the machine has huge pages switched off", 1),
-                Some(bytes) => planned(cell, bytes / 1e6),
-                None if cell.measured().is_empty() => Figure::missing(&cell.why_none(), 0),
-                None => Figure::missing("not read", cell.measured().len() as u32),
+            in_huge_pages_mb: match huge.is_empty() {
+                true => cell.figure(None),
+                false if off => Figure::missing("the machine has huge pages switched off", huge.len() as u32),
+                false => cell.figure(mean_of_trials(&huge)).not_negative(),
             },
         }
     }
@@ -391,8 +396,13 @@ mod tests {
     }
 
     /// A study with these hit ratios (uniform, zipfian), whose reads take `read_ms` by readahead and whose
-    /// disk is read so often for a miss.
-    fn planted(hits: [f64; 2], read_ms: [f64; 5], journal_mb_per_s: f64, trials: u32) -> serde_json::Value {
+    /// disk is read so often for a miss; `kept_ms` is for a kernel that keeps what it read.
+    fn planted(
+        hits: [f64; 2],
+        (read_ms, kept_ms): ([f64; 5], f64),
+        journal_mb_per_s: f64,
+        trials: u32,
+    ) -> serde_json::Value {
         let figure = |value: f64| figure(value, trials);
         let hits = ["uniform", "zipfian"].into_iter().zip(hits).map(|(requests, hit)| Hits {
             requests: requests.into(),
@@ -433,8 +443,7 @@ mod tests {
         loads.push(load("huge-pages", "always", read_ms[3], 2.0, 20.0));
         loads.push(load("journal", "with the data", 1.0, 2.0, 2.0 * journal_mb_per_s));
         loads.push(load("journal", "on its own disk", 1.0, 2.0, journal_mb_per_s));
-        loads.push(load("page-cache", "dropped", read_ms[0], read_ms[0], 20.0));
-        loads.push(load("page-cache", "kept", 1.0, 0.5, 20.0));
+        loads.push(load("page-cache", "kept", kept_ms, 2.0 * kept_ms, 20.0));
         serde_json::to_value(Study { hits: hits.collect(), loads }).unwrap()
     }
 
@@ -449,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_cache_as_published_confirms_every_claim() {
-        for (id, verdict) in verdicts(&planted([22.0, 50.0], [2.0, 1.4, 1.04, 0.96, 1.0], 10.0, 3)) {
+        for (id, verdict) in verdicts(&planted([22.0, 50.0], ([2.0, 1.4, 1.04, 0.96, 1.0], 0.0), 10.0, 3)) {
             assert_eq!(verdict, Verdict::Confirmed, "{id}");
         }
     }
@@ -458,7 +467,7 @@ mod tests {
     fn another_cache_contradicts_what_depends_on_it() {
         // What 80 % of the cache is, how the text counts, and what a sector is hold of any cache.
         let of_any = ["large-values-01", "large-values-03", "large-values-13"];
-        for (id, verdict) in verdicts(&planted([60.0, 62.0], [0.4, 5.0, 9.0, 20.0, 40.0], 30.0, 3)) {
+        for (id, verdict) in verdicts(&planted([60.0, 62.0], ([0.4, 5.0, 9.0, 20.0, 40.0], 50.0), 30.0, 3)) {
             let expected = match of_any.contains(&id.as_str()) {
                 true => Verdict::Confirmed,
                 false => Verdict::Contradicted,
@@ -469,7 +478,7 @@ mod tests {
 
     #[test]
     fn one_trial_decides_nothing() {
-        for (id, verdict) in verdicts(&planted([22.0, 50.0], [2.0, 1.4, 1.04, 0.96, 1.0], 10.0, 1)) {
+        for (id, verdict) in verdicts(&planted([22.0, 50.0], ([2.0, 1.4, 1.04, 0.96, 1.0], 0.0), 10.0, 1)) {
             assert!(matches!(verdict, Verdict::CannotTell { .. }), "{id}: {verdict:?}");
         }
     }

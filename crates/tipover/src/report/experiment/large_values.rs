@@ -169,8 +169,9 @@ impl<'a> Study<'a> {
                 vec![self.load_table(
                     "page-cache",
                     "page cache",
-                    "The same with the kernel's cache of the disk emptied again and again, and kept",
-                    "Memory is not bounded here, as in the study: whatever was read once, the kernel keeps.",
+                    "The same with the kernel's cache of the disk kept",
+                    "To be compared with 256 sectors of readahead, where it is emptied again and again. Memory is not bounded \
+                     here, as in the study: whatever was read once, the kernel keeps.",
                 )],
             ),
         ]
