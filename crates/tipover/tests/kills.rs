@@ -231,7 +231,10 @@ fn searched(place: &Place) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(root.join(&path)).expect("it is there");
     let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path:?}: {e}"));
     let mut trials = record["searches"][0]["trials"].as_array().expect("trials").clone();
-    trials.iter_mut().for_each(|trial| drop(trial.as_object_mut().expect("a trial").remove("rest")));
+    // What is only known when the next one begins.
+    for trial in trials.iter_mut().map(|trial| trial.as_object_mut().expect("a trial")) {
+        (trial.remove("rest"), trial.remove("rested_for"));
+    }
     trials
 }
 
