@@ -233,7 +233,7 @@ fn searched(place: &Place) -> Vec<serde_json::Value> {
     let mut trials = record["searches"][0]["trials"].as_array().expect("trials").clone();
     // What is only known when the next one begins.
     for trial in trials.iter_mut().map(|trial| trial.as_object_mut().expect("a trial")) {
-        (trial.remove("rest"), trial.remove("rested_for"));
+        trial.retain(|key, _| key != "rest" && key != "rested_for");
     }
     trials
 }

@@ -8,6 +8,7 @@ pub mod results;
 pub mod traces;
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -113,7 +114,9 @@ impl Place {
     pub fn start(&self, arguments: &[&str]) -> Running<'_> {
         let [out, err] = ["stdout", "stderr"].map(|name| self.folder.path().join(name));
         let file = |path: &Path| File::create(path).expect("the test's own folder");
-        let child = self.command(arguments).stdout(file(&out)).stderr(file(&err)).spawn();
+        let mut command = self.command(arguments);
+        command.stdout(file(&out)).stderr(file(&err));
+        let child = spawn(&mut command);
         let child = child.unwrap_or_else(|e| panic!("{} does not start: {e}", self.program.display()));
         Running { place: self, child, began: Instant::now(), out, err }
     }
@@ -126,6 +129,20 @@ impl Place {
     /// The ids of living processes that the program started here with this verb.
     pub fn processes(&self, verb: &str) -> Vec<u32> {
         traces::processes(MARK, self.folder.path(), verb)
+    }
+}
+
+/// A copy of the program cannot be started while a process that another test forks still has it open for
+/// writing, which lasts until that one has started its own program.
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            spawned => return spawned,
+        }
     }
 }
 
