@@ -23,6 +23,7 @@ const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("FerretDB is not installed", "it is compiled with Go for two minutes, which setup does only on request"),
     ("PoloDB is not installed", "it is compiled with RocksDB for a quarter of an hour, only on request"),
     ("PostgreSQL 18 is not installed", "it is fetched with Maven, which setup does not install"),
+    ("nats-server is not installed", "it is built with Go, which setup does not install"),
     (
         "the ring: it needs root",
         "a test that runs itself again as an ordinary user says so; as root the ring is tested",

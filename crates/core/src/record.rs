@@ -113,6 +113,9 @@ pub struct Provenance {
     pub commit: String,
     /// Seconds since 1970 at the trial's start.
     pub started_unix_s: u64,
+    /// The machine of a fleet that carried it out; absent: the one at which the command was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 /// Whether a trial can be believed.

@@ -47,6 +47,7 @@ pub use limits::{LimitError, Limits};
 pub use mount::{Mount, parse_mountinfo};
 pub use name::Name;
 pub use node::{Node, NodeError, NodeOptions};
+pub use recipe::find_built;
 pub use rustix::process::Signal;
 pub use scratch::{Scratch, clean_folders, leftover_folders};
 pub use shaped::mount_options;

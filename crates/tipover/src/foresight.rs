@@ -184,8 +184,25 @@ pub fn check_plan(experiment: &Experiment, results: &Path) -> Result<(), String>
     Ok(())
 }
 
-/// What this machine lacks for the experiment, in a sentence; `None` if it can run here.
+/// What this machine lacks for the experiment, in a sentence; `None` if it can run here. Nobody gave it a
+/// label, so it has none.
 pub fn refusal(experiment: &Experiment, results: &Path) -> Option<String> {
+    let labels: BTreeSet<String> = cells(experiment)
+        .flat_map(|cell| &cell.spec.machine.labels)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if !labels.is_empty() {
+        let labels: Vec<String> = labels.into_iter().collect();
+        return Some(format!(
+            "machine.labels demands {}, and only machines of a fleet have labels: give --fleet, or leave them out",
+            labels.join(", ")
+        ));
+    }
+    lacking(experiment, results)
+}
+
+/// What this machine lacks for the experiment besides labels, in a sentence.
+pub fn lacking(experiment: &Experiment, results: &Path) -> Option<String> {
     let requirements = machine::check(&machine::Facts::read(results), &needs(experiment));
     let unmet = requirements.iter().filter(|r| !r.met && r.severity == Severity::CannotRun);
     let unmet = unmet.map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next));

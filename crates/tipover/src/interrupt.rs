@@ -15,6 +15,8 @@ pub struct Interrupt {
     pub asked: Arc<AtomicBool>,
     /// Whether the next signal ends the program at once.
     at_once: Arc<AtomicBool>,
+    /// What was asked for is nobody's any more, and the program goes on.
+    pointless: Arc<AtomicBool>,
 }
 
 /// While it lives there is something to be put away, and the first signal only asks.
@@ -64,7 +66,17 @@ impl Interrupt {
 
     /// Whether the user asked to stop.
     pub fn is_set(&self) -> bool {
+        self.is_asked() || self.pointless.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was the user who asked.
+    pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// This one, for a part of the work that `pointless` ends by itself.
+    pub fn or(&self, pointless: &Arc<AtomicBool>) -> Interrupt {
+        Interrupt { pointless: pointless.clone(), ..self.clone() }
     }
 
     /// Listens to signals. While nothing is held ([`hold`](Self::hold)) the first one ends the program at
@@ -89,7 +101,7 @@ impl Interrupt {
 
     /// From now on there is something to be put away, until what is returned is dropped.
     pub fn hold(&self) -> Holding {
-        self.at_once.store(self.is_set(), Ordering::Relaxed);
+        self.at_once.store(self.is_asked(), Ordering::Relaxed);
         Holding(self.clone())
     }
 
@@ -97,7 +109,7 @@ impl Interrupt {
     /// file system, is let go by the end of that process; then the errors that follow are those of an
     /// interruption.
     fn hasten(&self) {
-        while !self.is_set() {
+        while !self.is_asked() {
             std::thread::sleep(Duration::from_millis(50));
         }
         std::thread::sleep(GRACE);

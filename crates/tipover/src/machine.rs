@@ -331,7 +331,7 @@ pub enum Severity {
 }
 
 /// What is planned on the machine. `None` = not needed; else how bad its lack is.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Needs {
     /// Memory for engine, generator and disk together.
     pub memory: Bytes,

@@ -7,6 +7,7 @@ mod command;
 mod drive;
 mod engine_server;
 mod export;
+mod fleet;
 mod foresight;
 mod history;
 mod interrupt;
@@ -81,6 +82,8 @@ enum Verb {
     Break(Box<command::breaking::Break>),
     Disk(command::disk::DiskCommand),
     Lab(command::lab::Lab),
+    Agent(command::agent::AgentCommand),
+    Fleet(command::fleet::Fleet),
     Tour(command::tour::Tour),
     Explain(command::explain::Explain),
     SelfTest(command::self_test::SelfTest),
@@ -104,7 +107,15 @@ impl Verb {
     /// Whether it holds something from its beginning that must be put away. Those that run trials measure
     /// first what is missing, and hold something only then.
     fn holds(&self) -> bool {
-        matches!(self, Verb::Disk(_) | Verb::Lab(_) | Verb::SelfTest(_) | Verb::Ycsb(_))
+        matches!(
+            self,
+            Verb::Disk(_)
+                | Verb::Lab(_)
+                | Verb::Agent(_)
+                | Verb::Fleet(_)
+                | Verb::SelfTest(_)
+                | Verb::Ycsb(_)
+        )
     }
 }
 
@@ -199,6 +210,8 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         Verb::Break(breaking) => breaking.execute(&cli.results, cli.json, interrupt),
         Verb::Disk(disk) => disk.execute(&cli.results, cli.json, interrupt),
         Verb::Lab(lab) => lab.execute(cli.json, interrupt),
+        Verb::Agent(agent) => agent.execute(interrupt),
+        Verb::Fleet(fleet) => fleet.execute(cli.json, interrupt),
         Verb::Tour(tour) => tour.execute(cli.json, |words| {
             let cli = on_tour(words, cli)?;
             let _holding = cli.verb.holds().then(|| interrupt.hold());

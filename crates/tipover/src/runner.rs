@@ -72,6 +72,8 @@ pub struct Order<'a> {
     pub interrupt: &'a Interrupt,
     /// Shows it while it goes on.
     pub live: Option<&'a Live>,
+    /// The name of this machine in a fleet, if it works for one.
+    pub machine: Option<&'a str>,
 }
 
 impl<'a> Order<'a> {
@@ -84,17 +86,49 @@ impl<'a> Order<'a> {
             missed,
             report,
             interrupt: self.interrupt,
+            machine: self.machine,
             results: self.store.folder(),
         }
     }
 }
 
+/// Removes what earlier runs left behind: it would hold memory, mounts and devices that the next one needs.
+///
+/// # Errors
+/// Control groups cannot be looked through.
+pub fn clear_away(work: &Path) -> Result<()> {
+    for (leftover, removed) in tipover_disk::clean() {
+        if let Err(error) = removed {
+            eprintln!("left by an earlier run and not removed: {leftover}: {error}");
+        }
+    }
+    tipover_lab::clean()?;
+    for (folder, removed) in tipover_lab::clean_folders(work) {
+        if let Err(error) = removed {
+            eprintln!("left by an earlier run and not removed: {}: {error}", folder.display());
+        }
+    }
+    Ok(())
+}
+
 /// Carries out the missing trials of the experiment; `retry` also those that failed.
 pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
+    let all = order.experiment.trials();
+    let missing = order.store.missing(all, retry, |damaged| eprintln!("{damaged}"))?;
+    carry_out(order, missing, |_, _| Ok(()))
+}
+
+/// Carries out these trials of the experiment, keeps each, and tells `kept` of it.
+///
+/// # Errors
+/// An interrupt, a record that cannot be kept, and what `kept` says.
+pub fn carry_out(
+    order: Order<'_>,
+    mut missing: Vec<Trial<'_>>,
+    mut kept: impl FnMut(&Trial<'_>, &Record) -> Result<()>,
+) -> Result<Tally> {
     let Order { experiment, store, work, interrupt, .. } = order;
-    let all = experiment.trials();
-    let planned = all.len();
-    let missing = store.missing(all, retry, |damaged| eprintln!("{damaged}"))?;
+    let planned = experiment.trials().len().max(missing.len());
     let _holding = interrupt.hold();
     let mut tally = Tally { present: planned - missing.len(), ..Tally::default() };
     if missing.is_empty() {
@@ -119,7 +153,7 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
     // Clusters come first and are gone before a disk is mounted: both take the machine's memory.
     let (in_clusters, others): (Vec<_>, Vec<_>) =
         missing.into_iter().partition(|trial| trial.cell.spec.lab.is_some());
-    let mut missing = together_by_cell(in_clusters);
+    missing = together_by_cell(in_clusters);
     missing.extend(others);
     while !missing.is_empty() {
         interrupt.check()?;
@@ -128,11 +162,11 @@ pub fn run(order: Order<'_>, retry: bool) -> Result<Tally> {
             missing.into_iter().partition(|trial| trial::share_warm_up(&first, trial))
         };
         progress.begin(&together);
-        missing = trial::carry_out(&mut site, together, &surroundings, |trial, kept| {
-            store.keep(trial, &kept)?;
-            tally.count(&kept.record.verdict);
-            progress.end(trial, &outcome(&kept.record));
-            Ok(())
+        missing = trial::carry_out(&mut site, together, &surroundings, |trial, finished| {
+            store.keep(trial, &finished)?;
+            tally.count(&finished.record.verdict);
+            progress.end(trial, &outcome(&finished.record));
+            kept(trial, &finished.record)
         })?;
         missing.extend(others);
     }

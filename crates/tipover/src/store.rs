@@ -447,18 +447,26 @@ impl Store {
             true => cell.join(staged_name(trial)),
             false => stage(&self.folder, trial)?,
         };
-        let mut staged = Staged(Some(staged_path.clone()));
+        let staged = Staged(Some(staged_path.clone()));
         write_file(&staged_path.join(RECORD), |file| {
             serde_json::to_writer_pretty(&mut *file, record)?;
             Ok(file.write_all(b"\n")?)
         })?;
         write_more(&staged_path)?;
-        sync_folder(&staged_path)?;
+        self.put_in_place(trial, staged)
+    }
+
+    /// Renames what is staged, whole, to where the trial belongs.
+    fn put_in_place(&self, trial: &Trial<'_>, mut staged: Staged) -> Result<()> {
+        let folder = self.trial_folder(trial);
+        let cell = folder.parent().expect("a trial's folder is in its cell's");
+        let path = staged.0.clone().expect("it was staged just now");
+        sync_folder(&path)?;
         if let Found::Damaged(_) = self.look(trial)? {
             let aside = aside(&folder);
             fs::rename(&folder, &aside).with_context(|| format!("renaming into {}", aside.display()))?;
         }
-        if exchange(&staged_path, &folder)? {
+        if exchange(&path, &folder)? {
             // What was there before has the staged name now, and goes with it.
             drop(staged);
         } else {
@@ -746,5 +754,6 @@ fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|f| f.sync_all()).with_context(|| format!("flushing {}", folder.display()))
 }
 
+mod brought;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 21] = [
     "",
     "break",
     "doctor",
@@ -28,6 +28,8 @@ const VERBS: [&str; 19] = [
     "export",
     "disk",
     "lab",
+    "agent",
+    "fleet",
     "tour",
     "explain",
 ];

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -17,11 +18,20 @@ const POSTGRES_SHA256: &str = "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297
 const POSTGRES_FOLDER: &str = "postgresql-18.6.0";
 
 /// FerretDB's last version that needs no extension of PostgreSQL (Apache-2.0).
-const FERRET: &str = "github.com/FerretDB/FerretDB";
-const FERRET_VERSION: &str = "v1.24.0";
-/// The module's hash as Go computes it.
-const FERRET_SUM: &str = "h1:7WJmezL48Bj9bYWnhT/bEJgX5gjT5s7LFdHTqkN25rA=";
+const FERRET: Module = Module {
+    path: "github.com/FerretDB/FerretDB",
+    version: "v1.24.0",
+    sum: "h1:7WJmezL48Bj9bYWnhT/bEJgX5gjT5s7LFdHTqkN25rA=",
+};
 const FERRET_FOLDER: &str = "ferretdb-1.24.0";
+
+/// Queues, leases and objects of a fleet (Apache-2.0). Debian's is too old for the client.
+const NATS: Module = Module {
+    path: "github.com/nats-io/nats-server/v2",
+    version: "v2.12.4",
+    sum: "h1:ZnT10v2LU2Xcoiy8ek9X6Se4YG8EuMfIfvAEuFVx1Ts=",
+};
+const NATS_FOLDER: &str = "nats-server-2.12.4";
 
 /// Loses updates in its transactions: a culprit that nobody planted (Apache-2.0).
 const POLODB_VERSION: &str = "5.3.0";
@@ -53,43 +63,78 @@ pub fn fetch_postgres(workspace: &Workspace) {
 /// FerretDB, by Go, into `third_party/`: two minutes of two cores, so only on request.
 pub fn build_ferret(workspace: &Workspace) {
     optional(workspace, FERRET_FOLDER, "ferretdb", "FerretDB", |staging| {
-        let go = find_program("go").or_else(|| find_program("/usr/local/go/bin/go"));
-        let go = go.context("Go is not installed (apt-get install golang)")?;
-        let go = |folder: &Path| {
-            let mut command = workspace.command(&go);
-            command.current_dir(folder).env("GOFLAGS", "-mod=mod");
-            command
-        };
-        let mut download = go(staging);
-        download.args(["mod", "download", "-json", &format!("{FERRET}@{FERRET_VERSION}")]);
-        let output = download.output().context("cannot start go")?;
-        let about: serde_json::Value =
-            serde_json::from_slice(&output.stdout).context("go mod download gave no JSON")?;
-        if about["Sum"] != FERRET_SUM {
-            bail!("the module proxy gave {} {}, pinned is {FERRET_SUM}", about["Sum"], about["Error"]);
-        }
+        let source = download(workspace, staging, &FERRET)?;
         // Its archive lacks the file that says its version, and without that it does not start: so it is
         // built from a copy to which the file was added.
         let copy = staging.join("source");
-        let from = about["Dir"].as_str().context("go mod download names no folder")?;
         let mut copying = workspace.command("cp");
-        copying.args(["-r", "--no-preserve=mode", from]).arg(&copy);
+        copying.args(["-r", "--no-preserve=mode"]).arg(source).arg(&copy);
         run(copying)?;
         fs::create_dir_all(copy.join("build/version"))?;
-        fs::write(copy.join("build/version/version.txt"), format!("{FERRET_VERSION}\n"))?;
+        fs::write(copy.join("build/version/version.txt"), format!("{}\n", FERRET.version))?;
+        let Module { path, version, .. } = FERRET;
         let module = format!(
-            "module tipover.invalid/ferretdb\n\ngo 1.22\n\nrequire {FERRET} {FERRET_VERSION}\n\n\
-             replace {FERRET} => ./source\n"
+            "module tipover.invalid/ferretdb\n\ngo 1.22\n\nrequire {path} {version}\n\nreplace {path} => ./source\n"
         );
         fs::write(staging.join("go.mod"), module)?;
         let whole = staging.join("whole");
         fs::create_dir_all(&whole)?;
-        let mut build = go(staging);
-        build.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(whole.join("ferretdb"));
-        run_quietly(build.arg(format!("{FERRET}/cmd/ferretdb")))?;
+        build(workspace, staging, &format!("{path}/cmd/ferretdb"), &whole.join("ferretdb"))?;
         fs::copy(copy.join("LICENSE"), whole.join("LICENSE"))?;
         Ok(whole)
     });
+}
+
+/// nats-server, by Go, into `third_party/`: a fleet's queue. Not having it costs the tests of the fleet.
+pub fn build_nats(workspace: &Workspace) {
+    optional(workspace, NATS_FOLDER, "nats-server", "nats-server", |staging| {
+        let source = download(workspace, staging, &NATS)?;
+        let Module { path, version, .. } = NATS;
+        fs::write(
+            staging.join("go.mod"),
+            format!("module tipover.invalid/nats\n\ngo 1.22\n\nrequire {path} {version}\n"),
+        )?;
+        let whole = staging.join("whole");
+        fs::create_dir_all(&whole)?;
+        build(workspace, staging, path, &whole.join("nats-server"))?;
+        fs::copy(Path::new(&source).join("LICENSE"), whole.join("LICENSE"))?;
+        Ok(whole)
+    });
+}
+
+/// A program as a module of Go, pinned.
+struct Module {
+    path: &'static str,
+    version: &'static str,
+    /// The module's hash as Go computes it.
+    sum: &'static str,
+}
+
+fn go(workspace: &Workspace, folder: &Path) -> Result<Command> {
+    let go = find_program("go").or_else(|| find_program("/usr/local/go/bin/go"));
+    let go = go.context("Go is not installed (apt-get install golang)")?;
+    let mut command = workspace.command(&go);
+    command.current_dir(folder).env("GOFLAGS", "-mod=mod");
+    Ok(command)
+}
+
+/// Where Go has put the module's source, once it is what was pinned.
+fn download(workspace: &Workspace, staging: &Path, module: &Module) -> Result<String> {
+    let mut download = go(workspace, staging)?;
+    download.args(["mod", "download", "-json", &format!("{}@{}", module.path, module.version)]);
+    let output = download.output().context("cannot start go")?;
+    let about: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("go mod download gave no JSON")?;
+    if about["Sum"] != module.sum {
+        bail!("the module proxy gave {} {}, pinned is {}", about["Sum"], about["Error"], module.sum);
+    }
+    Ok(about["Dir"].as_str().context("go mod download names no folder")?.to_string())
+}
+
+fn build(workspace: &Workspace, staging: &Path, package: &str, program: &Path) -> Result<()> {
+    let mut build = go(workspace, staging)?;
+    build.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(program);
+    run_quietly(build.arg(package))
 }
 
 /// PoloDB, by Cargo, into `third_party/`: RocksDB is part of it, which takes two cores a quarter of an hour.

@@ -10,6 +10,7 @@ const BINARY: &[(&str, &[&str])] = &[
     (
         "command",
         &[
+            "fleet",
             "runner",
             "foresight",
             "trial",
@@ -30,6 +31,8 @@ const BINARY: &[(&str, &[&str])] = &[
             "live",
         ],
     ),
+    // One plan on many machines: each runs what it was given, and whoever asks keeps what comes back.
+    ("fleet", &["runner", "foresight", "machine", "store", "interrupt"]),
     ("runner", &["foresight", "live", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     // What goes on, for whoever looks: told by the runner and the drop-ins.
     ("live", &["drive", "report"]),

@@ -84,7 +84,7 @@ pub struct Axis {
 }
 
 /// One combination of settings.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The sweep that it belongs to.
     pub sweep: String,
@@ -373,11 +373,16 @@ impl Experiment {
         Ok(())
     }
 
-    /// All trials in the order in which they should run: sweep after sweep, within a sweep randomised
-    /// complete blocks: every cell once per block, in an order of its own, so that a drift of the machine
-    /// hits all alike. If the plan asks for it, the first cell has a twin in each block.
+    /// All trials in the order in which they should run: [block](Self::blocks) after block.
     pub fn trials(&self) -> Vec<Trial<'_>> {
-        let mut trials = Vec::new();
+        self.blocks().into_iter().flatten().collect()
+    }
+
+    /// The trials in blocks, sweep after sweep: every cell of a sweep once per block, in an order of its own,
+    /// so that a drift of the machine hits all alike. If the plan asks for it, the first cell has a twin in
+    /// each block. What is compared stands in one block, so a block stays on one machine.
+    pub fn blocks(&self) -> Vec<Vec<Trial<'_>>> {
+        let mut blocks = Vec::new();
         for (index, sweep) in self.sweeps.iter().enumerate() {
             for repeat in 0..self.repeats {
                 let mut block: Vec<Trial<'_>> =
@@ -385,10 +390,44 @@ impl Experiment {
                 let first = sweep.cells.first().filter(|_| self.again);
                 block.extend(first.map(|cell| Trial { cell, repeat, twin: true }));
                 Random::new(self.seed, ((index as u64) << 32) | u64::from(repeat)).shuffle(&mut block);
-                trials.extend(block);
+                blocks.push(block);
             }
         }
-        trials
+        blocks
+    }
+
+    /// An experiment of these cells alone, as far as carrying them out needs one: it has no question, no
+    /// axes, and nothing to compare.
+    pub fn of_cells(name: &str, seed: u64, repeats: u32, cells: Vec<Cell>) -> Experiment {
+        let mut sweeps: Vec<Sweep> = Vec::new();
+        for cell in cells {
+            match sweeps.iter_mut().find(|sweep| sweep.name == cell.sweep) {
+                Some(sweep) => sweep.cells.push(cell),
+                None => sweeps.push(Sweep {
+                    name: cell.sweep.clone(),
+                    question: String::new(),
+                    axes: vec![],
+                    cells: vec![cell],
+                }),
+            }
+        }
+        let (title, question, why, how_to_read) = Default::default();
+        let (published, again, scale, search) = Default::default();
+        let name = name.to_string();
+        Experiment {
+            name,
+            title,
+            question,
+            why,
+            how_to_read,
+            published,
+            repeats,
+            again,
+            seed,
+            scale,
+            search,
+            sweeps,
+        }
     }
 }
 

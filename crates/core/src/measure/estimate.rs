@@ -61,6 +61,36 @@ pub fn mean_of_trials(values: &[f64]) -> Option<Estimate> {
     }
 }
 
+/// Mean of one figure per trial, of trials that several machines carried out: `groups` has those of each. The
+/// machines are fixed: the value is the mean of their means, and the interval is made of how trials of one
+/// machine differ, with n − m degrees of freedom for n trials on m machines (a one-way layout). How machines
+/// differ is in no interval; it would be taken for noise that repeats could average away.
+pub fn mean_of_groups(groups: &[Vec<f64>]) -> Option<Estimate> {
+    let groups: Vec<&Vec<f64>> = groups.iter().filter(|group| !group.is_empty()).collect();
+    let machines = groups.len();
+    if machines <= 1 {
+        return mean_of_trials(groups.first()?);
+    }
+    let mean = |group: &[f64]| group.iter().sum::<f64>() / group.len() as f64;
+    let value = groups.iter().map(|group| mean(group)).sum::<f64>() / machines as f64;
+    let trials: usize = groups.iter().map(|group| group.len()).sum();
+    let degrees = (trials - machines) as f64;
+    if degrees == 0.0 {
+        return Some(Estimate {
+            value,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+            basis: format!("one trial on each of {machines} machines: no interval"),
+        });
+    }
+    let squares = |group: &&Vec<f64>| group.iter().map(|v| (v - mean(group)).powi(2)).sum::<f64>();
+    let variance = groups.iter().map(squares).sum::<f64>() / degrees;
+    let shares: f64 = groups.iter().map(|group| 1.0 / group.len() as f64).sum();
+    let half = student_quantile(0.05, degrees) * (variance * shares).sqrt() / machines as f64;
+    let basis = format!("t-interval over {trials} trials, within {machines} machines");
+    Some(Estimate { value, low: value - half, high: value + half, basis })
+}
+
 /// A percentile was asked of too few samples.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{have} samples are too few: needs {need}")]
@@ -96,23 +126,31 @@ pub fn percentile(histogram: &Histogram, quantile: f64) -> Result<Estimate, TooF
 /// their own percentiles, because latencies scale). Samples within a trial are not independent of each other;
 /// trials are.
 pub fn percentile_of_trials(trials: &[Histogram], quantile: f64) -> Result<Estimate, TooFew> {
+    percentile_of_groups(std::slice::from_ref(&trials.to_vec()), quantile)
+}
+
+/// As [`percentile_of_trials`], of trials that several machines carried out, each with its group: how far
+/// trials lie apart is asked within machines, as in [`mean_of_groups`].
+pub fn percentile_of_groups(groups: &[Vec<Histogram>], quantile: f64) -> Result<Estimate, TooFew> {
     let mut merged = super::histogram();
-    for trial in trials {
+    for trial in groups.iter().flatten() {
         merged.add(trial).expect("all histograms have the same bounds");
     }
     let mut estimate = percentile(&merged, quantile)?;
     // A trial too short for a percentile of its own says nothing about the spread, and hides nobody else's.
-    let own: Vec<f64> = trials.iter().filter_map(|t| Some(percentile(t, quantile).ok()?.value)).collect();
-    if own.len() > 1
-        && let Some(apart) = mean_of_trials(&own.iter().map(|v| v.max(1.0).ln()).collect::<Vec<_>>())
+    let own = |trial: &Histogram| Some(percentile(trial, quantile).ok()?.value.max(1.0).ln());
+    let own: Vec<Vec<f64>> = groups.iter().map(|group| group.iter().filter_map(own).collect()).collect();
+    let (long_enough, all) = (own.iter().flatten().count(), groups.iter().flatten().count());
+    if long_enough > 1
+        && let Some(apart) = mean_of_groups(&own)
     {
         estimate.low = estimate.low.min(apart.low.exp());
         estimate.high = estimate.high.max(apart.high.exp());
-        let of = match trials.len() - own.len() {
+        let of = match all - long_enough {
             0 => String::new(),
-            _ => format!(" of {}, the others too short", trials.len()),
+            _ => format!(" of {all}, the others too short"),
         };
-        estimate.basis = format!("{} and the spread of {} trials{of}", estimate.basis, own.len());
+        estimate.basis = format!("{} and the spread of {long_enough} trials{of}", estimate.basis);
     }
     Ok(estimate)
 }
@@ -135,6 +173,30 @@ mod tests {
             held += u32::from(e.low <= 100.0 && 100.0 <= e.high);
         }
         assert!((930..=970).contains(&held), "{held} of 1000 intervals held the truth");
+    }
+
+    #[test]
+    fn how_machines_differ_is_in_no_interval() {
+        // Two machines, one of which is twice as fast; 1000 seeded experiments of 3 trials on each.
+        let mut held = 0;
+        for seed in 0..1000 {
+            let mut random = Random::new(seed, 2);
+            let mut trial = |speed: f64| speed + (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
+            let groups = vec![(0..3).map(|_| trial(100.0)).collect(), (0..3).map(|_| trial(200.0)).collect()];
+            let e = mean_of_groups(&groups).unwrap();
+            held += u32::from(e.low <= 150.0 && 150.0 <= e.high);
+            assert!(e.high - e.low < 10.0, "{e:?}");
+            let mixed = mean_of_trials(&groups.concat()).unwrap();
+            assert!(mixed.high - mixed.low > 80.0, "what would be taken for noise: {mixed:?}");
+        }
+        assert!((930..=970).contains(&held), "{held} of 1000 intervals held the truth");
+        // One that was measured less often counts no less.
+        let uneven = mean_of_groups(&[vec![100.0, 102.0, 101.0], vec![200.0, 202.0]]).unwrap();
+        assert_eq!(uneven.value, 151.0);
+        let each_once = mean_of_groups(&[vec![100.0], vec![200.0]]).unwrap();
+        assert!(each_once.high.is_infinite() && each_once.basis.contains("each of 2 machines"));
+        assert_eq!(mean_of_groups(&[vec![1.0, 3.0], vec![]]), mean_of_trials(&[1.0, 3.0]));
+        assert_eq!(mean_of_groups(&[]), None);
     }
 
     #[test]

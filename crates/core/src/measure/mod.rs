@@ -24,7 +24,9 @@ pub use change::{ChangePoint, ChangeRule, ChangeTest, change_points, values_need
 pub use compare::{
     CannotCompare, CompareRule, Comparison, Difference, Samples, agreed, compare, correct, noise_floor,
 };
-pub use estimate::{Estimate, TooFew, mean_of_trials, percentile, percentile_of_trials};
+pub use estimate::{
+    Estimate, TooFew, mean_of_groups, mean_of_trials, percentile, percentile_of_groups, percentile_of_trials,
+};
 pub use headroom::{Bound, Generator, Headroom};
 pub use latency::{Histogram, Latencies, LatencyText, decode, encode, histogram};
 pub use offered::{KeptUp, Offered};

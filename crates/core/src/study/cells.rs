@@ -5,7 +5,7 @@ use crate::audit;
 use crate::device::Rates;
 use crate::experiment::{Cell, Experiment};
 use crate::measure::{
-    Account, Budget, Estimate, Histogram, TooFew, Way, Within, mean_of_trials, percentile_of_trials,
+    Account, Budget, Estimate, Histogram, TooFew, Way, Within, mean_of_groups, percentile_of_groups,
 };
 use crate::metric::{name as metric, probe};
 use crate::op::{Failure, OpKind};
@@ -89,10 +89,31 @@ impl<'a> CellRecords<'a> {
         }
     }
 
-    /// Mean over the trials of a figure of each.
+    /// As [`measured`](Self::measured), by the machine that carried them out.
+    pub fn by_machine(&self) -> Vec<Vec<&'a Measured>> {
+        let mut groups: BTreeMap<Option<&str>, Vec<&'a Measured>> = BTreeMap::new();
+        for record in self.records.iter().filter(|record| record.is_valid()) {
+            groups.entry(record.provenance.machine.as_deref()).or_default().extend(&record.measured);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Mean over the trials of a figure of each; machines of a fleet stand beside each other.
     pub fn mean(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<Estimate> {
-        let values: Option<Vec<f64>> = self.measured().into_iter().map(figure).collect();
-        mean_of_trials(&values?)
+        let of = |group: Vec<&'a Measured>| group.into_iter().map(&figure).collect::<Option<Vec<f64>>>();
+        let values: Option<Vec<Vec<f64>>> = self.by_machine().into_iter().map(of).collect();
+        mean_of_groups(&values?)
+    }
+
+    /// A percentile of histograms that each trial may give, over all of them.
+    fn percentile(
+        &self,
+        quantile: f64,
+        histogram: impl Fn(&Measured) -> Option<Histogram>,
+    ) -> Result<Estimate, TooFew> {
+        let of = |group: Vec<&'a Measured>| group.into_iter().filter_map(&histogram).collect::<Vec<_>>();
+        let groups: Vec<Vec<Histogram>> = self.by_machine().into_iter().map(of).collect();
+        percentile_of_groups(&groups, quantile).map(|e| e.scaled(1e-6))
     }
 
     /// Operations per second. A single trial has the interval that its own intervals give it.
@@ -122,8 +143,7 @@ impl<'a> CellRecords<'a> {
         if let Some(within) = self.alone().and_then(|within| within.of_quantile(quantile)) {
             return within.map(|e| e.scaled(1e-6));
         }
-        let trials: Vec<Histogram> = self.measured().iter().filter_map(|m| m.residence().ok()).collect();
-        percentile_of_trials(&trials, quantile).map(|e| e.scaled(1e-6))
+        self.percentile(quantile, |m| m.residence().ok())
     }
 
     /// Classes of operations that occurred, parts of others included.
@@ -136,12 +156,7 @@ impl<'a> CellRecords<'a> {
     /// A percentile of the residence of operations of one class that were done, in milliseconds, of all
     /// trials merged.
     pub fn class_ms(&self, kind: OpKind, quantile: f64) -> Result<Estimate, TooFew> {
-        let books = self.measured().into_iter().filter_map(|m| m.books().ok());
-        let trials: Vec<Histogram> = books
-            .filter_map(|books| books.of(kind))
-            .map(|book| book.latencies().residence().clone())
-            .collect();
-        percentile_of_trials(&trials, quantile).map(|e| e.scaled(1e-6))
+        self.percentile(quantile, |m| Some(m.books().ok()?.of(kind)?.latencies().residence().clone()))
     }
 
     /// "3 conflict, 1 timeout (unknown)": failed operations of one class in all trials.

@@ -12,6 +12,7 @@ mod faults;
 mod figure;
 mod foretold;
 pub mod large_values;
+mod machines;
 pub mod nodes;
 pub mod spells;
 mod spent;
@@ -27,6 +28,7 @@ pub use claim::{Claim, Claims, Criterion, Judged, JudgedFigure, Kind, Tally, Ver
 pub use expression::{Condition, Expression};
 pub use figure::{Figure, Known};
 pub use foretold::{Foretold, Quantity, foretold};
+pub use machines::{MachineFigures, machines};
 pub use spent::{Spent, time_spent};
 
 use serde::Serialize;

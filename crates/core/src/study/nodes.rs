@@ -2,9 +2,9 @@
 //! budgets close.
 
 use super::{CellRecords, Figure};
-use crate::measure::{Budget, Station, Way, mean_of_trials};
+use crate::measure::{Budget, Station, Way};
 use crate::metric::{Sample, name as metric, probe};
-use crate::record::{Ends, Measured};
+use crate::record::Ends;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -59,9 +59,7 @@ pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
         });
         let trials = measured.len() as u32;
         let mean = |of: &dyn Fn(&Ends) -> Option<f64>| {
-            let of = |measured: &&Measured| of(measured.nodes.get(name)?);
-            let values: Option<Vec<f64>> = measured.iter().map(of).collect();
-            let estimate = values.and_then(|values| mean_of_trials(&values));
+            let estimate = cell.mean(|measured| of(measured.nodes.get(name)?));
             Figure::of(estimate.ok_or_else(|| "nobody counted it".into()), trials).not_negative()
         };
         let rate = |probe: &str, counters: &[&str], unit: f64| {

@@ -581,6 +581,7 @@ impl World for VirtualWorld {
                 version: String::new(),
                 commit: String::new(),
                 started_unix_s: 0,
+                machine: None,
             },
             machine: serde_json::json!({"simulated": true, "cores": self.machine.cores}),
             missed: vec![],

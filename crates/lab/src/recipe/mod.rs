@@ -67,7 +67,7 @@ pub(crate) fn is_program(path: &Path) -> bool {
 
 /// A program that `make setup` builds on request: the newest in `third_party/<name>-*/`, else the one in
 /// `PATH`.
-pub(crate) fn find_built(name: &str) -> Option<PathBuf> {
+pub fn find_built(name: &str) -> Option<PathBuf> {
     let folders = third_party(&format!("{name}-"));
     let built = folders.into_iter().rev().map(|folder| folder.join(name)).find(|program| is_program(program));
     built.or_else(|| find_program(name))

@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub mod agent;
 pub mod audit;
 pub mod breaking;
 pub mod compare;
@@ -8,6 +9,7 @@ pub mod doctor;
 pub mod explain;
 pub mod export;
 pub mod find;
+pub mod fleet;
 pub mod lab;
 pub mod list;
 pub mod package_files;

@@ -2,6 +2,9 @@
 
 use super::plan::PlanArguments;
 use super::{BadInput, Ending, follow, quoted, report};
+use crate::fleet::coordinator::Coordinator;
+use crate::fleet::keys::ASKER;
+use crate::fleet::{Link, Login, Refused};
 use crate::foresight::{self, Estimate};
 use crate::live::LiveArgument;
 use crate::runner::{self, Order, Tally};
@@ -11,6 +14,7 @@ use anyhow::Result;
 use clap::Args;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tipover_core::experiment::{Experiment, redact};
 
 /// Run an experiment, or what is missing of it
@@ -42,6 +46,40 @@ pub struct Run {
 
     #[command(flatten)]
     live: LiveArgument,
+
+    #[command(flatten)]
+    fleet: FleetArguments,
+}
+
+/// Where trials are carried out, if not here.
+#[derive(Debug, Args)]
+struct FleetArguments {
+    /// Let the machines of a fleet carry out what is missing, by way of these NATS servers
+    ///
+    /// Asks for what is missing and was not asked for before, takes in what has come, and ends; running again
+    /// takes in more. Trials of one block stay on one machine. The fleet goes on while nobody waits.
+    #[arg(long, value_name = "SERVERS", conflicts_with_all = ["list", "live"])]
+    fleet: Option<String>,
+
+    /// With --fleet: wait until everything has come
+    #[arg(long, requires = "fleet")]
+    wait: bool,
+
+    /// With --fleet: the file with the key that lets us in
+    #[arg(long, value_name = "FILE", requires = "fleet", env = "TIPOVER_FLEET_KEY", hide_env_values = true)]
+    key: Option<PathBuf>,
+
+    /// With --fleet: a file with the certificate of the authority of the servers' certificates
+    #[arg(long, value_name = "FILE", requires = "fleet")]
+    authority: Option<PathBuf>,
+
+    /// With --fleet: speak without TLS to servers that are not on this machine
+    #[arg(long, requires = "fleet")]
+    plain: bool,
+
+    /// With --fleet: a machine that is not heard of for so long loses its block to another
+    #[arg(long, requires = "fleet", default_value = "30 s", value_parser = super::fleet::lease)]
+    lease: Duration,
 }
 
 impl Run {
@@ -50,6 +88,9 @@ impl Run {
         let (text, experiment) = self.plan.experiment()?;
         if self.list {
             return list(&experiment, results, self.retry, json);
+        }
+        if let Some(servers) = &self.fleet.fleet {
+            return self.by_fleet(servers, &experiment, results, &text, json, interrupt);
         }
         let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
         let tally = carry_out(&prepared, &experiment, self.live, self.retry, interrupt)?;
@@ -63,6 +104,54 @@ impl Run {
             eprintln!("all {} trials were there already", tally.present);
         }
         Ok(if tally.failed + tally.invalid > 0 { Ending::NotHeld } else { ending })
+    }
+}
+
+impl Run {
+    /// Asks a fleet for what is missing, and takes in what has come.
+    fn by_fleet(
+        &self,
+        servers: &str,
+        experiment: &Experiment,
+        results: &Path,
+        text: &str,
+        json: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Ending> {
+        let FleetArguments { key, authority, plain, lease, wait, .. } = &self.fleet;
+        foresight::check_plan(experiment, results).map_err(BadInput)?;
+        let (key, authority) = (key.clone(), authority.clone());
+        let login = Login { servers: servers.into(), key, authority, plain: *plain };
+        let link = Link::open(&login, ASKER).map_err(|error| BadInput(format!("{error:#}")))?;
+        let bad = |error: anyhow::Error| BadInput(format!("{error:#}"));
+        let store = Store::open(results, experiment, text, self.replace_plan).map_err(bad)?;
+        let _reserved = store.reserve().map_err(bad)?;
+        let command = command_line();
+        let mut coordinator = Coordinator::open(&link, &store, experiment)?;
+        let mut hear = |line: &str| eprintln!("{line}");
+        let mut came = coordinator.fetch(false, interrupt, &mut hear)?;
+        let asked = coordinator.ask(self.retry, &command, *lease);
+        let asked = asked.map_err(|error| match error.downcast::<Refused>() {
+            Ok(refused) => BadInput(refused.0).into(),
+            Err(error) => error,
+        })?;
+        if asked > 0 {
+            eprintln!("asked the fleet for {asked} trials, as run {}", coordinator.run());
+        }
+        if *wait {
+            came = came.and(coordinator.fetch(true, interrupt, &mut hear)?);
+        }
+        let planned = experiment.trials().len();
+        let missing = store.missing(experiment.trials(), false, |_| {})?.len();
+        let ending = match missing < planned {
+            true => report::publish(&store, experiment, &command, self.full, json)?,
+            false => Ending::Held,
+        };
+        eprintln!("{} of {planned} trials are here; {came}", planned - missing);
+        if came.waiting > 0 && !wait {
+            eprintln!("the fleet goes on: run this again to take in what has come, or give --wait");
+        }
+        Ok(if came.is_bad() { Ending::NotHeld } else { ending })
     }
 }
 
@@ -82,19 +171,8 @@ pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan
     if let Some(reason) = foresight::refusal(experiment, results) {
         return Err(BadInput(reason).into());
     }
-    // What an earlier run left behind would hold memory, mounts and devices that this one needs.
-    for (leftover, removed) in tipover_disk::clean() {
-        if let Err(error) = removed {
-            eprintln!("left by an earlier run and not removed: {leftover}: {error}");
-        }
-    }
-    tipover_lab::clean()?;
     let work = results.join(".work");
-    for (folder, removed) in tipover_lab::clean_folders(&work) {
-        if let Err(error) = removed {
-            eprintln!("left by an earlier run and not removed: {}: {error}", folder.display());
-        }
-    }
+    runner::clear_away(&work)?;
     let store =
         Store::open(results, experiment, text, replace_plan).map_err(|e| BadInput(format!("{e:#}")))?;
     let reserved = store.reserve().map_err(|e| BadInput(format!("{e:#}")))?;
@@ -112,7 +190,8 @@ pub fn carry_out(
     let command = command_line();
     let live = follow(live, &experiment.name, &command)?;
     let Prepared { store, work, .. } = prepared;
-    let order = Order { experiment, store, work, command: &command, interrupt, live: live.as_ref() };
+    let order =
+        Order { experiment, store, work, command: &command, interrupt, live: live.as_ref(), machine: None };
     let tally = runner::run(order, retry);
     // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
     let _ = std::fs::remove_dir(work);

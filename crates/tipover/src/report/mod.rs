@@ -31,7 +31,7 @@ pub use number::Number;
 pub use page::*;
 pub use planned::of_plan;
 pub use sample::sample;
-pub use storage::{made_by, of_bench};
+pub use storage::{made_by, of_bench, when};
 pub use text::{Terminal, summary, text};
 pub use tipping::of_searches;
 pub use watch::of_watch;

@@ -66,7 +66,7 @@ pub fn made_by(provenance: &tipover_core::record::Provenance) -> Provenance {
 }
 
 /// "2026-11-22T07:18:00Z".
-pub(super) fn when(unix_s: u64) -> String {
+pub fn when(unix_s: u64) -> String {
     time::OffsetDateTime::from_unix_timestamp(unix_s as i64)
         .ok()
         .and_then(|t| t.format(&time::format_description::well_known::Rfc3339).ok())

@@ -63,6 +63,8 @@ pub struct Surroundings<'a> {
     pub report: &'a dyn Report,
     /// Stops it.
     pub interrupt: &'a Interrupt,
+    /// The name of this machine in a fleet, if it carries them out for one.
+    pub machine: Option<&'a str>,
     /// The folder of the results; what is written while a trial runs goes to where it is staged.
     pub results: &'a Path,
 }
@@ -100,6 +102,7 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("TIPOVER_COMMIT").into(),
         started_unix_s: now.as_secs() - ago.as_secs(),
+        machine: context.machine.map(Into::into),
     }
 }
 

@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The program under test.
@@ -112,7 +113,10 @@ impl Place {
 
     /// Starts the program.
     pub fn start(&self, arguments: &[&str]) -> Running<'_> {
-        let [out, err] = ["stdout", "stderr"].map(|name| self.folder.path().join(name));
+        // Several may run at a time.
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let [out, err] = ["stdout", "stderr"].map(|name| self.folder.path().join(format!("{name}-{number}")));
         let file = |path: &Path| File::create(path).expect("the test's own folder");
         let mut command = self.command(arguments);
         command.stdout(file(&out)).stderr(file(&err));

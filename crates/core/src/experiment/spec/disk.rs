@@ -2,6 +2,7 @@
 
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What the target's processes may use.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -12,6 +13,9 @@ pub struct MachineSpec {
     /// Whether the target's memory may be in huge pages; absent: as the system does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<HugePages>,
+    /// Labels that a machine of a fleet must have to carry this out, such as disk = "nvme".
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Whether memory may be in huge pages (transparent ones, of 2 MiB).

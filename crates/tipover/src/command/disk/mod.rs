@@ -163,5 +163,6 @@ fn provenance() -> Provenance {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("TIPOVER_COMMIT").into(),
         started_unix_s: since.map_or(0, |since| since.as_secs()),
+        machine: None,
     }
 }

@@ -8,7 +8,7 @@ use crate::study::comparison::{Compared, Side};
 use tipover_core::experiment::{Experiment, TargetKind};
 use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Way, judge_session};
 use tipover_core::record::{Phase, Record, Verdict as Belief};
-use tipover_core::study::{CellRecords, Cells, Figure, Known, Spent, time_spent};
+use tipover_core::study::{CellRecords, Cells, Figure, Known, MachineFigures, Spent, machines, time_spent};
 use tipover_core::units::{Bytes, span};
 
 /// An estimate as a number with its interval; without repeats there is no interval to show.
@@ -202,9 +202,25 @@ pub fn trials(cells: &Cells<'_>) -> Section {
     };
     // Trials that are broken have no warm-up, and those of a target without caches are never at rest.
     callouts.push(Block::Table(table.without_empty_columns()));
+    let machines = machines(cells);
+    callouts.extend((!machines.is_empty()).then(|| Block::Table(how_machines_differ(&machines))));
     let spent = time_spent(cells.records());
     callouts.extend((!spent.is_empty()).then(|| Block::Table(where_the_time_went(&spent))));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
+}
+
+fn how_machines_differ(machines: &[MachineFigures]) -> Table {
+    Columns::new()
+        .words("machine", |of: &MachineFigures| of.machine.clone())
+        .numbers("trials", "", |of, unit| Number::exact(of.trials as f64, unit))
+        .numbers("cells compared", "", |of, unit| Number::exact(of.cells as f64, unit))
+        .figures("throughput against all", "%", |of| &of.throughput_percent)
+        .table(
+            "How the machines differ",
+            machines,
+            "Against the mean of all machines, over the cells that several measured. Intervals of cells are made of \
+             how trials of one machine differ, and have none of this in them.",
+        )
 }
 
 fn where_the_time_went(spent: &[Spent]) -> Table {

@@ -95,6 +95,7 @@ fn a_page_with_everything_on_it_is_whole_and_says_what_to_buy() {
             version: String::new(),
             commit: String::new(),
             started_unix_s: 0,
+            machine: None,
         },
     };
     let page = of_bench(&record);

@@ -1,0 +1,513 @@
+//! Who asks a fleet for trials: blocks go into the queue, and what came of them comes back into the results
+//! folder, whenever somebody asks.
+
+use super::agent::consumer_name;
+use super::link::{Link, digest_of};
+use super::message::{Block, Card, Demands, Given, Said, unfit};
+use super::{BLOCKS, RESULTS, Refused, fresh};
+use crate::interrupt::Interrupt;
+use crate::store::{Store, replace_file};
+use anyhow::{Context, Result, bail};
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tipover_core::experiment::{Experiment, Trial};
+use tipover_core::record::{Record, Verdict};
+
+/// What this results folder has asked a fleet for.
+const FILE: &str = "fleet.json";
+/// So many blocks are on their way into the queue at a time.
+const AT_A_TIME: usize = 256;
+/// A consumer that nobody asks is removed by the servers after so long.
+const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// At a server no request waits longer for a result.
+const GLANCE: Duration = Duration::from_millis(300);
+/// Files that a trial can have; nothing else is taken from others.
+const FILES: [&str; 7] = [
+    "record.json",
+    "series.jsonl",
+    "latency.hlog",
+    "history.bin",
+    "evidence.json",
+    "accesses.trace",
+    "accesses.trace.map",
+];
+
+/// Which run this results folder is to the fleet, and what it waits for. Written before blocks are, so that
+/// a run that is killed between the two asks again for the same blocks, which the queue takes once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Asked {
+    run: String,
+    /// The number of the next block.
+    next: u64,
+    /// Blocks whose end was not heard of, each with its trials as `cell/folder`.
+    waiting: BTreeMap<u64, Vec<String>>,
+}
+
+/// What became of asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Fetched {
+    /// Trials that came now.
+    pub fetched: usize,
+    /// Of these, those that cannot be believed.
+    pub invalid: usize,
+    /// Of these, those that failed.
+    pub failed: usize,
+    /// Trials that are waited for.
+    pub waiting: usize,
+    /// Blocks that nobody carries out.
+    pub refused: usize,
+}
+
+/// The trials of an experiment, here and at the fleet.
+pub struct Coordinator<'a> {
+    link: &'a Link,
+    store: &'a Store,
+    experiment: &'a Experiment,
+    asked: Asked,
+}
+
+fn name_of(trial: &Trial<'_>) -> String {
+    format!("{}/{}", trial.cell.id(), trial.folder())
+}
+
+impl<'a> Coordinator<'a> {
+    /// What was asked for from this folder before, or a new run.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn open(link: &'a Link, store: &'a Store, experiment: &'a Experiment) -> Result<Coordinator<'a>> {
+        let path = store.folder().join(FILE);
+        let asked = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            read => {
+                let read = read.with_context(|| format!("reading {}", path.display()))?;
+                let asked = serde_json::from_slice(&read).with_context(|| {
+                    format!(
+                        "{} is damaged: remove it, and what is missing is asked for anew (`tipover fleet cancel` ends \
+                         what was asked for before)",
+                        path.display()
+                    )
+                })?;
+                Some(asked)
+            }
+        };
+        let new = || Asked { run: fresh(), next: 0, waiting: BTreeMap::new() };
+        Ok(Coordinator { link, store, experiment, asked: asked.unwrap_or_else(new) })
+    }
+
+    /// The name of the run at the fleet.
+    pub fn run(&self) -> &str {
+        &self.asked.run
+    }
+
+    fn keep(&self) -> Result<()> {
+        let path: PathBuf = self.store.folder().join(FILE);
+        replace_file(&path, |file| {
+            serde_json::to_writer_pretty(&mut *file, &self.asked)?;
+            Ok(file.write_all(b"\n")?)
+        })
+    }
+
+    /// Asks for what is missing and not asked for already; `retry` also for what cannot be believed. Says
+    /// for how many trials it asked.
+    ///
+    /// # Errors
+    /// A block that no machine of the fleet can carry out, with what each of them lacks.
+    pub fn ask(&mut self, retry: bool, command: &str, lease: Duration) -> Result<usize> {
+        refuse_secrets(self.experiment)?;
+        let waiting: BTreeSet<String> = self.asked.waiting.values().flatten().cloned().collect();
+        let missing =
+            self.store.missing(self.experiment.trials(), retry, |damaged| eprintln!("{damaged}"))?;
+        let missing: BTreeSet<String> = missing.iter().map(name_of).collect();
+        let is_wanted = |trial: &Trial<'_>| {
+            let name = name_of(trial);
+            missing.contains(&name) && !waiting.contains(&name)
+        };
+        let (mut blocks, mut names) = (Vec::new(), BTreeMap::new());
+        let mut asked_for = 0;
+        for mut trials in self.experiment.blocks() {
+            trials.retain(is_wanted);
+            if trials.is_empty() {
+                continue;
+            }
+            asked_for += trials.len();
+            let mut block = Block::of(self.experiment, &trials, command);
+            block.run.clone_from(&self.asked.run);
+            block.number = self.asked.next + blocks.len() as u64;
+            names.insert(block.number, trials.iter().map(name_of).collect());
+            blocks.push(block);
+        }
+        let cards = machines(self.link)?;
+        let mut lanes: BTreeMap<String, &Demands> = BTreeMap::new();
+        for block in &blocks {
+            lanes.entry(block.demands.lane()).or_insert(&block.demands);
+        }
+        for demands in lanes.values() {
+            refuse_what_nobody_can(&cards, demands)?;
+        }
+        for (lane, demands) in &lanes {
+            self.link.wait(self.open_lane(lane, demands, lease))?;
+        }
+        self.asked.next += blocks.len() as u64;
+        self.asked.waiting.extend(names);
+        self.keep()?;
+        // Also those that were asked for before and may never have reached the queue.
+        let before: Vec<Block> = self.unheard(&blocks, command)?;
+        self.link.wait(self.publish(before.iter().chain(&blocks)))?;
+        Ok(asked_for)
+    }
+
+    /// The blocks that were asked for before this time and have not ended.
+    fn unheard(&self, new: &[Block], command: &str) -> Result<Vec<Block>> {
+        let all = self.experiment.trials();
+        let by_name: BTreeMap<String, &Trial<'_>> = all.iter().map(|trial| (name_of(trial), trial)).collect();
+        let mut blocks = Vec::new();
+        for (number, names) in &self.asked.waiting {
+            if new.iter().any(|block| block.number == *number) {
+                continue;
+            }
+            let trials: Vec<Trial<'_>> =
+                names.iter().filter_map(|name| by_name.get(name)).map(|trial| (*trial).clone()).collect();
+            // Cells of another scale, or that --only leaves out, wait for the next time.
+            if trials.len() == names.len() {
+                let run = self.asked.run.clone();
+                blocks.push(Block { run, number: *number, ..Block::of(self.experiment, &trials, command) });
+            }
+        }
+        Ok(blocks)
+    }
+
+    async fn open_lane(&self, lane: &str, demands: &Demands, lease: Duration) -> Result<()> {
+        let consumer = pull::Config {
+            durable_name: Some(consumer_name(lane)),
+            filter_subject: format!("{BLOCKS}.{lane}.>"),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: lease,
+            max_ack_pending: 100_000,
+            inactive_threshold: UNUSED,
+            ..Default::default()
+        };
+        self.link.blocks.create_consumer(consumer).await.context("making the queue of a lane")?;
+        self.link.lanes.put(lane, serde_json::to_vec(demands)?.into()).await.context("opening a lane")?;
+        Ok(())
+    }
+
+    async fn publish(&self, blocks: impl Iterator<Item = &Block>) -> Result<()> {
+        let blocks: Vec<&Block> = blocks.collect();
+        for some in blocks.chunks(AT_A_TIME) {
+            let mut sent = Vec::new();
+            for block in some {
+                let message = PublishMessage::build()
+                    .payload(serde_json::to_vec(block)?.into())
+                    .expected_last_subject_sequence(0);
+                sent.push(self.link.context.send_publish(block.subject(), message).await?);
+            }
+            for acknowledged in sent {
+                match acknowledged.await {
+                    Ok(_) => {}
+                    // It is in the queue already.
+                    Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}
+                    Err(error) => return Err(error).context("putting a block into the queue"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what there is; with `wait`, until every block has ended. `hear` is told of each trial.
+    ///
+    /// # Errors
+    /// An interrupt: the fleet goes on without us; or something cannot be kept here.
+    pub fn fetch(
+        &mut self,
+        wait: bool,
+        interrupt: &Interrupt,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<Fetched> {
+        let all = self.experiment.trials();
+        let by_name: BTreeMap<String, &Trial<'_>> = all.iter().map(|trial| (name_of(trial), trial)).collect();
+        let mut fetched = Fetched::default();
+        let mut at_fleet: BTreeMap<u64, AtFleet> = BTreeMap::new();
+        let mut from = 0;
+        let mut said = Instant::now();
+        loop {
+            interrupt.check()?;
+            match self.link.wait(self.next_result(from)) {
+                Ok(Some(result)) => {
+                    from = result.sequence + 1;
+                    let block = at_fleet.entry(result.block).or_default();
+                    self.take_in(&by_name, result, block, &mut fetched, hear)?;
+                }
+                Ok(None) if !wait || self.asked.waiting.is_empty() => break,
+                Ok(None) => {
+                    std::thread::sleep(GLANCE);
+                    if said.elapsed() > Duration::from_secs(30) {
+                        said = Instant::now();
+                        hear(&format!("waiting for {} blocks", self.asked.waiting.len()));
+                    }
+                }
+                Err(error) if wait => {
+                    hear(&format!("the fleet is out of reach ({error:#}); trying again"));
+                    std::thread::sleep(Duration::from_secs(2));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let came = |number: &u64| at_fleet.get(number).map_or(0, |block| block.trials);
+        let left = self.asked.waiting.iter().map(|(number, names)| names.len().saturating_sub(came(number)));
+        fetched.waiting = left.sum();
+        Ok(fetched)
+    }
+
+    /// The first result of this run at or after a place in the stream.
+    async fn next_result(&self, from: u64) -> Result<Option<Told>> {
+        use async_nats::jetstream::stream::RawMessageErrorKind as Kind;
+        let subject = format!("{RESULTS}.{}.>", self.asked.run);
+        let builder = self.link.results.raw_message_builder().sequence(from.max(1));
+        match builder.next_by_subject(subject).send().await {
+            Ok(message) => {
+                let block = message.subject.split('.').nth(3).and_then(|number| number.parse().ok());
+                let (sequence, payload) = (message.sequence, message.payload.to_vec());
+                Ok(Some(Told { sequence, block: block.unwrap_or(u64::MAX), payload }))
+            }
+            Err(error) if matches!(error.kind(), Kind::NoMessageFound) => Ok(None),
+            Err(error) => Err(error).context("asking for results"),
+        }
+    }
+
+    /// Whether a file of a trial is here with this content.
+    fn is_here(&self, trial: &Trial<'_>, wanted: &Given) -> bool {
+        let files = self.store.files(trial).unwrap_or_default();
+        let path = files.into_iter().find(|(name, _)| *name == wanted.name).map(|(_, path)| path);
+        path.is_some_and(|path| digest_of(&path).is_ok_and(|(digest, _)| digest == wanted.digest))
+    }
+
+    /// Keeps what was told. It stays at the fleet until its block has ended, so that whoever carries out the
+    /// rest of a block that was lost sees what is done.
+    fn take_in(
+        &mut self,
+        by_name: &BTreeMap<String, &Trial<'_>>,
+        told: Told,
+        block: &mut AtFleet,
+        fetched: &mut Fetched,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let said: Said = match serde_json::from_slice(&told.payload) {
+            Ok(said) => said,
+            Err(error) => {
+                hear(&format!("a result that cannot be read is left at the fleet: {error}"));
+                return Ok(());
+            }
+        };
+        match said {
+            Said::End { machine, reason } => {
+                let Some(trials) = self.asked.waiting.remove(&told.block) else { return Ok(()) };
+                if let Some(reason) = reason {
+                    fetched.refused += 1;
+                    hear(&format!("{machine} gave up a block of {} trials: {reason}", trials.len()));
+                }
+                self.keep()?;
+                // All of it is here, on the disk. Its end stays, so that nobody begins it again.
+                let trials = format!("{RESULTS}.{}.{}.trial.*", self.asked.run, told.block);
+                self.link.wait(async {
+                    for digest in std::mem::take(&mut block.digests) {
+                        let _ = self.link.objects.delete(&digest).await;
+                    }
+                    let _ = self.link.results.purge().filter(trials).await;
+                });
+                Ok(())
+            }
+            Said::Trial { cell, folder, machine, files } => {
+                // One of another scale, or that --only leaves out, waits for the next time.
+                let Some(trial) = by_name.get(&format!("{cell}/{folder}")) else { return Ok(()) };
+                block.trials += 1;
+                block.digests.extend(files.iter().map(|file| file.digest.clone()));
+                let record = files.iter().find(|file| file.name == "record.json");
+                if record.is_some_and(|record| self.is_here(trial, record)) {
+                    return Ok(());
+                }
+                let brought = self.store.keep_brought(trial, self.experiment.seed, |staged| {
+                    for file in &files {
+                        if !FILES.contains(&file.name.as_str()) {
+                            bail!("{machine} gave a file of a name that no trial has: {:?}", file.name);
+                        }
+                        self.link.get_file(&file.digest, &staged.join(&file.name))?;
+                    }
+                    Ok(())
+                })?;
+                if let Some(record) = brought {
+                    fetched.count(&record);
+                    hear(&format!("{cell}/{folder} from {machine}: {}", in_a_word(&record)));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A message of the stream of results.
+struct Told {
+    sequence: u64,
+    block: u64,
+    payload: Vec<u8>,
+}
+
+/// What the fleet holds of a block.
+#[derive(Default)]
+struct AtFleet {
+    trials: usize,
+    digests: BTreeSet<String>,
+}
+
+impl Fetched {
+    /// Both, one after the other.
+    pub fn and(self, later: Fetched) -> Fetched {
+        Fetched {
+            fetched: self.fetched + later.fetched,
+            invalid: self.invalid + later.invalid,
+            failed: self.failed + later.failed,
+            waiting: later.waiting,
+            refused: self.refused + later.refused,
+        }
+    }
+
+    /// Whether something went wrong with what came.
+    pub fn is_bad(self) -> bool {
+        self.invalid + self.failed + self.refused > 0
+    }
+
+    fn count(&mut self, record: &Record) {
+        self.fetched += 1;
+        match record.verdict {
+            Verdict::Valid => {}
+            Verdict::Invalid { .. } => self.invalid += 1,
+            Verdict::Failed { .. } => self.failed += 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Fetched { fetched, invalid, failed, waiting, refused } = self;
+        write!(
+            f,
+            "{fetched} came from the fleet ({invalid} not valid, {failed} failed), {waiting} are waited for"
+        )?;
+        match refused {
+            0 => Ok(()),
+            _ => write!(f, ", {refused} blocks were given up"),
+        }
+    }
+}
+
+fn in_a_word(record: &Record) -> String {
+    match &record.verdict {
+        Verdict::Valid => "valid".into(),
+        Verdict::Invalid { reasons } => format!("not valid: {}", reasons.join("; ")),
+        Verdict::Failed { reason } => format!("failed: {reason}"),
+    }
+}
+
+/// Everybody who is there.
+///
+/// # Errors
+/// The servers do not answer.
+pub fn machines(link: &Link) -> Result<Vec<Card>> {
+    let mut cards: Vec<Card> = link.wait(async {
+        let mut cards = Vec::new();
+        let mut keys = link.machines.keys().await.context("asking who is there")?;
+        while let Some(key) = keys.next().await {
+            let key = key.context("asking who is there")?;
+            if let Some(text) = link.machines.get(key.as_str()).await.context("asking who is there")?
+                && let Ok(card) = serde_json::from_slice(&text)
+            {
+                cards.push(card);
+            }
+        }
+        anyhow::Ok(cards)
+    })?;
+    cards.sort_by(|a, b| a.machine.cmp(&b.machine));
+    Ok(cards)
+}
+
+/// Ends a run: takes its blocks out of the queue and forgets what came of them. Whoever carries one out now
+/// ends it in vain.
+///
+/// # Errors
+/// The servers do not answer.
+pub fn cancel(link: &Link, run: &str) -> Result<u64> {
+    link.wait(async {
+        let removed = link.blocks.purge().filter(format!("{BLOCKS}.*.{run}.>")).await?;
+        link.results.purge().filter(format!("{RESULTS}.{run}.>")).await?;
+        Ok(removed.purged)
+    })
+}
+
+/// Passwords stay where they are.
+fn refuse_secrets(experiment: &Experiment) -> Result<()> {
+    for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+        if let Some(address) = cell.spec.target.address.as_ref().filter(|a| a.with_secrets() != a.shown()) {
+            return Err(Refused(format!(
+                "{}: a password would be in every message to the fleet. Leave it out here, and give it to the agents: \
+                 a [[server]] with this address and `secret = \"FILE\"` in their --allow",
+                address.shown()
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// # Errors
+/// No machine can; what each of them lacks, the nearest first.
+fn refuse_what_nobody_can(cards: &[Card], demands: &Demands) -> Result<()> {
+    let mut all: Vec<Vec<String>> = cards.iter().map(|card| unfit(card, demands)).collect();
+    if all.iter().any(Vec::is_empty) {
+        return Ok(());
+    }
+    if all.is_empty() {
+        return Err(Refused(
+            "the fleet has no machines: start `tipover agent` on each machine that shall work".into(),
+        )
+        .into());
+    }
+    all.sort_by_key(Vec::len);
+    let most = 5;
+    let mut lines: Vec<String> = all.iter().take(most).map(|reasons| reasons.join("; ")).collect();
+    if all.len() > most {
+        lines.push(format!("and {} machines more", all.len() - most));
+    }
+    Err(Refused(format!("no machine of the fleet can carry this out:\n  {}", lines.join("\n  "))).into())
+}
+
+/// Whether results of `run` wait to be fetched, and how many of its blocks are in the queue.
+///
+/// # Errors
+/// The servers do not answer.
+pub fn waiting(link: &Link) -> Result<BTreeMap<String, (u64, u64)>> {
+    link.wait(async {
+        let mut runs: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut blocks = link.blocks.info_with_subjects(format!("{BLOCKS}.>")).await?;
+        while let Some(subject) = blocks.next().await {
+            let (subject, count) = subject?;
+            if let Some(run) = subject.split('.').nth(3) {
+                runs.entry(run.to_string()).or_default().0 += count as u64;
+            }
+        }
+        let mut results = link.results.info_with_subjects(format!("{RESULTS}.>")).await?;
+        while let Some(subject) = results.next().await {
+            let (subject, count) = subject?;
+            if let (Some(run), false) = (subject.split('.').nth(2), subject.ends_with(".end")) {
+                runs.entry(run.to_string()).or_default().1 += count as u64;
+            }
+        }
+        Ok(runs)
+    })
+}

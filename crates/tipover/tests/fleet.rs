@@ -1,0 +1,403 @@
+//! Studies over many machines: agents on this one, each in a folder of its own, and a real nats-server
+//! between them and whoever asks.
+
+mod program;
+
+use program::results::{self, Kept};
+use program::{Place, Running, alone, skipped};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Blocks of two trials that take less than a second each.
+const PLAN: &str = r#"
+name = "small"
+title = "Something small"
+question = "How fast is nothing?"
+why = "It is quickly measured."
+how_to_read = "Not at all."
+repeats = 4
+[target]
+kind = "null"
+[workload]
+kind = "ycsb"
+mix = "c"
+records = 1000
+[load]
+sessions = 1
+[trial]
+warm_up_least = "50 ms"
+warm_up_most = "100 ms"
+measure_least = "300 ms"
+measure_most = "300 ms"
+[[sweep]]
+name = "sessions"
+question = ""
+[[sweep.axis]]
+name = "sessions"
+sets = "load.sessions"
+values = [1, 2]
+[scale.quick]
+[scale.slow]
+trial.measure_least = "2 s"
+trial.measure_most = "2 s"
+"#;
+
+/// What `make` built from Go's registry, or what is installed.
+fn nats_server() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../third_party");
+    let built = std::fs::read_dir(built).into_iter().flatten().flatten();
+    let built = built.filter(|entry| entry.file_name().to_string_lossy().starts_with("nats-server-"));
+    let program = built.map(|entry| entry.path().join("nats-server")).find(|program| program.is_file());
+    if program.is_none() {
+        skipped("nats-server is not installed: `make setup ARGS=--tests` builds it where Go is");
+    }
+    program
+}
+
+/// Servers that can be killed and started again on the same data: one, or a cluster of three.
+struct Nats {
+    program: PathBuf,
+    servers: Vec<Server>,
+    /// All of them, with commas between.
+    address: String,
+}
+
+struct Server {
+    listen: String,
+    configuration: PathBuf,
+    child: Option<Child>,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
+}
+
+impl Nats {
+    /// So many servers, with keys in the folder `keys` of `place`; `None` where there is no such program.
+    fn start(place: &Place, servers: usize) -> Option<Nats> {
+        let program = nats_server()?;
+        place.run(&["fleet", "keys", "keys", "--listen", "LISTEN"]).with_code(&[0]);
+        let text = std::fs::read_to_string(place.here().join("keys/nats-server.conf")).expect("it was made");
+        let listens: Vec<String> = (0..servers).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+        let routes: Vec<String> = (0..servers).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+        let mut all = Vec::new();
+        for (n, listen) in listens.iter().enumerate() {
+            let mut own =
+                text.replace("LISTEN", listen).replace("/jetstream\"", &format!("/jetstream-{n}\""));
+            if servers > 1 {
+                let to: Vec<String> = routes.iter().map(|route| format!("nats://{route}")).collect();
+                own += &format!(
+                    "server_name: s{n}\ncluster {{ name: fleet, listen: \"{}\", routes: [{}] }}\n",
+                    routes[n],
+                    to.join(", ")
+                );
+            }
+            let name = format!("keys/nats-{n}.conf");
+            place.write(&name, &own);
+            let configuration = place.here().join(name);
+            all.push(Server { listen: listen.clone(), configuration, child: None });
+        }
+        let address = listens.iter().map(|listen| format!("nats://{listen}")).collect::<Vec<_>>().join(",");
+        let mut nats = Nats { program, servers: all, address };
+        (0..servers).for_each(|n| nats.up(n));
+        // A cluster elects a leader before it answers.
+        let began = Instant::now();
+        let status = ["fleet", "status", &nats.address, "--key", "keys/ask.nk"];
+        while place.run(&status).code != Some(0) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", place.run(&status).stderr);
+        }
+        Some(nats)
+    }
+
+    fn up(&mut self, n: usize) {
+        let server = &mut self.servers[n];
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(&server.configuration).stdout(Stdio::null()).stderr(Stdio::null());
+        server.child = Some(command.spawn().expect("nats-server starts"));
+        let began = Instant::now();
+        while std::net::TcpStream::connect(&server.listen).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "nats-server does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&mut self, n: usize) {
+        if let Some(mut child) = self.servers[n].child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// An agent of this name, once it has joined.
+    fn agent<'a>(&self, place: &'a Place, name: &str, more: &[&str]) -> Running<'a> {
+        let begin = ["agent", &self.address, "--key", "keys/agent.nk", "--name", name, "--work", name];
+        let mut agent = place.start(&[&begin[..], more].concat());
+        let joined = format!("{name}: joined the fleet");
+        let began = Instant::now();
+        while !agent.said().contains(&joined) {
+            assert!(!agent.has_ended() && began.elapsed() < Duration::from_secs(60), "{}", agent.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        agent
+    }
+
+    /// The command that asks for the plan.
+    fn ask<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let begin = ["run", "small.toml", "--fleet", &self.address, "--key", "keys/ask.nk", "--lease", "4 s"];
+        [&begin[..], more].concat()
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        (0..self.servers.len()).for_each(|n| self.kill(n));
+    }
+}
+
+/// All trials are there, each once, and say who carried them out.
+#[track_caller]
+fn all(place: &Place) -> Vec<Kept> {
+    let kept = results::kept(place, "small");
+    let places: BTreeSet<(String, u32)> =
+        kept.iter().map(|trial| (trial.record.cell.clone(), trial.record.repeat)).collect();
+    assert_eq!((kept.len(), places.len()), (8, 8), "two cells, four times");
+    assert!(kept.iter().all(|trial| trial.failure().is_none()), "none failed");
+    assert!(kept.iter().all(|trial| trial.record.provenance.machine.is_some()));
+    kept
+}
+
+fn machine(trial: &Kept) -> &str {
+    trial.record.provenance.machine.as_deref().unwrap_or_default()
+}
+
+/// Waits until an agent said so.
+fn until(agent: &mut Running<'_>, said: &str) {
+    let began = Instant::now();
+    while !agent.said().contains(said) {
+        assert!(began.elapsed() < Duration::from_secs(120), "never {said:?}: {}", agent.said());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn two_machines_share_a_plan_and_a_block_stays_on_one() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", PLAN);
+    let (_a, _b) = (nats.agent(&place, "a", &[]), nats.agent(&place, "b", &["--labels", "disk=nvme"]));
+    let ended = place.run(&nats.ask(&["--wait", "--scale", "slow"])).with_code(&[0, 1]);
+    assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
+    let kept = all(&place);
+    let mut of_block: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for trial in &kept {
+        of_block.entry(trial.record.repeat).or_default().insert(machine(trial));
+    }
+    assert!(of_block.values().all(|machines| machines.len() == 1), "{of_block:?}");
+    let both: BTreeSet<&str> = kept.iter().map(machine).collect();
+    assert_eq!(both, BTreeSet::from(["a", "b"]), "both worked");
+    // Nothing is missing, so nothing is asked for; and the fleet keeps nothing that was fetched.
+    let again = place.run(&nats.ask(&["--wait", "--scale", "slow"])).with_code(&[0, 1]);
+    assert!(!again.stderr.contains("asked the fleet"), "{}", again.stderr);
+    let status =
+        place.run(&["--json", "fleet", "status", &nats.address, "--key", "keys/ask.nk"]).with_code(&[0]);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).expect("JSON");
+    let run = &status["runs"]
+        .as_array()
+        .expect("runs")
+        .iter()
+        .find(|run| run["results"] != 0 || run["blocks"] != 0);
+    assert!(run.is_none(), "{status}");
+    // A plan can demand a label.
+    let labelled = ["--set", "machine.labels.disk=nvme", "--set", "repeats=1", "--replace-plan", "--wait"];
+    place.run(&nats.ask(&labelled)).with_code(&[0, 1]);
+    let labelled = results::kept(&place, "small");
+    let labelled: Vec<&str> =
+        labelled.iter().filter(|t| !t.record.spec.machine.labels.is_empty()).map(machine).collect();
+    assert_eq!(labelled, ["b", "b"]);
+    let local = place.run(&["run", "small.toml", "--set", "machine.labels.disk=nvme"]).with_code(&[2]);
+    assert!(local.stderr.contains("only machines of a fleet have labels"), "{}", local.stderr);
+}
+
+#[test]
+fn a_block_outlives_its_machine_whoever_asks_and_the_server() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(mut nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", PLAN);
+    let mut first = nats.agent(&place, "first", &[]);
+    let mut asking = place.start(&nats.ask(&["--wait", "--scale", "slow"]));
+    until(&mut asking, "from first");
+    // Who asks is killed, then the machine in the middle of its block.
+    asking.signal(Signal::KILL);
+    assert!(asking.was_killed());
+    first.signal(Signal::KILL);
+    assert!(first.was_killed());
+    let mut second = nats.agent(&place, "second", &[]);
+    until(&mut second, "took the block");
+    // Then the server, and comes back.
+    nats.kill(0);
+    std::thread::sleep(Duration::from_millis(500));
+    nats.up(0);
+    let ended = place.run(&nats.ask(&["--wait", "--scale", "slow"])).with_code(&[0, 1]);
+    assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
+    let kept = all(&place);
+    let machines: Vec<&str> = kept.iter().map(machine).collect();
+    // What the first one gave back stays, whether it can be believed or not.
+    assert!(
+        machines.contains(&"first") && machines.contains(&"second"),
+        "what was finished is kept: {machines:?}"
+    );
+    // The folder of the one that was killed is free, and its name too.
+    drop(nats.agent(&place, "first", &[]));
+}
+
+#[test]
+fn a_machine_that_was_away_gives_nothing_back() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", PLAN);
+    let mut away = nats.agent(&place, "away", &[]);
+    place.run(&nats.ask(&["--scale", "slow"])).with_code(&[0]);
+    until(&mut away, "took the block");
+    away.signal(Signal::STOP);
+    let there = nats.agent(&place, "there", &[]);
+    let ended = place.run(&nats.ask(&["--scale", "slow", "--wait"])).with_code(&[0, 1]);
+    assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
+    let before = all(&place);
+    assert!(before.iter().all(|trial| machine(trial) == "there"));
+    away.signal(Signal::CONT);
+    until(&mut away, "lost the block");
+    place.run(&nats.ask(&["--scale", "slow", "--wait"])).with_code(&[0, 1]);
+    let after = all(&place);
+    let written = |kept: &[Kept]| kept.iter().map(|trial| trial.written).collect::<Vec<_>>();
+    assert_eq!(written(&before), written(&after), "nothing was counted twice");
+    drop(there);
+}
+
+#[test]
+fn a_cluster_of_servers_is_killed_one_by_one_and_then_as_a_whole() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(mut nats) = Nats::start(&place, 3) else { return };
+    place.write("small.toml", PLAN);
+    let (mut a, _b) = (nats.agent(&place, "a", &[]), nats.agent(&place, "b", &[]));
+    let address = nats.address.clone();
+    let ask = ["run", "small.toml", "--fleet", &address, "--key", "keys/ask.nk", "--lease", "10 s"];
+    let mut asking = place.start(&[&ask[..], &["--wait", "--scale", "slow"]].concat());
+    until(&mut a, "took the block");
+    for n in 0..3 {
+        nats.kill(n);
+        std::thread::sleep(Duration::from_secs(1));
+        nats.up(n);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    (0..3).for_each(|n| nats.kill(n));
+    std::thread::sleep(Duration::from_secs(1));
+    (0..3).for_each(|n| nats.up(n));
+    let began = Instant::now();
+    while !asking.has_ended() {
+        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), a.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = asking.wait();
+    assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
+    all(&place);
+}
+
+/// A file system with just enough room to begin; unmounted when dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: PathBuf) -> Option<Small> {
+        std::fs::create_dir_all(&at).expect("the test's own folder");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=300m", "tmpfs"]).arg(&at).status();
+        match mounted {
+            Ok(status) if status.success() => Some(Small(at)),
+            _ => {
+                skipped("a machine whose disk is full: mounting a small one needs root");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_machine_without_room_lets_others_work() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    let Some(_small) = Small::mount(place.here().join("full")) else { return };
+    place.write("small.toml", PLAN);
+    let mut full = nats.agent(&place, "full", &[]);
+    place.run(&nats.ask(&["--scale", "slow"])).with_code(&[0]);
+    until(&mut full, "took the block");
+    std::fs::write(place.here().join("full/filler"), vec![0; 300 << 20]).unwrap_err();
+    until(&mut full, "something is wrong here");
+    let status = ["fleet", "status", &nats.address, "--key", "keys/ask.nk"];
+    let began = Instant::now();
+    while !place.run(&status).with_code(&[0]).stdout.contains("ailing") {
+        assert!(began.elapsed() < Duration::from_secs(30), "{}", full.said());
+    }
+    let nobody = place.run(&nats.ask(&["--scale", "slow", "--set", "workload.records=2000"])).with_code(&[2]);
+    assert!(nobody.stderr.contains("full: disk-space"), "{}", nobody.stderr);
+    let _other = nats.agent(&place, "other", &[]);
+    let ended = place.run(&nats.ask(&["--wait", "--scale", "slow"])).with_code(&[0, 1]);
+    assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
+    assert!(all(&place).iter().all(|trial| machine(trial) == "other"));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_at_once() {
+    let place = Place::new();
+    let Some(mut nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", PLAN);
+    let refused = |arguments: &[&str]| place.run(arguments).with_code(&[2]).stderr;
+    let nobody = refused(&nats.ask(&[]));
+    assert!(nobody.contains("the fleet has no machines"), "{nobody}");
+    let agent = nats.agent(&place, "only", &["--labels", "rack=2"]);
+    let label = refused(&nats.ask(&["--set", "machine.labels.rack=\"3\""]));
+    assert!(label.contains("only has the label rack=2, not 3"), "{label}");
+    let target = refused(&nats.ask(&["--target", "postgres://anna@127.0.0.1/x"]));
+    assert!(target.contains("only does not allow the server postgres://anna@127.0.0.1/x"), "{target}");
+    let with_password = format!("postgres://anna:{}@127.0.0.1/x", "tulip");
+    let secret = refused(&nats.ask(&["--target", &with_password]));
+    assert!(secret.contains("a password would be in every message") && !secret.contains("tulip"), "{secret}");
+    let twice =
+        refused(&["agent", &nats.address, "--key", "keys/agent.nk", "--name", "only", "--work", "other"]);
+    assert!(twice.contains("give this one another --name"), "{twice}");
+    let folder =
+        refused(&["agent", &nats.address, "--key", "keys/agent.nk", "--name", "x", "--work", "only"]);
+    assert!(folder.contains("another agent works in"), "{folder}");
+    // Wrong keys, in their three ways.
+    let nobodys = refused(&["fleet", "status", &nats.address]);
+    assert!(nobodys.contains("does not let us in"), "{nobodys}");
+    place.write("none.nk", "hello\n");
+    let none = refused(&["fleet", "status", &nats.address, "--key", "none.nk"]);
+    assert!(none.contains("holds neither"), "{none}");
+    place.run(&["fleet", "keys", "strangers"]).with_code(&[0]);
+    let stranger = refused(&["fleet", "status", &nats.address, "--key", "strangers/ask.nk"]);
+    assert!(stranger.contains("does not let us in"), "{stranger}");
+    // A machine's key gives no work.
+    let begin = ["run", "small.toml", "--fleet", &nats.address, "--key", "keys/agent.nk"];
+    let intruder = place.run(&begin);
+    assert_ne!(intruder.code, Some(0), "{}", intruder.stderr);
+    assert!(!agent.said().contains("took the block"), "{}", agent.said());
+    nats.kill(0);
+    let gone = refused(&["fleet", "status", &nats.address, "--key", "keys/ask.nk"]);
+    assert!(gone.contains("no NATS server answers"), "{gone}");
+    let far = refused(&["fleet", "status", "nats://lab.invalid"]);
+    assert!(far.contains("--key FILE"), "{far}");
+}
