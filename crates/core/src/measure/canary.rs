@@ -4,6 +4,7 @@
 use super::rank::{median, robust_deviation};
 use super::repeats::{CanaryVerdict, judge_canaries};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// What the fixed load took, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,23 @@ type Part = fn(&Canary) -> Option<f64>;
 /// per trial, in the same order; a trial without its pair of canaries is unknown.
 pub fn judge_session(trials: &[&[Canary]]) -> Vec<CanaryVerdict> {
     trials.iter().map(|own| verdict(trials, own)).collect()
+}
+
+/// The same for a session of several machines, each given with its trial: a machine is judged against itself,
+/// because that machines differ disturbs nobody.
+pub fn judge_machines(trials: &[(Option<&str>, &[Canary])]) -> Vec<CanaryVerdict> {
+    let of = |machine| by_machine(trials, machine);
+    trials.iter().map(|(machine, own)| verdict(&of(*machine), own)).collect()
+}
+
+/// The largest [`unrest`] of a machine among several.
+pub fn unrest_of_machines(trials: &[(Option<&str>, &[Canary])]) -> Option<f64> {
+    let machines: BTreeSet<Option<&str>> = trials.iter().map(|(machine, _)| *machine).collect();
+    machines.into_iter().filter_map(|machine| unrest(&by_machine(trials, machine))).reduce(f64::max)
+}
+
+fn by_machine<'a>(trials: &[(Option<&str>, &'a [Canary])], machine: Option<&str>) -> Vec<&'a [Canary]> {
+    trials.iter().filter(|(of, _)| *of == machine).map(|(_, canaries)| *canaries).collect()
 }
 
 /// By how much the processor's canaries of a session vary, as a share of their median (robust standard
@@ -91,6 +109,28 @@ mod tests {
         assert!(of(&session(0.002)).unwrap() < 0.01);
         assert!(of(&session(0.3)).unwrap() > 0.1);
         assert_eq!((of(&session(0.3)[..1]), of(&[])), (None, None));
+    }
+
+    #[test]
+    fn that_machines_differ_disturbs_nobody() {
+        let mut trials: Vec<(Option<&str>, [Canary; 2])> = (0..8)
+            .flat_map(|n| [(Some("slow"), 2e6 + f64::from(n)), (Some("fast"), 1e6 - f64::from(n))])
+            .map(|(machine, spin_ns)| (machine, [canary(spin_ns); 2]))
+            .collect();
+        let judged = |trials: &[(Option<&str>, [Canary; 2])]| {
+            let views: Vec<(Option<&str>, &[Canary])> =
+                trials.iter().map(|(machine, own)| (*machine, own.as_slice())).collect();
+            (judge_machines(&views), unrest_of_machines(&views).unwrap())
+        };
+        let (quiet, unrest) = judged(&trials);
+        assert!(quiet.iter().all(|verdict| *verdict == CanaryVerdict::Quiet), "{quiet:?}");
+        assert!(unrest < 0.01, "{unrest}");
+        // As slow as the slow machine always is, which its own canaries convict.
+        trials[5].1[1] = canary(2e6);
+        let (disturbed, _) = judged(&trials);
+        for (n, verdict) in disturbed.iter().enumerate() {
+            assert_eq!(matches!(verdict, CanaryVerdict::Disturbed { .. }), n == 5, "{n}: {verdict:?}");
+        }
     }
 
     #[test]

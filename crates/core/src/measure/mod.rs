@@ -19,7 +19,7 @@ mod within;
 
 pub use book::{Book, BookText, Books, BooksText, Single};
 pub use budget::{Account, Agreement, Budget, Part, Station, Step, Way};
-pub use canary::{Canary, judge_session, unrest};
+pub use canary::{Canary, judge_machines, judge_session, unrest, unrest_of_machines};
 pub use change::{ChangePoint, ChangeRule, ChangeTest, change_points, values_needed};
 pub use compare::{
     CannotCompare, CompareRule, Comparison, Difference, Samples, agreed, compare, correct, noise_floor,

@@ -1,7 +1,7 @@
 //! Whether the machine was quiet while trials ran: what other programs and the host took of its processors,
 //! and what the canaries say.
 
-use tipover_core::measure::{Canary, CanaryVerdict, judge_session, unrest};
+use tipover_core::measure::{Canary, CanaryVerdict, judge_machines, unrest_of_machines};
 use tipover_core::record::Record;
 use tipover_core::storage::{BenchRecord, Beside};
 use tipover_core::units::significant;
@@ -22,6 +22,8 @@ pub struct Disturbances {
     steal: Option<f64>,
     /// Before and after the trial.
     canaries: Vec<Canary>,
+    /// Of a fleet; `None`: this one.
+    machine: Option<String>,
 }
 
 impl Disturbances {
@@ -31,14 +33,15 @@ impl Disturbances {
             return None;
         }
         let (neighbours, steal) = (record.neighbours(), record.steal());
-        Some(Disturbances { neighbours, steal, canaries: record.canaries.clone() })
+        let (canaries, machine) = (record.canaries.clone(), record.provenance.machine.clone());
+        Some(Disturbances { neighbours, steal, canaries, machine })
     }
 }
 
 impl From<&BenchRecord> for Disturbances {
     fn from(record: &BenchRecord) -> Disturbances {
         let Beside { neighbours, steal, canaries } = record.beside.clone();
-        Disturbances { neighbours, steal, canaries }
+        Disturbances { neighbours, steal, canaries, machine: None }
     }
 }
 
@@ -59,8 +62,9 @@ pub fn disturbed(trials: &[Disturbances]) -> Option<String> {
 
 /// What disturbed these trials; `None` when nothing was seen.
 pub fn disturbance(trials: &[Disturbances]) -> Option<Disturbance> {
-    let session: Vec<&[Canary]> = trials.iter().map(|trial| trial.canaries.as_slice()).collect();
-    let canaries = judge_session(&session);
+    let session: Vec<(Option<&str>, &[Canary])> =
+        trials.iter().map(|trial| (trial.machine.as_deref(), trial.canaries.as_slice())).collect();
+    let canaries = judge_machines(&session);
     let percent = |share: f64| format!("{} %", significant(100.0 * share, 2));
     let beyond = |of: fn(&Disturbances) -> Option<f64>, limit: f64| -> Vec<Option<f64>> {
         trials.iter().map(|trial| of(trial).filter(|share| *share > limit)).collect()
@@ -79,7 +83,7 @@ pub fn disturbance(trials: &[Disturbances]) -> Option<Disturbance> {
     );
     let differing = differs.iter().filter(|differs| **differs).count();
     because.extend((differing > 0).then(|| format!("the canary differed at {differing}")));
-    let unrest = unrest(&session).filter(|unrest| *unrest > UNREST);
+    let unrest = unrest_of_machines(&session).filter(|unrest| *unrest > UNREST);
     because.extend(unrest.map(|unrest| format!("the canaries of all trials vary by {}", percent(unrest))));
     let several =
         (0..trials.len()).filter(|n| neighbours[*n].is_some() || steal[*n].is_some() || differs[*n]).count();

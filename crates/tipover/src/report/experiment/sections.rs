@@ -6,7 +6,7 @@ use crate::report::{
 };
 use crate::study::comparison::{Compared, Side};
 use tipover_core::experiment::{Experiment, TargetKind};
-use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Way, judge_session};
+use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Way, judge_machines};
 use tipover_core::record::{Phase, Record, Verdict as Belief};
 use tipover_core::study::{CellRecords, Cells, Figure, Known, MachineFigures, Spent, machines, time_spent};
 use tipover_core::units::{Bytes, span};
@@ -134,8 +134,11 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
 pub fn trials(cells: &Cells<'_>) -> Section {
     let mut rows = Vec::new();
     let mut callouts: Vec<Block> = Vec::new();
-    let session: Vec<&[Canary]> = cells.records().map(|record| record.canaries.as_slice()).collect();
-    let mut canaries = judge_session(&session).into_iter();
+    let session: Vec<(Option<&str>, &[Canary])> = cells
+        .records()
+        .map(|record| (record.provenance.machine.as_deref(), record.canaries.as_slice()))
+        .collect();
+    let mut canaries = judge_machines(&session).into_iter();
     for c in &cells.all {
         let labels: Vec<&str> = c.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
         let name = format!("{} {}", c.cell.sweep, labels.join(", "));
@@ -197,7 +200,8 @@ pub fn trials(cells: &Cells<'_>) -> Section {
                       time-out, Little's law holds (sessions = throughput × mean residence) and the read budget \
                       closes. The trial by itself: throughput with its interval by the block bootstrap over its \
                       intervals, which says nothing about the next trial; whether it was at rest; and whether the \
-                      machine's canary before and after it lies within three robust deviations of all canaries here."
+                      machine's canary before and after it lies within three robust deviations of all its canaries \
+                      here."
             .into(),
     };
     // Trials that are broken have no warm-up, and those of a target without caches are never at rest.
