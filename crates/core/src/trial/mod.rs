@@ -96,7 +96,7 @@ pub struct Draft {
 
 /// What a world knows of itself, for records.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct WorldFacts {
     /// Who carries out the trials, with what.
     pub provenance: Provenance,
     /// The machine.
@@ -140,7 +140,7 @@ pub trait World {
     ) -> Result<String, Self::Error>;
 
     /// What is known of it so far.
-    fn known(&self) -> Known;
+    fn facts(&self) -> WorldFacts;
 
     /// The error, as a record says it.
     fn reason(&self, error: &Self::Error) -> String;
@@ -254,26 +254,23 @@ fn series<W: World>(
             }
         }
     }
-    let mut again = false;
+    let (mut again, mut last) = (false, None);
     while let Some(trial) = left.front() {
         let mut draft = shared.clone();
         let phases = own_phases(&trial.cell.spec, std::mem::replace(&mut again, true));
         if let Err(error) = go_through(world, &phases, trial, &mut draft) {
             return Err(Stopped::Phase(Box::new(draft), error));
         }
-        let known = world.known();
-        let verdict = verdict::of(&trial.cell.spec, &draft, known.memory_bounded);
-        let (record, series) = record(known, of, trial, draft, verdict);
+        let facts = world.facts();
+        let verdict = verdict::of(&trial.cell.spec, &draft, facts.memory_bounded);
+        let (record, series) = record(facts, of, trial, draft, verdict);
         keep(world, trial, record, series).map_err(Stopped::Keeping)?;
-        if left.len() == 1 {
-            let last = left.pop_front().unwrap_or_else(|| unreachable!("it was just there"));
-            let mut draft = Draft::default();
-            return go_through(world, &[Phase::Stop], &last, &mut draft)
-                .map_err(|error| Stopped::Phase(Box::new(draft), error));
-        }
-        left.pop_front();
+        last = left.pop_front();
     }
-    Ok(())
+    let Some(last) = last else { return Ok(()) };
+    let mut draft = Draft::default();
+    go_through(world, &[Phase::Stop], &last, &mut draft)
+        .map_err(|error| Stopped::Phase(Box::new(draft), error))
 }
 
 /// The record of a trial that could not be carried out.
@@ -285,17 +282,17 @@ fn failed<W: World>(
     error: &W::Error,
 ) -> (Record, Vec<Interval>) {
     let verdict = Verdict::Failed { reason: world.reason(error) };
-    record(world.known(), of, trial, draft, verdict)
+    record(world.facts(), of, trial, draft, verdict)
 }
 
 fn record(
-    known: Known,
+    facts: WorldFacts,
     of: Of<'_>,
     trial: &Trial<'_>,
     draft: Draft,
     verdict: Verdict,
 ) -> (Record, Vec<Interval>) {
-    let mut missed = known.missed;
+    let mut missed = facts.missed;
     missed.extend(draft.missed);
     let record = Record {
         format: FORMAT,
@@ -307,13 +304,13 @@ fn record(
         twin: trial.twin,
         seed: trial.seed(of.seed),
         spec: trial.cell.spec.clone(),
-        provenance: known.provenance,
+        provenance: facts.provenance,
         verdict,
-        machine: known.machine,
+        machine: facts.machine,
         missed,
-        target: known.target,
-        disk: known.disk,
-        metrics: known.metrics,
+        target: facts.target,
+        disk: facts.disk,
+        metrics: facts.metrics,
         phases: draft.phases,
         measured: draft.measured,
         canaries: draft.canaries,

@@ -8,7 +8,7 @@
 //! history ([`guilty`]). It serves to test everything that lives on records, the pipeline of phases too, and
 //! to say what a plan would give before it is run.
 
-use super::{Draft, Known, Of, World, carry_out};
+use super::{Draft, Of, World, WorldFacts, carry_out};
 use crate::check::guilty::{self, Culprit, Extent, Work};
 use crate::check::{Broken, Carried, Check, Evidence, Judgement, Observation, broken};
 use crate::device::{Kind, Model};
@@ -574,8 +574,8 @@ impl World for VirtualWorld {
         })
     }
 
-    fn known(&self) -> Known {
-        Known {
+    fn facts(&self) -> WorldFacts {
+        WorldFacts {
             provenance: Provenance {
                 command: "simulated".into(),
                 version: String::new(),

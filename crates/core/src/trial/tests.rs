@@ -124,8 +124,8 @@ impl World for Faulty {
         Ok(self.inner.carry_out(phase, trial, draft).expect("nothing else goes wrong"))
     }
 
-    fn known(&self) -> Known {
-        self.inner.known()
+    fn facts(&self) -> WorldFacts {
+        self.inner.facts()
     }
 
     fn reason(&self, error: &Wrong) -> String {

@@ -218,7 +218,7 @@ impl RealWorld<'_> {
             }
         };
         if let Some(huge) = target.watch.readers.agent.huge_pages() {
-            self.known.target.insert("huge_pages_bytes".into(), huge.0.into());
+            self.facts.target.insert("huge_pages_bytes".into(), huge.0.into());
         }
         self.accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
         draft.measured = Some(measured);

@@ -80,8 +80,8 @@ impl RealWorld<'_> {
     ) -> Result<()> {
         let spec = &cell.spec;
         let mut watch = self.warmed_up(cell)?;
-        record.target = self.known.target.clone();
-        for sentence in &self.known.missed {
+        record.target = self.facts.target.clone();
+        for sentence in &self.facts.missed {
             if !record.missed.contains(sentence) {
                 record.missed.push(sentence.clone());
             }

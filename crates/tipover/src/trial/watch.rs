@@ -111,7 +111,7 @@ impl RealWorld<'_> {
         };
         add(probes::PRESSURE, pressure.map(boxed));
         add(probes::SYSTEM, probe::System::open().map(boxed));
-        self.known.missed.extend(missing);
+        self.facts.missed.extend(missing);
         probes
     }
 

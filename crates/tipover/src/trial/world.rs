@@ -23,7 +23,7 @@ use tipover_core::measure::Canary;
 use tipover_core::metric::{of_disk, probe as probes};
 use tipover_core::record::Phase;
 use tipover_core::target::Facts;
-use tipover_core::trial::{Draft, Known, World};
+use tipover_core::trial::{Draft, World, WorldFacts};
 use tipover_core::units::{Tick, span};
 use tipover_lab::{Group, Limits};
 
@@ -32,7 +32,7 @@ pub(super) struct RealWorld<'a> {
     pub site: &'a mut Site,
     pub context: &'a Surroundings<'a>,
     pub clock: Clock,
-    pub known: Known,
+    pub facts: WorldFacts,
     /// Where what sessions see is written down, if it is.
     pub staged: Option<PathBuf>,
     /// What reached the disk in the trial that was measured last, if that was recorded.
@@ -124,9 +124,9 @@ impl World for RealWorld<'_> {
         Ok(evidence)
     }
 
-    fn known(&self) -> Known {
+    fn facts(&self) -> WorldFacts {
         let provenance = provenance(self.context, self.clock.now().since(Tick(0)));
-        Known { provenance, ..self.known.clone() }
+        WorldFacts { provenance, ..self.facts.clone() }
     }
 
     fn reason(&self, error: &anyhow::Error) -> String {
@@ -146,7 +146,7 @@ impl World for RealWorld<'_> {
 impl<'a> RealWorld<'a> {
     /// One in which nothing is loaded yet, or what `site` still has.
     pub fn new(site: &'a mut Site, context: &'a Surroundings<'a>) -> Result<RealWorld<'a>> {
-        let known = Known {
+        let facts = WorldFacts {
             provenance: provenance(context, Duration::ZERO),
             machine: serde_json::to_value(machine::Facts::read(context.work))?,
             missed: context.missed.to_vec(),
@@ -156,7 +156,7 @@ impl<'a> RealWorld<'a> {
             memory_bounded: false,
         };
         let (staged, accesses, data, at_work) = Default::default();
-        Ok(RealWorld { site, context, clock: Clock::start(), known, staged, accesses, data, at_work })
+        Ok(RealWorld { site, context, clock: Clock::start(), facts, staged, accesses, data, at_work })
     }
 
     /// The target at work, for searches, whose trials are not those of the pipeline.
@@ -203,10 +203,10 @@ impl<'a> RealWorld<'a> {
             let shape = spec.shape()?;
             let calibration = self.site.calibrate(&shape)?;
             draft.missed.extend(unlike_asked(&calibration));
-            self.known.disk = self.disk_facts(&shape, calibration)?;
+            self.facts.disk = self.disk_facts(&shape, calibration)?;
         }
         if let Some(running) = &target.watch.cluster {
-            self.known.target.insert("nodes".into(), running.describe().into());
+            self.facts.target.insert("nodes".into(), running.describe().into());
         }
         Ok("sessions pause, the disk is fast".into())
     }
@@ -294,7 +294,7 @@ impl<'a> RealWorld<'a> {
             bail!("expected to hear of the start, got {answer:?}");
         };
         self.judge_server(spec, &facts);
-        self.known.target = facts;
+        self.facts.target = facts;
         if inside {
             agent.load(2, |_| self.context.interrupt.check())?;
         }
@@ -302,23 +302,23 @@ impl<'a> RealWorld<'a> {
             self.context.report.doing("preparing the tables of checks");
             agent.ask(&Command::Prepare)?;
         }
-        self.known.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
-        self.known.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
+        self.facts.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
+        self.facts.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
         let probes = self.probes(spec, &agent, group.as_ref());
         let mut nodes = match &cluster {
             Some(running) => NodeWatch::of_all(running.cluster(), spec, seed),
             None => vec![],
         };
         if let Some(running) = &cluster {
-            self.known.missed.extend(running.lost());
-            self.known.missed.extend(nodes.iter().flat_map(NodeWatch::missing));
+            self.facts.missed.extend(running.lost());
+            self.facts.missed.extend(nodes.iter().flat_map(NodeWatch::missing));
         }
         let read = probes.iter().map(|(name, probe)| (name.to_string(), probe.metrics()));
         let disk = self.site.mounted().map(|_| (probes::DISK.to_string(), of_disk()));
         let own = nodes.iter_mut().flat_map(NodeWatch::metrics);
-        self.known.metrics = own.chain([(probes::TARGET.to_string(), metrics)]).collect();
-        self.known.metrics.extend(read.chain(disk));
-        self.known.memory_bounded = group.is_some() || cluster.is_some();
+        self.facts.metrics = own.chain([(probes::TARGET.to_string(), metrics)]).collect();
+        self.facts.metrics.extend(read.chain(disk));
+        self.facts.memory_bounded = group.is_some() || cluster.is_some();
         Ok(AtWork {
             watch: Watch { readers: Readers { agent, probes, nodes }, cluster },
             generator_cost_ns,
@@ -337,12 +337,12 @@ impl<'a> RealWorld<'a> {
             return;
         }
         let home = spec.target.address.as_ref().and_then(|at| neighbour::home(at, spec.target.kind).ok());
-        let machine = serde_json::from_value::<machine::Facts>(self.known.machine.clone()).ok();
+        let machine = serde_json::from_value::<machine::Facts>(self.facts.machine.clone()).ok();
         let here = machine.as_ref().zip(home.as_ref());
         let all = machine::check_database(spec.target.kind, facts, here);
         for sentence in all.iter().filter(|r| !r.met).map(machine::Requirement::sentences) {
-            if !self.known.missed.contains(&sentence) {
-                self.known.missed.push(sentence);
+            if !self.facts.missed.contains(&sentence) {
+                self.facts.missed.push(sentence);
             }
         }
     }
@@ -378,7 +378,7 @@ impl<'a> RealWorld<'a> {
         match Group::create("target", &Limits::memory(memory.0)) {
             Ok(group) => Ok(Some(Arc::new(group))),
             Err(error) => {
-                self.known.missed.push(format!("memory is not bounded to {}: {error}", memory.rounded()));
+                self.facts.missed.push(format!("memory is not bounded to {}: {error}", memory.rounded()));
                 Ok(None)
             }
         }
