@@ -7,9 +7,11 @@ use program::results::{self, Kept};
 use program::{Place, Running, alone, skipped};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Blocks of two trials that take less than a second each.
@@ -134,7 +136,12 @@ impl Nats {
 
     /// An agent of this name, once it has joined.
     fn agent<'a>(&self, place: &'a Place, name: &str, more: &[&str]) -> Running<'a> {
-        let begin = ["agent", &self.address, "--key", "keys/agent.nk", "--name", name, "--work", name];
+        Nats::agent_at(&self.address, place, name, more)
+    }
+
+    /// The same, by another way to the servers.
+    fn agent_at<'a>(address: &str, place: &'a Place, name: &str, more: &[&str]) -> Running<'a> {
+        let begin = ["agent", address, "--key", "keys/agent.nk", "--name", name, "--work", name];
         let mut agent = place.start(&[&begin[..], more].concat());
         let joined = format!("{name}: joined the fleet");
         let began = Instant::now();
@@ -308,6 +315,132 @@ fn a_cluster_of_servers_is_killed_one_by_one_and_then_as_a_whole() {
     let ended = asking.wait();
     assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
     all(&place);
+}
+
+#[test]
+fn blocks_of_many_lanes_are_all_carried_out() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    let (head, _) = PLAN.split_once("[[sweep]]").expect("the plan has a sweep");
+    let sweep = |n: usize| {
+        format!(
+            "[[sweep]]\nname = \"s{n}\"\nquestion = \"\"\n[sweep.settings.machine.labels]\nl{n} = \"x\"\n\
+             [[sweep.axis]]\nname = \"sessions\"\nsets = \"load.sessions\"\nvalues = [1]\n"
+        )
+    };
+    let sweeps: String = (0..6).map(sweep).collect();
+    place.write("small.toml", &format!("{head}{sweeps}[scale.quick]\n"));
+    let labels: Vec<String> = (0..6).map(|n| format!("l{n}=x")).collect();
+    let labels = ["--labels", &labels.join(",")];
+    let (a, b) = (nats.agent(&place, "a", &labels), nats.agent(&place, "b", &labels));
+    let ended = place.run(&nats.ask(&["--wait"])).with_code(&[0, 1]);
+    assert!(ended.stderr.contains("24 of 24 trials are here"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("gave up"), "{}", ended.stderr);
+    drop((a, b));
+}
+
+/// A way to a server that can be made bad; connections stand on two threads each.
+struct Proxy {
+    address: String,
+    link: Arc<Mutex<Way>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Fine,
+    /// Nothing passes, and nobody is told.
+    Silent,
+    /// Connections are closed.
+    Cut,
+    /// Each piece, at most so many bytes, arrives this much later.
+    Slow(Duration, usize),
+}
+
+impl Proxy {
+    fn to(server: &str) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("nats://{}", listener.local_addr().expect("bound"));
+        let link = Arc::new(Mutex::new(Way::Fine));
+        let (server, way) = (server.to_string(), link.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(&server)) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let way = way.clone();
+                    std::thread::spawn(move || carry(from, to, &way));
+                }
+            }
+        });
+        Proxy { address, link }
+    }
+
+    fn is(&self, way: Way) {
+        *self.link.lock().expect("nobody panics with it") = way;
+    }
+}
+
+/// Carries bytes one way until either end closes, or the link is cut.
+fn carry(mut from: TcpStream, mut to: TcpStream, way: &Mutex<Way>) {
+    let look = || *way.lock().expect("nobody panics with it");
+    let mut piece = vec![0; 1 << 16];
+    let _ = from.set_read_timeout(Some(Duration::from_millis(20)));
+    loop {
+        let (most, later) = match look() {
+            Way::Fine => (piece.len(), Duration::ZERO),
+            Way::Slow(later, most) => (most.min(piece.len()), later),
+            Way::Silent => {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            Way::Cut => break,
+        };
+        match from.read(&mut piece[..most]) {
+            Ok(0) => break,
+            Ok(read) => {
+                std::thread::sleep(later);
+                if to.write_all(&piece[..read]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => break,
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn links_that_are_silent_flap_and_are_slow_lose_nothing() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", PLAN);
+    let proxy = Proxy::to(&nats.servers[0].listen);
+    let mut far = Nats::agent_at(&proxy.address, &place, "far", &[]);
+    let mut asking = place.start(&nats.ask(&["--wait", "--scale", "slow"]));
+    until(&mut far, "took the block");
+    // For longer than the lease: what it has done by then, and while nobody hears it, is not lost and not
+    // double.
+    proxy.is(Way::Silent);
+    std::thread::sleep(Duration::from_secs(6));
+    for _ in 0..5 {
+        proxy.is(Way::Cut);
+        std::thread::sleep(Duration::from_millis(300));
+        proxy.is(Way::Fine);
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    proxy.is(Way::Slow(Duration::from_millis(50), 16 << 10));
+    let began = Instant::now();
+    while !asking.has_ended() {
+        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), far.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = asking.wait();
+    assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
+    assert!(all(&place).iter().all(|trial| machine(trial) == "far"));
+    drop(far);
 }
 
 /// A file system with just enough room to begin; unmounted when dropped.

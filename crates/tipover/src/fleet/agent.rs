@@ -34,8 +34,8 @@ const PULL: Duration = Duration::from_secs(10);
 const GLANCE: Duration = Duration::from_millis(200);
 /// An agent that is ailing tries again after so long.
 const REST: Duration = Duration::from_secs(30);
-/// A block that so many machines took and none ended is given up.
-const MOST_DELIVERIES: i64 = 5;
+/// A block that was taken so often and never ended is given up.
+const MOST_TAKERS: u32 = 5;
 
 /// What a machine is started with.
 #[derive(Debug, Clone)]
@@ -145,6 +145,8 @@ impl<'a> Agent<'a> {
     /// [`Interrupted`], and nothing else: whatever goes wrong with a block is said to the fleet.
     pub fn serve(&self) -> Result<()> {
         loop {
+            // What was carried out has let go of it.
+            let _holding = self.interrupt.hold();
             if self.interrupt.is_asked() {
                 let _ = self.link.wait(self.link.machines.delete(self.options.machine.as_str()));
                 self.log("left the fleet");
@@ -209,10 +211,20 @@ impl<'a> Agent<'a> {
             card.clone()
         };
         let lanes = self.known.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let fit = lanes.iter().filter(|(_, demands)| unfit(&card, demands).is_empty());
+        let fit: Vec<&String> = lanes
+            .iter()
+            .filter(|(_, demands)| unfit(&card, demands).is_empty())
+            .map(|(lane, _)| lane)
+            .collect();
+        // Whoever asks all lanes at once is given a block of each.
+        for lane in &fit {
+            if let Some(message) = self.pull(lane, None).await? {
+                return Ok(Some(message));
+            }
+        }
         let mut waits: Vec<BoxFuture<'_, Result<Option<Message>>>> = Vec::new();
-        for (lane, _) in fit {
-            waits.push(self.pull(lane).boxed());
+        for lane in fit {
+            waits.push(self.pull(lane, Some(PULL)).boxed());
         }
         waits.push(
             async {
@@ -242,20 +254,24 @@ impl<'a> Agent<'a> {
         first
     }
 
-    /// One block of a lane. What comes to a request that was dropped comes again after the lease.
-    async fn pull(&self, lane: &str) -> Result<Option<Message>> {
+    /// One block of a lane, if there is one or comes within `patience`. What comes to a request that was
+    /// dropped comes again after the lease.
+    async fn pull(&self, lane: &str, patience: Option<Duration>) -> Result<Option<Message>> {
         let consumer: PullConsumer =
             match self.link.blocks.get_consumer::<pull::Config>(&consumer_name(lane)).await {
                 Ok(consumer) => consumer,
                 Err(_) => {
                     // The lane was ended, or nobody answers.
-                    tokio::time::sleep(PULL).await;
+                    tokio::time::sleep(patience.unwrap_or_default()).await;
                     return Ok(None);
                 }
             };
-        let asked = consumer.batch().max_messages(1).expires(PULL).messages().await;
+        let asked = match patience {
+            Some(patience) => consumer.batch().max_messages(1).expires(patience).messages().await,
+            None => consumer.fetch().max_messages(1).messages().await,
+        };
         let Ok(mut messages) = asked else {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1).min(patience.unwrap_or_default())).await;
             return Ok(None);
         };
         Ok(messages.next().await.and_then(Result::ok))
@@ -272,11 +288,6 @@ impl<'a> Agent<'a> {
             self.acknowledge(message, AckKind::Term);
             Ok(())
         };
-        let deliveries = message.info().map_or(1, |info| info.delivered);
-        if deliveries > MOST_DELIVERIES {
-            let reason = format!("{} machines took it and none ended it", deliveries - 1);
-            return refuse(&message, reason);
-        }
         let block: Block = match serde_json::from_slice(&message.payload) {
             Ok(block) => block,
             Err(error) => return refuse(&message, format!("it cannot be read: {error}")),
@@ -293,6 +304,10 @@ impl<'a> Agent<'a> {
         self.put_in_secrets(&mut experiment)?;
         let Card { machine, instance, .. } = self.known.card();
         let hold = self.link.wait(Hold::take(&self.link.holders, &block.key(), &machine, &instance))?;
+        // Not by what the queue delivered: a block that was handed back unopened was delivered too.
+        if hold.takers() > MOST_TAKERS {
+            return refuse(&message, format!("it was taken {MOST_TAKERS} times and never ended"));
+        }
         let is_lost = Arc::new(AtomicBool::new(false));
         let taken = Taken { message, block, hold: Arc::new(Shared::new(hold)), is_lost };
         let lease = self.link.wait(self.lease(&taken.block));
@@ -306,6 +321,7 @@ impl<'a> Agent<'a> {
                 "lost the block {}: another has it, what was under way is dropped",
                 taken.block.key()
             ));
+            let _ = std::fs::remove_dir_all(self.results(&taken.block));
             return Ok(());
         }
         if let Err(error) = done {

@@ -250,7 +250,11 @@ impl<'a> Coordinator<'a> {
                     std::thread::sleep(GLANCE);
                     if said.elapsed() > Duration::from_secs(30) {
                         said = Instant::now();
-                        hear(&format!("waiting for {} blocks", self.asked.waiting.len()));
+                        let machines = machines(self.link).map_or(0, |cards| cards.len());
+                        hear(&format!(
+                            "waiting for {} blocks; machines in the fleet: {machines}",
+                            self.asked.waiting.len()
+                        ));
                     }
                 }
                 Err(error) if wait => {

@@ -21,6 +21,8 @@ pub struct Holder {
     pub instance: String,
     /// Seconds since 1970 on its own clock, when it last said so.
     pub said_unix_s: u64,
+    /// How often the block was taken, this time included.
+    pub takers: u32,
 }
 
 /// A hold on a block, held as far as we know.
@@ -51,9 +53,13 @@ impl Hold {
     /// # Errors
     /// The servers do not answer, or another was given it in the same moment.
     pub async fn take(bucket: &Store, key: &str, machine: &str, instance: &str) -> Result<Hold> {
-        let holder = Holder { machine: machine.into(), instance: instance.into(), said_unix_s: unix_s() };
+        let entry = bucket.entry(key).await.context("asking who holds a block")?;
+        let before = entry.as_ref().and_then(|entry| serde_json::from_slice::<Holder>(&entry.value).ok());
+        let takers = before.map_or(0, |before| before.takers) + 1;
+        let (machine, instance) = (machine.into(), instance.into());
+        let holder = Holder { machine, instance, said_unix_s: unix_s(), takers };
         let text = serde_json::to_vec(&holder)?;
-        let revision = match bucket.entry(key).await.context("asking who holds a block")? {
+        let revision = match entry {
             // An entry that was deleted, or is of an earlier holder.
             Some(entry) => {
                 bucket.update(key, text.into(), entry.revision).await.context("taking a block over")?
@@ -107,6 +113,11 @@ impl Hold {
                 Held::Unknown => tokio::time::sleep(PAUSE).await,
             }
         }
+    }
+
+    /// How often the block was taken, by whomever.
+    pub fn takers(&self) -> u32 {
+        self.holder.takers
     }
 
     /// How long ago the servers last agreed.

@@ -124,6 +124,8 @@ fn configuration(listen: &str, store: &Path, asker: &str, agent: &str) -> String
         r#"# A nats-server for a fleet of tipover. Reach it from other machines only over TLS:
 #   tls {{ cert_file: "server.pem", key_file: "server-key.pem" }}
 listen: "{listen}"
+# A block of thousands of cells is one message.
+max_payload: 8MB
 jetstream {{
   store_dir: "{store}"
   sync_interval: always

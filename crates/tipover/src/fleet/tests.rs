@@ -78,10 +78,12 @@ fn one_word_counts_once_and_a_block_has_one_holder() {
         // The queue gave it to another.
         let mut b = Hold::take(holders, "run.0", "b", "2").await.unwrap();
         assert_eq!((a.renew().await, b.renew().await), (Held::Lost, Held::Ours));
+        assert_eq!((a.takers(), b.takers()), (1, 2));
         assert!(!a.insist(|| false).await);
         // Another start of the same machine is another holder.
         let mut again = Hold::take(holders, "run.0", "b", "3").await.unwrap();
         assert_eq!((b.renew().await, again.renew().await), (Held::Lost, Held::Ours));
+        assert_eq!(again.takers(), 3);
         // What has ended is nobody's.
         let mut late = again.clone();
         again.drop_it().await;
