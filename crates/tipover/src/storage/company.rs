@@ -67,17 +67,14 @@ fn own_ns() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn its_own_work_is_not_a_neighbours() {
         let watch = Company::begin(false);
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(300) {
-            std::hint::black_box(begin.elapsed());
+        // Processor time, because how long that takes is up to the neighbours.
+        while own_ns() - watch.own_ns < 1e8 {
+            std::hint::black_box(watch.begun.elapsed());
         }
-        let own = own_ns() - watch.own_ns;
-        assert!(own > 1e8, "{own}");
         let beside = watch.end();
         assert_eq!(beside.canaries.len(), 2 * EACH_SIDE);
         assert!(beside.neighbours.is_some_and(|share| (0.0..=1.0).contains(&share)), "{beside:?}");
