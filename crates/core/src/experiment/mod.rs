@@ -568,6 +568,18 @@ mod tests {
     }
 
     #[test]
+    fn records_that_no_disk_holds_are_refused_and_no_size_of_theirs_overflows() {
+        let many = [
+            PLAN.replace("138 %", "6e40 %"),
+            PLAN.replace("working_set = \"92 %\"", "records = 9000000000000000000"),
+        ];
+        for plan in many {
+            let refused = Experiment::parse(&plan, "quick", &[]).unwrap_err().to_string();
+            assert!(refused.contains("records cannot be meant"), "{refused}");
+        }
+    }
+
+    #[test]
     fn blocks_are_complete_and_shuffled() {
         let quick = parse("quick");
         let trials = quick.trials();

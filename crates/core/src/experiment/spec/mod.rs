@@ -58,6 +58,8 @@ pub struct Spec {
 
 /// WiredTiger, like mongod, writes its journal in files of 100 MB of which two or three exist at a time.
 const JOURNAL_BYTES: u64 = 300_000_000;
+/// With more, sizes that are made of their number would not fit their types.
+const MOST_RECORDS: u64 = 1 << 48;
 
 impl Spec {
     /// The tables of a plan that are settings; everything else in it is about the experiment.
@@ -115,6 +117,9 @@ impl Spec {
         let wrong = |text: String| Err(super::PlanError(text));
         if self.load.sessions == 0 {
             return wrong("load.sessions must be at least 1".into());
+        }
+        if self.records() > MOST_RECORDS {
+            return wrong(format!("{} records cannot be meant: no disk holds them", self.records()));
         }
         self.shape()?;
         match (&self.lab, &self.breaking) {
@@ -403,18 +408,21 @@ impl Spec {
 
     /// Bytes on the disk of this cell's data, journal and checkpoints included.
     pub fn data_bytes(&self) -> Bytes {
-        match self.workload.kind {
+        let rows = |bytes: u64| self.records().saturating_mul(bytes);
+        let bytes = match self.workload.kind {
             WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents => {
-                Bytes(self.dataset(0).logical_bytes() * 3 / 2 + JOURNAL_BYTES)
+                let logical = self.dataset(0).logical_bytes();
+                logical.saturating_add(logical / 2)
             }
-            WorkloadKind::FileReads | WorkloadKind::FileIo => self.workload.file_size,
+            WorkloadKind::FileReads | WorkloadKind::FileIo => return self.workload.file_size,
             // A row of an account takes 130 bytes, and its key 20 more.
-            WorkloadKind::Scripts => Bytes(self.records() * 150 + JOURNAL_BYTES),
+            WorkloadKind::Scripts => rows(150),
             // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
             WorkloadKind::Bank | WorkloadKind::Ledger | WorkloadKind::Register | WorkloadKind::Isolation => {
-                Bytes(self.records() * 200 + JOURNAL_BYTES)
+                rows(200)
             }
-        }
+        };
+        Bytes(bytes.saturating_add(JOURNAL_BYTES))
     }
 
     /// The records of this cell.
