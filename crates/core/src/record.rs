@@ -4,7 +4,8 @@ use crate::check::{Broken, Judgement};
 use crate::device;
 use crate::experiment::Spec;
 use crate::measure::{
-    Account, Books, BooksText, Budget, Canary, Generator, Headroom, Histogram, Offered, Way, Within,
+    Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, Offered,
+    Way, Within, shows,
 };
 use crate::metric::{Metric, Sample, probe};
 use crate::op::Failure;
@@ -252,11 +253,58 @@ pub struct Measured {
     /// values are `first`, `last` and `disk`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, Ends>,
-    /// Where the processor time went.
+    /// Where the processor time went; of all machines that sent the load.
     pub cpu: Cpu,
+    /// The machines that sent it together, first the one that kept this record; empty where it was one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<LoadMachine>,
     /// What its intervals say about its figures; absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
+}
+
+/// One of the machines that sent a load together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadMachine {
+    /// Its name in the fleet.
+    pub machine: String,
+    /// Its processors.
+    pub processors: u32,
+    /// Its sessions.
+    pub sessions: u32,
+    /// Operations that were done.
+    pub operations: u64,
+    /// Processor time of the process that sent, in nanoseconds.
+    pub process_ns: u64,
+    /// Of that, the threads that run sessions.
+    pub sessions_ns: u64,
+    /// Open loop: how late it was, at p99, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_ns: Option<u64>,
+    /// Its clock against that of the first; none of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
+    /// By how much its intervals ended before or after those of the first, at most, in nanoseconds.
+    pub apart_ns: u64,
+}
+
+impl LoadMachine {
+    /// Whether the target or this machine set its limit, in a phase of so many seconds with this p99 of the
+    /// residence.
+    pub fn headroom(&self, seconds: f64, residence: Duration) -> Headroom {
+        Headroom::of(&Generator {
+            busy: self.sessions_ns as f64 / 1e9 / seconds,
+            processors: f64::from(self.processors.min(self.sessions)),
+            idle: None,
+            steal: None,
+            late: self.is_late(residence),
+        })
+    }
+
+    /// Whether it was so late that it shows in a residence with this p99.
+    pub fn is_late(&self, residence: Duration) -> bool {
+        self.late_ns.is_some_and(|late| shows(Duration::from_nanos(late), residence))
+    }
 }
 
 /// Probe values of one node at both ends of a phase, by probe.
@@ -343,7 +391,11 @@ impl Record {
         let measured = self.measured.as_ref()?;
         let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
         let cpu = &measured.cpu;
-        let own_ns = if self.spec.is_served() { cpu.sessions_ns } else { cpu.generator_ns };
+        let own_ns = match measured.machines.first() {
+            Some(first) => first.sessions_ns,
+            None if self.spec.is_served() => cpu.sessions_ns,
+            None => cpu.generator_ns,
+        };
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let machine_ns = cores * measured.seconds() * 1e9;
         let idle = system("system_cpu_idle_ns").map(|ns| ns + system("system_cpu_iowait_ns").unwrap_or(0.0));
@@ -352,13 +404,41 @@ impl Record {
             .as_ref()
             .zip(measured.residence().ok())
             .is_some_and(|(offered, residence)| matches!(offered.late_beside(&residence), Ok(Some(_))));
-        Some(Headroom::of(&Generator {
+        let own = Headroom::of(&Generator {
             busy: own_ns as f64 / 1e9 / measured.seconds(),
-            processors: cores.min(f64::from(self.spec.load.sessions)),
+            processors: cores.min(f64::from(
+                measured.machines.first().map_or(self.spec.load.sessions, |first| first.sessions),
+            )),
             idle: idle.map(|ns| ns / machine_ns),
             steal: self.steal(),
             late,
-        }))
+        });
+        // One that is at its limit keeps the whole load from being the target's.
+        let rank = |headroom: &Headroom| match headroom.bound {
+            Bound::Generator => 0,
+            Bound::Unknown => 1,
+            Bound::Target => 2,
+        };
+        let of_machine = |machine: &str, headroom: Headroom| Headroom {
+            because: format!("{machine}: {}", headroom.because),
+            ..headroom
+        };
+        let others = self.headroom_of_machines().into_iter().skip(1);
+        let own = match measured.machines.first() {
+            Some(first) => of_machine(&first.machine, own),
+            None => own,
+        };
+        let all = others.map(|(machine, headroom)| of_machine(machine, headroom)).chain([own]);
+        all.min_by(|a, b| rank(a).cmp(&rank(b)).then(a.times.total_cmp(&b.times)))
+    }
+
+    /// Whether the target or the generator set the limit on each machine that sent the load together.
+    pub fn headroom_of_machines(&self) -> Vec<(&str, Headroom)> {
+        let Some(measured) = &self.measured else { return vec![] };
+        let residence = measured.residence().map(|residence| residence.value_at_quantile(0.99)).unwrap_or(0);
+        let of =
+            |machine: &'_ LoadMachine| machine.headroom(measured.seconds(), Duration::from_nanos(residence));
+        measured.machines.iter().map(|machine| (machine.machine.as_str(), of(machine))).collect()
     }
 
     /// Whether the target kept up with an open loop, as the measured phase ended by saying.

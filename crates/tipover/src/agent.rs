@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tipover_core::check::Judgement;
-use tipover_core::experiment::{HugePages, LoadSpec, Spec};
+use tipover_core::experiment::{HugePages, LoadSpec, Part, Spec};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
@@ -62,6 +62,8 @@ pub enum Command {
         folder: PathBuf,
         /// Seed of the operations.
         seed: u64,
+        /// Which part of the load it sends.
+        part: Part,
         /// Zero of the trial clock, in CLOCK_MONOTONIC nanoseconds.
         origin_ns: u64,
     },
@@ -114,6 +116,27 @@ pub enum Command {
     Halt,
     /// Stop the target and end.
     Stop,
+    /// Do that at this time, so that several agents do it together; only while sessions run.
+    At {
+        /// On the trial clock.
+        at: Tick,
+        /// What.
+        command: Box<Command>,
+    },
+}
+
+impl Command {
+    /// Whether several agents that send a load are told so at one moment.
+    pub fn has_a_moment(&self) -> bool {
+        matches!(self, Command::Pace { .. } | Command::Offer | Command::Cut)
+    }
+
+    /// Whether it is about sessions, which are at work on every machine that sends a load; everything else is
+    /// done by one.
+    pub fn is_of_sessions(&self) -> bool {
+        self.has_a_moment()
+            || matches!(self, Command::Run { .. } | Command::Pause | Command::Halt | Command::Stop)
+    }
 }
 
 /// What an agent answers.
@@ -228,6 +251,20 @@ pub struct Cut {
     pub process_cpu_ns: u64,
     /// Of that, the session threads'.
     pub sessions_cpu_ns: u64,
+    /// What each machine counted, where several send the load: the figures above are theirs together.
+    #[serde(skip)]
+    pub shares: Vec<Share>,
+}
+
+/// What one of the machines that send a load counted in an interval.
+#[derive(Debug, Clone)]
+pub struct Share {
+    /// Its name.
+    pub machine: String,
+    /// Its processors.
+    pub processors: u32,
+    /// Its own counts.
+    pub cut: Cut,
 }
 
 /// Obeys commands until its input ends.
@@ -239,7 +276,7 @@ pub fn serve() -> Result<()> {
             Some(line) => Ok(Some(serde_json::from_str(&line?).context("a command that is not one")?)),
         }
     };
-    let Some(Command::Start { mut spec, address, servers, folder, seed, origin_ns }) = next()? else {
+    let Some(Command::Start { mut spec, address, servers, folder, seed, part, origin_ns }) = next()? else {
         bail!("an agent must be started first");
     };
     if let Some(Secret(address)) = address {
@@ -288,14 +325,7 @@ pub fn serve() -> Result<()> {
                     Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
                 };
                 let plan = drive::Plan::closed(&target, &dataset, workload.as_ref(), &records, 1, clock);
-                let plan = match &load {
-                    // Other operations than those of the loads before, so that no cache knows them.
-                    Some(load) => drive::Plan {
-                        first: arrivals.unwrap_or(0) << 32,
-                        ..plan.with(load, seed ^ arrivals.unwrap_or(0))
-                    },
-                    None => drive::Plan { warms_up: true, ..plan.with(&spec.load, seed) },
-                };
+                let plan = loaded(plan, &spec, load.as_deref(), (seed, arrivals.unwrap_or(0))).part(part);
                 if load.is_some() {
                     target.burn(true);
                 }
@@ -330,6 +360,21 @@ pub fn serve() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// With a load of its own to begin with at once, whose arrivals have a seed of their own, or with that of the
+/// cell, for which it warms up first.
+fn loaded<'a>(
+    plan: drive::Plan<'a>,
+    spec: &Spec,
+    load: Option<&LoadSpec>,
+    (seed, arrivals): (u64, u64),
+) -> drive::Plan<'a> {
+    match load {
+        // Other operations than those of the loads before, so that no cache knows them.
+        Some(load) => drive::Plan { first: arrivals << 32, ..plan.with(load, seed ^ arrivals) },
+        None => drive::Plan { warms_up: true, ..plan.with(&spec.load, seed) },
+    }
 }
 
 /// The target of `spec`, and of a cluster who says where writes go.
@@ -460,7 +505,14 @@ fn obey(
     prefer_this_thread();
     answer(&Answer::Running)?;
     loop {
-        match next()? {
+        let (command, moment) = match next()? {
+            Some(Command::At { at, command }) => {
+                drive::Waiter::new(*clock, drive::SPIN).until(at, &|| false);
+                (Some(*command), at)
+            }
+            command => (command, clock.now()),
+        };
+        match command {
             Some(Command::Cut) => match cut(sessions, *target, clock) {
                 Ok(interval) => answer(&interval)?,
                 Err(error) => {
@@ -476,7 +528,7 @@ fn obey(
             }
             Some(Command::Offer) => {
                 target.burn(true);
-                sessions.offer();
+                sessions.offer(moment);
                 answer(&Answer::Running)?;
             }
             Some(Command::Writers { urls }) => {
@@ -520,6 +572,7 @@ fn cut(sessions: &drive::Sessions<'_>, target: &dyn Target, clock: &Clock) -> Re
         target: Sample { begin, end: clock.now(), values },
         process_cpu_ns: process_cpu_ns(),
         sessions_cpu_ns: tally.sessions_cpu_ns,
+        shares: vec![],
     })))
 }
 

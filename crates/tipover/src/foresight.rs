@@ -198,6 +198,11 @@ pub fn refusal(experiment: &Experiment, results: &Path) -> Option<String> {
             labels.join(", ")
         ));
     }
+    if cells(experiment).any(|cell| cell.spec.load.machines > 1) {
+        return Some(
+            "load.machines: only a fleet has several machines: give --fleet, or leave it out".into(),
+        );
+    }
     lacking(experiment, results)
 }
 

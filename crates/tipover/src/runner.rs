@@ -6,7 +6,7 @@ use crate::foresight::{AT_A_TIME, Estimate, needs};
 use crate::live::Live;
 use crate::machine::{self, Requirement};
 use crate::store::Store;
-use crate::trial::{self, Interrupt, Report, Site, Surroundings};
+use crate::trial::{self, Fellows, Interrupt, Report, Site, Surroundings};
 use anyhow::Result;
 use progress::Progress;
 use std::path::Path;
@@ -72,8 +72,8 @@ pub struct Order<'a> {
     pub interrupt: &'a Interrupt,
     /// Shows it while it goes on.
     pub live: Option<&'a Live>,
-    /// The name of this machine in a fleet, if it works for one.
-    pub machine: Option<&'a str>,
+    /// The fleet that this machine works for, if it does.
+    pub fleet: Option<&'a dyn Fellows>,
 }
 
 impl<'a> Order<'a> {
@@ -86,7 +86,7 @@ impl<'a> Order<'a> {
             missed,
             report,
             interrupt: self.interrupt,
-            machine: self.machine,
+            fleet: self.fleet,
             results: self.store.folder(),
         }
     }

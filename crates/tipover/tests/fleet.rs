@@ -141,8 +141,19 @@ impl Nats {
 
     /// The same, by another way to the servers.
     fn agent_at<'a>(address: &str, place: &'a Place, name: &str, more: &[&str]) -> Running<'a> {
+        Nats::agent_by(&[], address, place, name, more)
+    }
+
+    /// The same, started by another program.
+    fn agent_by<'a>(
+        before: &[&str],
+        address: &str,
+        place: &'a Place,
+        name: &str,
+        more: &[&str],
+    ) -> Running<'a> {
         let begin = ["agent", address, "--key", "keys/agent.nk", "--name", name, "--work", name];
-        let mut agent = place.start(&[&begin[..], more].concat());
+        let mut agent = place.start_by(before, &[&begin[..], more].concat());
         let joined = format!("{name}: joined the fleet");
         let began = Instant::now();
         while !agent.said().contains(&joined) {
@@ -355,6 +366,8 @@ enum Way {
     Cut,
     /// Each piece, at most so many bytes, arrives this much later.
     Slow(Duration, usize),
+    /// The same, only from the server.
+    SlowBack(Duration, usize),
 }
 
 impl Proxy {
@@ -366,10 +379,10 @@ impl Proxy {
         std::thread::spawn(move || {
             for near in listener.incoming() {
                 let (Ok(near), Ok(far)) = (near, TcpStream::connect(&server)) else { continue };
-                for (from, to) in [(&near, &far), (&far, &near)] {
+                for (from, to, is_back) in [(&near, &far, false), (&far, &near, true)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let way = way.clone();
-                    std::thread::spawn(move || carry(from, to, &way));
+                    std::thread::spawn(move || carry(from, to, is_back, &way));
                 }
             }
         });
@@ -382,14 +395,15 @@ impl Proxy {
 }
 
 /// Carries bytes one way until either end closes, or the link is cut.
-fn carry(mut from: TcpStream, mut to: TcpStream, way: &Mutex<Way>) {
+fn carry(mut from: TcpStream, mut to: TcpStream, is_back: bool, way: &Mutex<Way>) {
     let look = || *way.lock().expect("nobody panics with it");
     let mut piece = vec![0; 1 << 16];
     let _ = from.set_read_timeout(Some(Duration::from_millis(20)));
     loop {
         let (most, later) = match look() {
             Way::Fine => (piece.len(), Duration::ZERO),
-            Way::Slow(later, most) => (most.min(piece.len()), later),
+            Way::SlowBack(..) if !is_back => (piece.len(), Duration::ZERO),
+            Way::Slow(later, most) | Way::SlowBack(later, most) => (most.min(piece.len()), later),
             Way::Silent => {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
@@ -441,6 +455,159 @@ fn links_that_are_silent_flap_and_are_slow_lose_nothing() {
     assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
     assert!(all(&place).iter().all(|trial| machine(trial) == "far"));
     drop(far);
+}
+
+/// Two machines send a load that does nothing to a target that does nothing.
+const TOGETHER: &str = r#"
+name = "small"
+title = "Something small"
+question = "Who sent what?"
+why = "It is quickly measured."
+how_to_read = "Not at all."
+repeats = 2
+[target]
+kind = "null"
+[workload]
+kind = "ycsb"
+mix = "c"
+records = 1000
+[load]
+sessions = 3
+machines = 2
+[trial]
+interval = "500 ms"
+warm_up_least = "50 ms"
+warm_up_most = "100 ms"
+measure_least = "2 s"
+measure_most = "2 s"
+[[sweep]]
+name = "closed"
+question = ""
+[sweep.settings.load]
+think = "2 ms"
+[[sweep.axis]]
+name = "machines"
+sets = "load.machines"
+values = [1, 2]
+[[sweep]]
+name = "open"
+question = ""
+[[sweep.axis]]
+name = "rate"
+sets = "load.arrivals"
+values = ["poisson 500/s"]
+[scale.quick]
+"#;
+
+/// Trials of two machines each have both of them in it, which did all of it together.
+#[track_caller]
+fn sent_by_both(trial: &Kept) {
+    let measured = trial.record.measured.as_ref().expect("it was measured");
+    let machines = &measured.machines;
+    if trial.record.spec.load.machines == 1 {
+        return assert!(machines.is_empty());
+    }
+    assert_eq!(machines.len(), 2);
+    assert_ne!(machines[0].machine, machines[1].machine);
+    assert_eq!(machines[0].machine, machine(trial), "the first keeps the record");
+    assert_eq!((machines[0].sessions, machines[1].sessions), (2, 1), "of three");
+    assert_eq!(machines.iter().map(|machine| machine.operations).sum::<u64>(), measured.operations());
+    assert!(machines.iter().all(|machine| machine.operations > 0 && machine.process_ns > 0));
+    assert_eq!((machines[0].clock, machines[1].clock.is_some()), (None, true));
+    assert_eq!(measured.offered.is_some(), machines.iter().all(|machine| machine.late_ns.is_some()));
+}
+
+#[test]
+fn two_machines_send_one_load_on_clocks_far_apart() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", TOGETHER);
+    let local = place.run(&["run", "small.toml"]).with_code(&[2]);
+    assert!(local.stderr.contains("only a fleet has several machines"), "{}", local.stderr);
+    let _a = nats.agent(&place, "a", &[]);
+    let lonely = place.run(&nats.ask(&[])).with_code(&[2]);
+    assert!(lonely.stderr.contains("load.machines = 2, and only 1 of the fleet"), "{}", lonely.stderr);
+    // A clock that shows a thousand seconds more, at a link that is slow one way: half of the way there and
+    // back is wrong by 15 ms.
+    let in_time = ["unshare", "--time", "--monotonic", "1000"];
+    let has_time = Command::new(in_time[0]).args(&in_time[1..]).arg("true").output();
+    let before = match has_time.is_ok_and(|output| output.status.success()) {
+        true => &in_time[..],
+        false => {
+            skipped("a machine with another clock: needs root and time namespaces");
+            &[]
+        }
+    };
+    let ahead_ns = if before.is_empty() { 0 } else { 1_000_000_000_000 };
+    let proxy = Proxy::to(&nats.servers[0].listen);
+    proxy.is(Way::SlowBack(Duration::from_millis(30), 1 << 16));
+    let mut b = Nats::agent_by(before, &proxy.address, &place, "b", &[]);
+    let ended = place.run(&nats.ask(&["--wait"])).with_code(&[0, 1]);
+    assert!(ended.stderr.contains("6 of 6 trials are here"), "{}\n{}", ended.stderr, b.said());
+    let kept = results::kept(&place, "small");
+    for trial in &kept {
+        assert!(trial.failure().is_none(), "{:?}", trial.failure());
+        sent_by_both(trial);
+        let measured = trial.record.measured.as_ref().expect("it was measured");
+        let Some(second) = measured.machines.get(1) else { continue };
+        let truth = if second.machine == "b" { ahead_ns } else { -ahead_ns };
+        let clock = second.clock.expect("it is compared with the first");
+        assert!(clock.ns.abs_diff(truth) <= clock.bound_ns, "{clock:?}");
+        // Nobody knows it better than half of the way there and back, and that was 30 ms.
+        assert!((10_000_000..1_000_000_000).contains(&clock.bound_ns), "{clock:?}");
+        if let Some(offered) = &measured.offered {
+            // 500 a second by the schedule of all, not of each.
+            let rate = offered.due as f64 / measured.seconds();
+            assert!((400.0..600.0).contains(&rate), "{rate}");
+        }
+    }
+    assert_eq!(kept.iter().filter(|trial| trial.record.spec.load.machines == 2).count(), 4);
+    let page = std::fs::read_to_string(place.here().join("results/small/report.html")).expect("a page");
+    assert!(page.contains("Machines that sent a load together"));
+    assert!(!b.has_ended());
+}
+
+#[test]
+fn a_machine_that_dies_ends_its_trial_by_name_and_another_takes_its_part() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("small.toml", TOGETHER);
+    let (a, b) = (nats.agent(&place, "a", &[]), nats.agent(&place, "b", &[]));
+    let only = ["--wait", "--only", "machines=2", "--only", "rate=poisson 500/s"];
+    let mut asking = place.start(&nats.ask(&only));
+    let began = Instant::now();
+    let leads = |agent: &Running<'_>| agent.said().contains("took the block");
+    while !leads(&a) && !leads(&b) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}\n{}", a.said(), b.said());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (mut leader, mut helper) = if leads(&a) { (a, b) } else { (b, a) };
+    until(&mut helper, "sends its part");
+    std::thread::sleep(Duration::from_millis(1000));
+    helper.signal(Signal::KILL);
+    assert!(helper.was_killed());
+    let _c = nats.agent(&place, "c", &[]);
+    let began = Instant::now();
+    while !asking.has_ended() {
+        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), leader.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let said = asking.wait().stderr;
+    let kept = results::kept(&place, "small");
+    assert_eq!(kept.len(), 4, "{said}");
+    let (failed, done): (Vec<&Kept>, Vec<&Kept>) = kept.iter().partition(|trial| trial.failure().is_some());
+    assert_eq!(failed.len(), 1, "{said}");
+    let reason = failed[0].failure().expect("it failed");
+    let name = if machine(failed[0]) == "a" { "the machine b" } else { "the machine a" };
+    assert!(reason.contains(name) && reason.contains("sends a part of the load"), "{reason}");
+    done.into_iter().for_each(sent_by_both);
+    // It is measured again when somebody asks for that, and nothing is left behind.
+    place.run(&nats.ask(&[&only[..], &["--retry"]].concat())).with_code(&[0, 1]);
+    assert!(results::kept(&place, "small").iter().all(|trial| trial.failure().is_none()));
+    until(&mut leader, "joined");
+    assert_eq!(place.processes("agent-child"), Vec::<u32>::new());
 }
 
 /// A file system with just enough room to begin; unmounted when dropped.

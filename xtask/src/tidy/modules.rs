@@ -32,7 +32,7 @@ const BINARY: &[(&str, &[&str])] = &[
         ],
     ),
     // One plan on many machines: each runs what it was given, and whoever asks keeps what comes back.
-    ("fleet", &["runner", "foresight", "machine", "store", "interrupt"]),
+    ("fleet", &["runner", "foresight", "trial", "agent", "machine", "store", "clock", "interrupt"]),
     ("runner", &["foresight", "live", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     // What goes on, for whoever looks: told by the runner and the drop-ins.
     ("live", &["drive", "report"]),

@@ -4,6 +4,7 @@ mod book;
 mod budget;
 mod canary;
 mod change;
+mod clock_offset;
 mod compare;
 mod estimate;
 mod headroom;
@@ -21,6 +22,7 @@ pub use book::{Book, BookText, Books, BooksText, Single};
 pub use budget::{Account, Agreement, Budget, Part, Station, Step, Way};
 pub use canary::{Canary, judge_machines, judge_session, unrest, unrest_of_machines};
 pub use change::{ChangePoint, ChangeRule, ChangeTest, change_points, values_needed};
+pub use clock_offset::{ClockOffset, Glimpse};
 pub use compare::{
     CannotCompare, CompareRule, Comparison, Difference, Samples, agreed, compare, correct, noise_floor,
 };
@@ -29,7 +31,7 @@ pub use estimate::{
 };
 pub use headroom::{Bound, Generator, Headroom};
 pub use latency::{Histogram, Latencies, LatencyText, decode, encode, histogram};
-pub use offered::{KeptUp, Offered};
+pub use offered::{KeptUp, Offered, shows};
 pub use rank::{
     cliffs_delta, holm, kruskal_wallis, least_p, least_p_of_pairs, mann_whitney, median, robust_deviation,
     shift, shift_of_pairs, wilcoxon,

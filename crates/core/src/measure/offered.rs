@@ -50,6 +50,24 @@ impl Offered {
         Ok(())
     }
 
+    /// Adds what another machine was to send of the same load meanwhile.
+    ///
+    /// # Errors
+    /// When a histogram cannot be read.
+    pub fn add_beside(&mut self, other: &Offered) -> Result<(), String> {
+        let mut lateness = self.lateness()?;
+        lateness.add(other.lateness()?).map_err(|error| format!("{error:?}"))?;
+        self.lateness = encode(&lateness);
+        self.due += other.due;
+        self.begun += other.begun;
+        self.carried_in += other.carried_in;
+        self.backlog += other.backlog;
+        self.in_flight += other.in_flight;
+        self.unanswered += other.unanswered;
+        self.backlog_most += other.backlog_most;
+        Ok(())
+    }
+
     /// How late the generator was, in nanoseconds.
     pub fn lateness(&self) -> Result<Histogram, String> {
         if self.lateness.is_empty() { Ok(histogram()) } else { ours(&self.lateness) }
@@ -63,7 +81,7 @@ impl Offered {
     pub fn late_beside(&self, residence: &Histogram) -> Result<Option<(Duration, Duration)>, String> {
         let p99 = |of: &Histogram| Duration::from_nanos(of.value_at_quantile(0.99));
         let (late, residence) = (p99(&self.lateness()?), p99(residence));
-        Ok((late > Duration::from_micros(100) && late > residence / 10).then_some((late, residence)))
+        Ok(shows(late, residence).then_some((late, residence)))
     }
 
     /// Operations that were due and never sent, or never answered: failed, though no book holds them.
@@ -77,6 +95,11 @@ impl Offered {
         let before = self.carried_in as i64 + self.due as i64;
         before - ended as i64 - self.backlog as i64 - self.in_flight as i64
     }
+}
+
+/// Whether so late a generator shows in so long a residence, both at p99.
+pub fn shows(late: Duration, residence: Duration) -> bool {
+    late > Duration::from_micros(100) && late > residence / 10
 }
 
 /// Whether a target kept up with an open loop.

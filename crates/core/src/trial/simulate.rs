@@ -373,6 +373,7 @@ impl Running {
             last: self.samples(),
             disk: Some((first_disk, self.model.counters(self.now))),
             nodes: BTreeMap::new(),
+            machines: vec![],
             cpu: Cpu {
                 process_ns: cpu_ns,
                 sessions_ns: cpu_ns,
@@ -464,6 +465,7 @@ impl VirtualWorld {
             last: BTreeMap::new(),
             disk: None,
             nodes: BTreeMap::new(),
+            machines: vec![],
             cpu: Cpu::default(),
             within: None,
         };

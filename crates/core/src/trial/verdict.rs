@@ -10,6 +10,7 @@ use crate::record::{Measured, Verdict};
 use crate::units::span;
 use crate::workload::bank::Generation;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What a trial came to that went through all its phases.
 pub fn of(spec: &Spec, draft: &Draft, memory_bounded: bool) -> Verdict {
@@ -35,7 +36,10 @@ pub fn judge(
         reasons.push(format!("the caches never came to rest: {reason}"));
     }
     match measured.books() {
-        Ok(books) => reasons.extend(of_books(spec, measured, &books)),
+        Ok(books) => {
+            reasons.extend(of_books(spec, measured, &books));
+            reasons.extend(of_machines(measured, &books));
+        }
         Err(error) => reasons.push(format!("the latencies cannot be read: {error}")),
     }
     for (node, account) in measured.accounts() {
@@ -132,6 +136,42 @@ fn of_books(spec: &Spec, measured: &Measured, books: &Books) -> Vec<String> {
     reasons
 }
 
+/// What speaks against a load that several machines sent: one that was late hides among the others, and
+/// figures of intervals that are not the same ones cannot be added.
+fn of_machines(measured: &Measured, books: &Books) -> Vec<String> {
+    let residence = Duration::from_nanos(books.residence().value_at_quantile(0.99));
+    let mut reasons = Vec::new();
+    for machine in &measured.machines {
+        if machine.is_late(residence) {
+            reasons.push(format!(
+                "the machine {} was late: 1 % of its operations were sent over {} after they were due, and the p99 of \
+                 the residence is {}",
+                machine.machine,
+                span::rounded(Duration::from_nanos(machine.late_ns.unwrap_or(0))),
+                span::rounded(residence)
+            ));
+        }
+        // An end that is off makes its time another one's; a clock that is off only moves that.
+        if machine.apart_ns as f64 / 1e9 > measured.seconds() / 200.0 {
+            reasons.push(format!(
+                "the machine {} counted from or to another moment than the first, by up to {}",
+                machine.machine,
+                span::rounded(Duration::from_nanos(machine.apart_ns))
+            ));
+        }
+        if let Some(clock) =
+            machine.clock.filter(|clock| clock.bound_ns as f64 / 1e9 > measured.seconds() / 20.0)
+        {
+            reasons.push(format!(
+                "the clock of the machine {} is known only to {}",
+                machine.machine,
+                span::rounded(Duration::from_nanos(clock.bound_ns))
+            ));
+        }
+    }
+    reasons
+}
+
 /// What speaks against an open loop: operations that nobody accounts for, and a generator that was late. A
 /// backlog does not: that is the target's.
 fn of_open_loop(spec: &Spec, offered: &Offered, books: &Books) -> Vec<String> {
@@ -168,7 +208,9 @@ fn failures_in_words(failures: &BTreeMap<Failure, u64>) -> String {
 mod tests {
     use super::*;
     use crate::experiment::{Experiment, Trial};
+    use crate::measure::ClockOffset;
     use crate::op::{OpKind, Outcome, Timing};
+    use crate::record::LoadMachine;
     use crate::trial::simulate::{self, Machine};
 
     const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
@@ -192,6 +234,40 @@ mod tests {
     fn an_honest_trial_is_valid() {
         let (spec, measured) = slowest();
         assert_eq!(judge(&spec, &measured, Some(&WarmUp::Steady(String::new())), true, None), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_machine_that_spoils_a_load_of_several_is_named() {
+        let (spec, mut measured) = slowest();
+        let honest = LoadMachine {
+            machine: "a".into(),
+            processors: 2,
+            sessions: 4,
+            operations: 1,
+            process_ns: 1,
+            sessions_ns: 1,
+            late_ns: Some(1_000),
+            clock: None,
+            apart_ns: 50_000,
+        };
+        let clock = |bound_ns| Some(ClockOffset { ns: -7, bound_ns });
+        let b = LoadMachine { machine: "b".into(), clock: clock(1_000_000), ..honest.clone() };
+        measured.machines = vec![honest, b.clone()];
+        let steady = Some(&WarmUp::Steady(String::new()));
+        assert_eq!(judge(&spec, &measured, steady, true, None), Verdict::Valid);
+        let mut said = |spoilt: LoadMachine| {
+            measured.machines[1] = spoilt;
+            reasons(judge(&spec, &measured, steady, true, None))
+        };
+        let whole_ns = 3_600_000_000_000;
+        assert!(
+            said(LoadMachine { late_ns: Some(whole_ns), ..b.clone() }).contains("the machine b was late")
+        );
+        assert!(
+            said(LoadMachine { apart_ns: whole_ns, ..b.clone() })
+                .contains("the machine b counted from or to")
+        );
+        assert!(said(LoadMachine { clock: clock(whole_ns), ..b }).contains("the clock of the machine b"));
     }
 
     #[test]

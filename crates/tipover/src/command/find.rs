@@ -100,7 +100,7 @@ impl Find {
                     command: &command,
                     interrupt,
                     live: live.as_ref(),
-                    machine: None,
+                    fleet: None,
                 },
                 &search,
             );

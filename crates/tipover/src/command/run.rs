@@ -191,7 +191,7 @@ pub fn carry_out(
     let live = follow(live, &experiment.name, &command)?;
     let Prepared { store, work, .. } = prepared;
     let order =
-        Order { experiment, store, work, command: &command, interrupt, live: live.as_ref(), machine: None };
+        Order { experiment, store, work, command: &command, interrupt, live: live.as_ref(), fleet: None };
     let tally = runner::run(order, retry);
     // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
     let _ = std::fs::remove_dir(work);

@@ -19,7 +19,7 @@ pub fn run(work: &Sessions<'_>, index: u32, session: &mut dyn Session) {
         seat: &work.seats[index as usize],
         verifies: work.plan.verifies(),
         index,
-        number: work.plan.first_closed() + u64::from(index),
+        number: work.plan.first_closed(index),
         waiter: Waiter::new(work.plan.clock, work.plan.spin),
         urgency: Urgency::default(),
         pen: Pen::of(work.plan.history, work.plan.client + index),
@@ -66,7 +66,7 @@ struct Hand<'a> {
 impl Hand<'_> {
     /// Until another phase begins; false at the end of the plan.
     fn closed_loop(&mut self) -> bool {
-        let (step, end) = (u64::from(self.work.plan.sessions), self.work.plan.ends_at());
+        let (step, end) = (u64::from(self.work.plan.all_sessions), self.work.plan.ends_at());
         while self.number < end {
             if self.work.phase() != Phase::Closed {
                 return true;

@@ -31,7 +31,7 @@ pub fn run(
         session,
         index,
         seat: &work.seats[index as usize],
-        number: plan.first_closed() + u64::from(index),
+        number: plan.first_closed(index),
         watched: None,
         doubtful: false,
         job: None,
@@ -198,7 +198,7 @@ impl Loop<'_> {
             self.ends = true;
             return;
         }
-        self.slots[slot].number += u64::from(plan.sessions);
+        self.slots[slot].number += u64::from(plan.all_sessions);
         self.begin(slot, number, None);
         self.ready.push_back(slot);
     }

@@ -1,8 +1,9 @@
 //! Sends operations to a target from sessions and keeps what became of each.
 //!
 //! In a closed loop session i of S executes operations i, i + S, i + 2S, ..., so that which operations are
-//! sent depends on no race. Times and outcomes lie in books behind locks that hardly anybody shares: an
-//! interval can thus be closed while operations are in flight, and they count where they end.
+//! sent depends on no race, and machines can share a load without a word. Times and outcomes lie in books
+//! behind locks that hardly anybody shares: an interval can thus be closed while operations are in flight,
+//! and they count where they end.
 
 mod blocking;
 mod cost;
@@ -12,7 +13,7 @@ mod offer;
 mod wait;
 
 pub use cost::{generator_cost_ns, thread_cpu_ns};
-pub use wait::{Urgency, Waiter};
+pub use wait::{SPIN, Urgency, Waiter};
 
 use crate::clock::Clock;
 use crate::history::HistoryWriter;
@@ -21,7 +22,7 @@ use offer::{Counts, Due, Offer};
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{LoadSpec, Retries};
+use tipover_core::experiment::{LoadSpec, Part, Retries};
 use tipover_core::measure::{Books, Histogram, Offered, encode, histogram};
 use tipover_core::op::{Op, Outcome, Timing};
 use tipover_core::target::{Session, Target, TargetError};
@@ -41,6 +42,10 @@ pub struct Plan<'a> {
     pub records: &'a Records,
     /// How many sessions.
     pub sessions: u32,
+    /// Which part of a load they are.
+    pub part: Part,
+    /// Sessions of the whole load.
+    pub all_sessions: u32,
     /// Up to so many sessions of a closed loop have a thread each also where they could share threads: see
     /// [`FEW_PER_PROCESSOR`].
     pub few: u32,
@@ -113,6 +118,8 @@ impl<'a> Plan<'a> {
             workload,
             records,
             sessions,
+            part: Part::ALL,
+            all_sessions: sessions,
             few: FEW_PER_PROCESSOR * processors() as u32,
             think: Duration::ZERO,
             arrivals: None,
@@ -142,11 +149,17 @@ impl<'a> Plan<'a> {
         Plan {
             arrivals: load.arrivals.clone().map(|arrivals| (arrivals, seed)),
             sessions: load.sessions,
+            all_sessions: load.sessions,
             think: load.think,
             timeout: load.timeout,
             retries: load.retries(),
             ..self
         }
+    }
+
+    /// A part of it, where it is still the whole.
+    pub fn part(self, part: Part) -> Plan<'a> {
+        Plan { sessions: part.sessions(self.sessions), part, ..self }
     }
 
     /// Whether sessions that can share threads do so. An open loop's must, to be sent at their time; and a
@@ -162,11 +175,13 @@ impl<'a> Plan<'a> {
         if self.arrivals.is_some() { due } else { began }
     }
 
-    /// Number of the first operation of a closed loop. One that only warms up for an open loop does not use
-    /// up the numbers of that, or the open loop would ask for what was asked for just before.
-    fn first_closed(&self) -> u64 {
+    /// Number of the first operation of session `index` in a closed loop. One that only warms up for an open
+    /// loop does not use up the numbers of that, or the open loop would ask for what was asked for just
+    /// before.
+    fn first_closed(&self, index: u32) -> u64 {
         const WARM_UP: u64 = 1 << 40;
-        if self.arrivals.is_some() { self.first + WARM_UP } else { self.first }
+        let first = if self.arrivals.is_some() { self.first + WARM_UP } else { self.first };
+        first + self.part.session(index)
     }
 
     fn ends_at(&self) -> u64 {
@@ -326,7 +341,7 @@ impl<'a> Sessions<'a> {
             threads: Mutex::default(),
             last_cut: Mutex::new(LastCut { at: plan.clock.now(), counts: Counts::default(), in_flight: 0 }),
             phase: AtomicU8::new(Phase::Closed as u8),
-            offer: Offer::new(plan.first, plan.ends_at()),
+            offer: Offer::new(plan.first, plan.ends_at(), plan.part),
             abandon: AtomicBool::new(false),
             follows: plan.workload.follows(),
             think_ns: AtomicU64::new(plan.think.as_nanos() as u64),
@@ -341,11 +356,11 @@ impl<'a> Sessions<'a> {
         PHASES[usize::from(self.phase.load(Ordering::Relaxed)) & 3]
     }
 
-    /// Begins the open loop of the plan, now.
-    pub fn offer(&self) {
+    /// Begins the open loop of the plan, whose time counts from `origin`.
+    pub fn offer(&self, origin: Tick) {
         let Some((arrivals, seed)) = &self.plan.arrivals else { return };
         let mut last = self.last_cut.lock();
-        self.offer.start(arrivals, *seed, self.plan.clock.now());
+        self.offer.start(arrivals, *seed, origin);
         last.counts = Counts::default();
         self.phase.store(Phase::Open as u8, Ordering::Relaxed);
     }
@@ -516,7 +531,7 @@ pub fn run<R>(plan: &Plan<'_>, body: impl FnOnce(&Sessions<'_>) -> R) -> Result<
         gate.wait_for(plan.sessions)?;
         sessions.last_cut.lock().at = plan.clock.now();
         if !plan.warms_up {
-            sessions.offer();
+            sessions.offer(plan.clock.now());
         }
         gate.open();
         Ok(body(&sessions))
@@ -533,7 +548,8 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
         Ok(session) => session,
         Err(error) => return gate.fail(error),
     };
-    session.take_seat(first);
+    let seat = |index| plan.part.session(index) as u32;
+    session.take_seat(seat(first));
     if session.wire().is_none() || !plan.shares_threads() {
         gate.tell(false);
         if gate.pass(1) {
@@ -546,7 +562,7 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
     for index in (first + threads..plan.sessions).step_by(threads as usize) {
         match open() {
             Ok(mut session) => {
-                session.take_seat(index);
+                session.take_seat(seat(index));
                 opened.push((index, session));
             }
             Err(error) => return gate.fail(error),

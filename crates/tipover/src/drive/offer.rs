@@ -2,9 +2,11 @@
 
 use crate::clock::Clock;
 use parking_lot::Mutex;
+use std::iter::{Skip, StepBy};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
+use tipover_core::experiment::Part;
 use tipover_core::units::Tick;
 use tipover_core::workload::{Arrivals, Schedule};
 
@@ -32,11 +34,17 @@ pub struct Offer {
     keeps: AtomicBool,
 }
 
+/// When the operations of our part are due.
+type Times = StepBy<Skip<Schedule>>;
+
 struct State {
-    schedule: Option<Schedule>,
+    part: Part,
+    /// Number of the first operation of our part.
+    first: u64,
+    schedule: Option<Times>,
     origin: Tick,
     /// The same schedule, advanced by the clock and not by sessions: counts what is due.
-    meter: Option<Schedule>,
+    meter: Option<Times>,
     meter_next: Option<Tick>,
     due: u64,
     next: Option<Tick>,
@@ -87,10 +95,13 @@ const LEAST_WATCH: Duration = Duration::from_nanos(RELIEF_NS);
 const LONGEST_WATCH: Duration = Duration::from_millis(20);
 
 impl Offer {
-    /// Nothing is offered yet. Operations are numbered from `first` and end before `end`.
-    pub fn new(first: u64, end: u64) -> Offer {
+    /// Nothing is offered yet. Operations of the whole load are numbered from `first` and end before `end`.
+    pub fn new(first: u64, end: u64, part: Part) -> Offer {
+        let first = first + u64::from(part.number);
         Offer {
             state: Mutex::new(State {
+                part,
+                first,
                 schedule: None,
                 origin: Tick(0),
                 meter: None,
@@ -115,9 +126,11 @@ impl Offer {
     pub fn start(&self, arrivals: &Arrivals, seed: u64, now: Tick) {
         let mut state = self.state.lock();
         state.origin = now;
-        state.schedule = Some(arrivals.schedule(seed));
-        state.meter = Some(arrivals.schedule(seed));
-        (state.free, state.due, state.begun) = (0, 0, 0);
+        let Part { number, of } = state.part;
+        let times = || arrivals.schedule(seed).skip(number as usize).step_by(of as usize);
+        (state.schedule, state.meter) = (Some(times()), Some(times()));
+        // What was begun before keeps its number.
+        (state.free, state.due, state.begun, state.first) = (0, 0, 0, state.number);
         state.advance();
         state.meter_next = state.meter.as_mut().and_then(Iterator::next).map(|at| now + at);
         self.publish(&state);
@@ -151,7 +164,7 @@ impl Offer {
         let mut state = self.state.lock();
         let due = state.next.filter(|due| *due <= now)?;
         let number = state.number;
-        state.number += 1;
+        state.number += u64::from(state.part.of);
         state.begun += 1;
         state.free = state.free.saturating_sub(1);
         state.advance();
@@ -186,7 +199,7 @@ impl Offer {
         while let Some(due) = state.meter_next.filter(|due| *due <= now) {
             state.due += 1;
             let origin = state.origin;
-            let more = state.number - state.begun + state.due < state.end;
+            let more = state.first + state.due * u64::from(state.part.of) < state.end;
             state.meter_next =
                 state.meter.as_mut().filter(|_| more).and_then(Iterator::next).map(|at| origin + at);
             debug_assert!(state.meter_next.is_none_or(|next| next >= due));

@@ -409,6 +409,48 @@ fn a_plan_with_an_end_ends_also_in_an_open_loop() {
     }
 }
 
+/// Asks for the record of its own number.
+struct Numbers;
+
+impl Workload for Numbers {
+    fn op(&self, number: u64, _: &Records) -> Op {
+        Op::Read { record: number, fields: Fields::All }
+    }
+}
+
+#[test]
+fn the_parts_of_a_load_are_the_load() {
+    let (dataset, _) = reads();
+    let arrivals: Arrivals = "poisson 5000/s".parse().unwrap();
+    for is_open in [false, true] {
+        let mut sent: Vec<u64> = Vec::new();
+        for part in (0..3).map(|number| Part { number, of: 3 }) {
+            let (target, records, seen) =
+                (Counting::default(), Records::new(dataset.records), Mutex::new(Vec::new()));
+            let observer = |ended: &Ended<'_>| {
+                let Op::Read { record, .. } = ended.op else { panic!("{:?}", ended.op) };
+                seen.lock().push((*record, ended.timing.due));
+            };
+            let plan = Plan::closed(&target, &dataset, &Numbers, &records, 7, Clock::start()).part(part);
+            let arrivals_of_it = is_open.then(|| (arrivals.clone(), 5));
+            let observer: Observer<'_> = &observer;
+            let plan = Plan { limit: Some(500), arrivals: arrivals_of_it, observer: Some(observer), ..plan };
+            assert_eq!(plan.sessions, if part.number == 0 { 3 } else { 2 }, "of seven sessions");
+            run(&plan, |sessions| assert!(sessions.wait(Duration::from_secs(60)))).unwrap();
+            let seen = seen.into_inner();
+            if is_open {
+                // Each at its time in the schedule of the whole.
+                let times: Vec<Duration> = arrivals.schedule(5).take(500).collect();
+                let began = |(number, due): &(u64, Tick)| due.0 - times[*number as usize].as_nanos() as u64;
+                assert!(seen.iter().all(|operation| began(operation) == began(&seen[0])));
+            }
+            sent.extend(seen.iter().map(|(number, _)| number));
+        }
+        sent.sort_unstable();
+        assert_eq!(sent, (0..500).collect::<Vec<u64>>(), "each operation once, by one of the three");
+    }
+}
+
 #[test]
 fn a_loop_can_be_opened_and_closed_again() {
     let (dataset, workload) = reads();
@@ -423,7 +465,7 @@ fn a_loop_can_be_opened_and_closed_again() {
             let closed = sessions.cut();
             assert_eq!(closed.offered.unwrap().due, 0);
             assert!(closed.books.done() > 10);
-            sessions.offer();
+            sessions.offer(plan.clock.now());
             std::thread::sleep(Duration::from_millis(100));
             let offered = sessions.cut();
             let (due, time) = (offered.offered.unwrap().due, offered.end.since(offered.begin));

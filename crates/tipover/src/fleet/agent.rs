@@ -3,8 +3,9 @@
 
 use super::hold::{Held, Hold};
 use super::link::Link;
+use super::load::{Helper, Together};
 use super::message::{Allowed, Block, Card, Demands, Given, Said, State, unfit, version};
-use super::{BLOCKS, RESULTS, fresh, unix_s};
+use super::{BLOCKS, RESULTS, fresh, some_of, unix_s};
 use crate::foresight;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Facts;
@@ -80,6 +81,8 @@ struct Taken {
     hold: Arc<Shared<Hold>>,
     /// Set when it is another's.
     is_lost: Arc<AtomicBool>,
+    /// Set when too few are left to send its load.
+    is_alone: AtomicBool,
 }
 
 /// What a machine tells of itself, before it works.
@@ -180,7 +183,23 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn log(&self, line: &str) {
+    pub(super) fn link(&self) -> &Link {
+        self.link
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.options.machine
+    }
+
+    pub(super) fn instance(&self) -> String {
+        self.known.card().instance
+    }
+
+    pub(super) fn interrupted(&self) -> bool {
+        self.interrupt.is_asked()
+    }
+
+    pub(super) fn log(&self, line: &str) {
         self.link.log(&self.options.machine, &format!("{}: {line}", self.options.machine));
     }
 
@@ -192,7 +211,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn tell(&self, state: State) -> Result<()> {
+    pub(super) fn tell(&self, state: State) -> Result<()> {
         {
             let facts = Facts::read(&self.options.folder);
             let mut card = self.known.card.lock().unwrap_or_else(PoisonError::into_inner);
@@ -302,20 +321,34 @@ impl<'a> Agent<'a> {
             return Ok(());
         }
         self.put_in_secrets(&mut experiment)?;
+        let lease = self.link.wait(self.lease(&block));
+        if block.part > 0 {
+            return Helper::new(self, block, experiment).serve(&message, lease);
+        }
+        if !self.are_enough(&message, &block, lease)? {
+            self.log(&format!("gave back the block {}: too few are there to send its load", block.key()));
+            self.acknowledge(&message, AckKind::Nak(Some(some_of(lease))));
+            return Ok(());
+        }
         let Card { machine, instance, .. } = self.known.card();
         let hold = self.link.wait(Hold::take(&self.link.holders, &block.key(), &machine, &instance))?;
         // Not by what the queue delivered: a block that was handed back unopened was delivered too.
         if hold.takers() > MOST_TAKERS {
             return refuse(&message, format!("it was taken {MOST_TAKERS} times and never ended"));
         }
-        let is_lost = Arc::new(AtomicBool::new(false));
-        let taken = Taken { message, block, hold: Arc::new(Shared::new(hold)), is_lost };
-        let lease = self.link.wait(self.lease(&taken.block));
+        let (is_lost, is_alone) = Default::default();
+        let taken = Taken { message, block, hold: Arc::new(Shared::new(hold)), is_lost, is_alone };
         let is_shared = !taken.block.demands.servers.is_empty();
         let (is_lost, hold) = (taken.is_lost.clone(), taken.hold.clone());
         let renewing = self.link.beside(renew(taken.message.clone(), hold, is_lost, lease, is_shared));
-        let done = self.carry_out(&taken, &experiment);
+        let done = self.carry_out(&taken, &experiment, 2 * lease);
         renewing.abort();
+        let is_ours = || self.link.wait(async { taken.hold.lock().await.renew().await }) == Held::Ours;
+        if taken.is_alone.load(Ordering::Relaxed) && is_ours() {
+            self.log(&format!("gave back the block {}: one that sent its load is gone", taken.block.key()));
+            self.acknowledge(&taken.message, AckKind::Nak(Some(some_of(lease))));
+            return Ok(());
+        }
         if taken.is_lost.load(Ordering::Relaxed) {
             self.log(&format!(
                 "lost the block {}: another has it, what was under way is dropped",
@@ -390,7 +423,19 @@ impl<'a> Agent<'a> {
         consumer.map_or(super::LEASE, |consumer: PullConsumer| consumer.cached_info().config.ack_wait)
     }
 
-    async fn was_ended(&self, block: &Block) -> bool {
+    /// Whether those are there with whom the loads of the block are sent.
+    fn are_enough(&self, message: &Message, block: &Block, lease: Duration) -> Result<bool> {
+        let wanted = block.machines() as usize - 1;
+        if wanted == 0 {
+            return Ok(true);
+        }
+        let given_up = || self.interrupted();
+        let together = Together::new(self, block, &|| (), &given_up, 2 * lease);
+        let renew = || drop(self.link.wait(message.ack_with(AckKind::Progress)));
+        Ok(together.gather(wanted, renew)?.is_some())
+    }
+
+    pub(super) async fn was_ended(&self, block: &Block) -> bool {
         let subject = end_subject(&block.key());
         self.link.results.get_last_raw_message_by_subject(&subject).await.is_ok()
     }
@@ -400,10 +445,16 @@ impl<'a> Agent<'a> {
     }
 
     /// Measures what is missing of a block here, and gives back all of it.
-    fn carry_out(&self, taken: &Taken, experiment: &Experiment) -> Result<()> {
+    fn carry_out(&self, taken: &Taken, experiment: &Experiment, patience: Duration) -> Result<()> {
         let block = &taken.block;
         let trials = block.trials(experiment).map_err(anyhow::Error::msg)?;
         let interrupt = self.interrupt.or(&taken.is_lost);
+        let given_up = || interrupt.is_set();
+        let alone = || {
+            taken.is_alone.store(true, Ordering::Relaxed);
+            taken.is_lost.store(true, Ordering::Relaxed);
+        };
+        let together = Together::new(self, block, &alone, &given_up, patience);
         let results = self.results(block);
         let note = format!("# Block {} of the experiment {}, for a fleet\n", block.key(), block.experiment);
         let store = Store::open(&results, experiment, &note, true)?;
@@ -457,7 +508,7 @@ impl<'a> Agent<'a> {
             command: &block.command,
             interrupt: &interrupt,
             live: None,
-            machine: Some(&self.options.machine),
+            fleet: Some(&together),
         };
         runner::carry_out(order, missing, |trial, _| give(trial)).map(drop)
     }
@@ -516,7 +567,7 @@ impl<'a> Agent<'a> {
         self.again_until(self.interrupt, || self.link.say_once(&subject, &said))
     }
 
-    fn acknowledge(&self, message: &Message, kind: AckKind) {
+    pub(super) fn acknowledge(&self, message: &Message, kind: AckKind) {
         // One that is not heard comes again, and is seen to be ended.
         let _ = self.link.wait(message.double_ack_with(kind));
     }

@@ -145,14 +145,15 @@ impl<'a> Coordinator<'a> {
             blocks.push(block);
         }
         let cards = machines(self.link)?;
-        let mut lanes: BTreeMap<String, &Demands> = BTreeMap::new();
+        let mut lanes: BTreeMap<String, (&Demands, u32)> = BTreeMap::new();
         for block in &blocks {
-            lanes.entry(block.demands.lane()).or_insert(&block.demands);
+            let (_, machines) = lanes.entry(block.demands.lane()).or_insert((&block.demands, 1));
+            *machines = block.machines().max(*machines);
         }
-        for demands in lanes.values() {
-            refuse_what_nobody_can(&cards, demands)?;
+        for (demands, machines) in lanes.values() {
+            refuse_what_nobody_can(&cards, demands, *machines)?;
         }
-        for (lane, demands) in &lanes {
+        for (lane, (demands, _)) in &lanes {
             self.link.wait(self.open_lane(lane, demands, lease))?;
         }
         self.asked.next += blocks.len() as u64;
@@ -200,7 +201,7 @@ impl<'a> Coordinator<'a> {
     }
 
     async fn publish(&self, blocks: impl Iterator<Item = &Block>) -> Result<()> {
-        let blocks: Vec<&Block> = blocks.collect();
+        let blocks: Vec<Block> = blocks.flat_map(Block::parts).collect();
         for some in blocks.chunks(AT_A_TIME) {
             let mut sent = Vec::new();
             for block in some {
@@ -470,13 +471,19 @@ fn refuse_secrets(experiment: &Experiment) -> Result<()> {
 }
 
 /// # Errors
-/// No machine can; what each of them lacks, the nearest first.
-fn refuse_what_nobody_can(cards: &[Card], demands: &Demands) -> Result<()> {
+/// No machine can, or too few; what each of the others lacks, the nearest first.
+fn refuse_what_nobody_can(cards: &[Card], demands: &Demands, machines: u32) -> Result<()> {
     let mut all: Vec<Vec<String>> = cards.iter().map(|card| unfit(card, demands)).collect();
-    if all.iter().any(Vec::is_empty) {
+    let fit = all.iter().filter(|reasons| reasons.is_empty()).count();
+    if fit >= machines as usize {
         return Ok(());
     }
-    if all.is_empty() {
+    all.retain(|reasons| !reasons.is_empty());
+    let who = match fit {
+        0 => "no machine of the fleet can carry this out".to_string(),
+        _ => format!("load.machines = {machines}, and only {fit} of the fleet can carry this out"),
+    };
+    if cards.is_empty() {
         return Err(Refused(
             "the fleet has no machines: start `tipover agent` on each machine that shall work".into(),
         )
@@ -488,7 +495,8 @@ fn refuse_what_nobody_can(cards: &[Card], demands: &Demands) -> Result<()> {
     if all.len() > most {
         lines.push(format!("and {} machines more", all.len() - most));
     }
-    Err(Refused(format!("no machine of the fleet can carry this out:\n  {}", lines.join("\n  "))).into())
+    let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+    Err(Refused(format!("{who}{}{lines}", if lines.is_empty() { "" } else { ":" })).into())
 }
 
 /// Whether results of `run` wait to be fetched, and how many of its blocks are in the queue.
@@ -501,7 +509,8 @@ pub fn waiting(link: &Link) -> Result<BTreeMap<String, (u64, u64)>> {
         let mut blocks = link.blocks.info_with_subjects(format!("{BLOCKS}.>")).await?;
         while let Some(subject) = blocks.next().await {
             let (subject, count) = subject?;
-            if let Some(run) = subject.split('.').nth(3) {
+            // Parts that others have of a block are no blocks.
+            if let (Some(run), None) = (subject.split('.').nth(3), subject.split('.').nth(5)) {
                 runs.entry(run.to_string()).or_default().0 += count as u64;
             }
         }

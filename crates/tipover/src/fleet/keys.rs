@@ -30,6 +30,7 @@ fn said_by_machines() -> Vec<String> {
     let mut subjects: Vec<String> = [
         "tipover.result.>",
         "tipover.log.>",
+        "tipover.part.>",
         "$KV.tipover-machines.>",
         "$KV.tipover-holders.>",
         "$O.tipover-objects.>",
@@ -144,7 +145,9 @@ accounts {{
         publish: [
 {machines}
         ]
-        subscribe: ["_INBOX.{AGENT}.>"]
+        subscribe: ["_INBOX.{AGENT}.>", "tipover.part.>"]
+        # What is asked of it by one that sends the same load it may answer.
+        allow_responses: {{ max: 1, expires: "2m" }}
       }} }}
     ]
   }}

@@ -9,7 +9,7 @@ use async_nats::{Client, ConnectOptions};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 /// A result that nobody fetches is kept for so long.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -159,6 +159,11 @@ impl Link {
     /// Waits for `work`.
     pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
+    }
+
+    /// For whoever waits elsewhere.
+    pub fn handle(&self) -> Handle {
+        self.runtime.handle().clone()
     }
 
     /// Lets `work` go on beside us.

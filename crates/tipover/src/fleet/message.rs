@@ -1,11 +1,12 @@
 //! What is said through the fleet's streams, as JSON: blocks, what they demand, who could carry them out, and
 //! what came of them. Nothing here talks to a server.
 
+use crate::agent::{Answer, Command};
 use crate::foresight::needs;
 use crate::machine::{self, Needs, Severity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use tipover_core::experiment::{Address, Cell, Experiment, TargetKind, Trial};
+use tipover_core::experiment::{Address, Cell, Experiment, Part, TargetKind, Trial};
 
 /// Version and commit of this program. Two that differ may measure differently, so they never share a run.
 pub fn version() -> String {
@@ -19,6 +20,8 @@ pub struct Block {
     pub run: String,
     /// Its number in that run; one that is given out again gets a new number.
     pub number: u64,
+    /// 0 leads it; the others send parts of its loads.
+    pub part: u32,
     /// The experiment's name and seed.
     pub experiment: String,
     /// Seed of the experiment.
@@ -62,6 +65,7 @@ impl Block {
         Block {
             run: String::new(),
             number: 0,
+            part: 0,
             experiment: experiment.name.clone(),
             seed: experiment.seed,
             command: command.into(),
@@ -94,9 +98,20 @@ impl Block {
         self.trials.iter().map(one).collect()
     }
 
-    /// The subject on which it waits.
+    /// So many machines carry it out together, at the most.
+    pub fn machines(&self) -> u32 {
+        self.cells.iter().map(|cell| cell.spec.load.machines).max().unwrap_or(1)
+    }
+
+    /// All of its parts.
+    pub fn parts(&self) -> impl Iterator<Item = Block> + '_ {
+        (0..self.machines()).map(|part| Block { part, ..self.clone() })
+    }
+
+    /// The subject on which it waits, or a part of it.
     pub fn subject(&self) -> String {
-        format!("{}.{}.{}.{}", super::BLOCKS, self.demands.lane(), self.run, self.number)
+        let block = format!("{}.{}.{}.{}", super::BLOCKS, self.demands.lane(), self.run, self.number);
+        if self.part == 0 { block } else { format!("{block}.{}", self.part) }
     }
 
     /// The key of its hold, and the beginning of the subjects of its results.
@@ -263,6 +278,15 @@ pub enum State {
         /// Seconds since 1970 at which it took the block.
         since_unix_s: u64,
     },
+    /// It sends parts of the loads of a block that another leads.
+    Helping {
+        /// The experiment.
+        experiment: String,
+        /// Run and number of the block.
+        block: String,
+        /// Seconds since 1970 at which it took its part.
+        since_unix_s: u64,
+    },
     /// It takes no more blocks, since somebody said so.
     Drained,
     /// It takes none, since something is wrong with it.
@@ -278,6 +302,7 @@ impl State {
         match self {
             State::Idle => "idle".into(),
             State::Working { experiment, done, of, .. } => format!("{experiment}: {done} of {of} trials"),
+            State::Helping { experiment, .. } => format!("{experiment}: a part of the load"),
             State::Drained => "drained".into(),
             State::Ailing { reason } => format!("ailing: {reason}"),
         }
@@ -355,6 +380,64 @@ pub enum Said {
         machine: String,
         /// Why not all of it was carried out.
         reason: Option<String>,
+    },
+}
+
+/// What a machine that has a part of a block answers to a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Here {
+    /// Its name.
+    pub machine: String,
+    /// Of that start of its agent: what it is called by from now on.
+    pub instance: String,
+    /// Which part it has.
+    pub part: u32,
+    /// Its processors.
+    pub processors: u32,
+}
+
+/// What the leader of a block says to such a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum Say {
+    /// What does your clock show?
+    Clock,
+    /// Start the target of a cell.
+    Start {
+        /// The cell, by its id.
+        cell: String,
+        /// Seed of the operations.
+        seed: u64,
+        /// Which part of the load.
+        part: Part,
+        /// Zero of the trial clock, in nanoseconds of the machine's own CLOCK_MONOTONIC.
+        origin_ns: u64,
+    },
+    /// Tell your agent.
+    Do {
+        /// A command of sessions.
+        command: Command,
+    },
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// The time.
+    Clock {
+        /// Of CLOCK_MONOTONIC, in nanoseconds.
+        shown_ns: u64,
+    },
+    /// What its agent answered.
+    Did {
+        /// That.
+        answer: Box<Answer>,
+    },
+    /// It could not, or would not.
+    Refused {
+        /// A sentence.
+        reason: String,
     },
 }
 

@@ -10,13 +10,14 @@
 //! The queue delivers a block again when its machine was not heard of for the length of a lease. Who holds it
 //! is an entry that only compare-and-set changes, and a trial's result is taken once, by the subject
 //! that it is published on; so a machine that comes back from a pause finds that it lost its block, and
-//! nothing is counted twice.
+//! nothing is counted twice. A load that several machines send together is in `load`.
 
 pub mod agent;
 pub mod coordinator;
 mod hold;
 pub mod keys;
 mod link;
+mod load;
 pub mod message;
 pub mod server;
 
@@ -31,6 +32,8 @@ use std::time::Duration;
 pub const BLOCKS: &str = "tipover.block";
 /// Of what came of blocks.
 pub const RESULTS: &str = "tipover.result";
+/// Of what machines that send a load together say to each other; kept by no stream.
+pub const PARTS: &str = "tipover.part";
 /// Of what machines say.
 pub const LOG: &str = "tipover.log";
 
@@ -54,6 +57,12 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// Seconds since 1970.
 fn unix_s() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Some part of `span`, so that two who wait for each other do not go on doing so.
+fn some_of(span: Duration) -> Duration {
+    let share = u64::from_str_radix(&fresh(), 16).unwrap_or(0) as f64 / u64::MAX as f64;
+    span.mul_f64(share)
 }
 
 /// A name nobody else has: 16 hexadecimal digits.

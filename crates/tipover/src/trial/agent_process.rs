@@ -1,6 +1,6 @@
 //! The laboratory's end of the pipe to an agent.
 
-use crate::agent::{Answer, Command, Cut, Secret, Servers};
+use crate::agent::{Answer, Command, Secret, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::process::ChildStdin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{HugePages, Spec};
+use tipover_core::experiment::{HugePages, Part, Spec};
 use tipover_core::metric::Sample;
 use tipover_core::units::Bytes;
 use tipover_lab::{Child, Group, Launch, Signal};
@@ -66,7 +66,7 @@ impl AgentProcess {
     }
 
     /// Sends a command without waiting for its answer.
-    fn tell(&mut self, command: &Command) -> Result<()> {
+    pub fn tell(&mut self, command: &Command) -> Result<()> {
         let mut line = serde_json::to_string(command)?;
         line.push('\n');
         let told = match &mut self.input {
@@ -80,7 +80,8 @@ impl AgentProcess {
         Ok(())
     }
 
-    fn hear(&mut self) -> Result<Answer> {
+    /// Waits for its next answer.
+    pub fn hear(&mut self) -> Result<Answer> {
         match self.answers.recv_timeout(PATIENCE) {
             Ok(line) => match serde_json::from_str(&line?).context("the agent's answer is not one")? {
                 Answer::Failed { reason } => bail!("{reason}"),
@@ -104,13 +105,15 @@ impl AgentProcess {
         self.hear()
     }
 
-    /// Starts the target of `spec` with its data in `folder`, or on the servers of a cluster.
+    /// Starts the target of `spec` with its data in `folder`, or on the servers of a cluster, to send this
+    /// part of its load.
     pub fn begin(
         &mut self,
         spec: &Spec,
         folder: PathBuf,
         servers: &Servers,
         seed: u64,
+        part: Part,
         clock: Clock,
     ) -> Result<Answer> {
         self.ask(&Command::Start {
@@ -119,6 +122,7 @@ impl AgentProcess {
             servers: servers.clone(),
             folder,
             seed,
+            part,
             origin_ns: clock.origin_ns(),
         })
     }
@@ -128,14 +132,6 @@ impl AgentProcess {
         match self.ask(&Command::Sample)? {
             Answer::Sampled(sample) => Ok(sample),
             other => bail!("expected statistics, got {other:?}"),
-        }
-    }
-
-    /// Closes an interval.
-    pub fn cut(&mut self) -> Result<Cut> {
-        match self.ask(&Command::Cut)? {
-            Answer::Interval(cut) => Ok(*cut),
-            other => bail!("expected an interval, got {other:?}"),
         }
     }
 

@@ -5,8 +5,8 @@
 //! judge
 
 use super::Report;
-use super::agent_process::AgentProcess;
 use super::cluster::{PATIENCE, writers};
+use super::generators::Generators;
 use super::watch::Visible;
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Command, Secret};
@@ -79,7 +79,7 @@ impl Conducting<'_, '_> {
     ///
     /// # Errors
     /// The agent cannot be told.
-    pub fn tell_writers(&self, agent: &mut AgentProcess) -> Result<()> {
+    pub fn tell_writers(&self, agent: &mut Generators) -> Result<()> {
         let Some(urls) = self.writers.lock().take() else { return Ok(()) };
         let urls = urls.into_iter().map(Secret).collect();
         agent.ask(&Command::Writers { urls }).map(drop)

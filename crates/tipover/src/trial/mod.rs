@@ -4,6 +4,7 @@
 mod agent_process;
 mod cluster;
 mod faults;
+mod generators;
 mod neighbour;
 mod phases;
 mod recording;
@@ -13,7 +14,9 @@ mod watch;
 mod world;
 
 pub use crate::interrupt::{Interrupt, Interrupted};
+pub use agent_process::AgentProcess;
 pub use cluster::binaries;
+pub use generators::{Fellow, Fellows};
 pub use neighbour::home;
 pub use search::{planned, search};
 pub use site::{Site, data_key, mount_options};
@@ -22,12 +25,11 @@ pub use tipover_core::trial::share_warm_up;
 use crate::agent::{Answer, Servers};
 use crate::clock::Clock;
 use crate::store::{self, Kept};
-use agent_process::AgentProcess;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tipover_core::check::Carried;
-use tipover_core::experiment::{Spec, Trial, redact};
+use tipover_core::experiment::{Part, Spec, Trial, redact};
 use tipover_core::record::{Interval, Provenance};
 use tipover_core::target::Facts;
 use tipover_core::trial::{self, Of};
@@ -63,8 +65,8 @@ pub struct Surroundings<'a> {
     pub report: &'a dyn Report,
     /// Stops it.
     pub interrupt: &'a Interrupt,
-    /// The name of this machine in a fleet, if it carries them out for one.
-    pub machine: Option<&'a str>,
+    /// The fleet that they are carried out for, if they are.
+    pub fleet: Option<&'a dyn Fellows>,
     /// The folder of the results; what is written while a trial runs goes to where it is staged.
     pub results: &'a Path,
 }
@@ -102,7 +104,7 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("TIPOVER_COMMIT").into(),
         started_unix_s: now.as_secs() - ago.as_secs(),
-        machine: context.machine.map(Into::into),
+        machine: context.fleet.map(|fleet| fleet.machine().into()),
     }
 }
 
@@ -113,7 +115,7 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
 pub fn ask_server(spec: &Spec) -> Result<Facts> {
     let mut agent = AgentProcess::start(None, None)?;
     let Answer::Started { facts, .. } =
-        agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Clock::start())?
+        agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Part::ALL, Clock::start())?
     else {
         bail!("expected to hear of the start");
     };

@@ -2,6 +2,7 @@
 
 use super::cluster;
 use super::faults::{Conducted, Times};
+use super::generators::Shares;
 use super::watch::{Mark, Readers, Watch};
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Answer, Command};
@@ -9,7 +10,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Spec, TargetKind, Trial};
-use tipover_core::measure::{Books, CachePoint, KeptUp, Offered, WarmUp, WarmUpRule, Within};
+use tipover_core::measure::{Books, CachePoint, ClockOffset, KeptUp, Offered, WarmUp, WarmUpRule, Within};
 use tipover_core::metric::{Sample, name as metric};
 use tipover_core::record::{Cpu, Ends, Interval, Measured, Phase};
 use tipover_core::trial::Draft;
@@ -209,12 +210,13 @@ impl RealWorld<'_> {
                 target.conducted = Some(course.1);
                 let mut evidence = format!("{} sessions for {:.1} s", spec.load.sessions, course.0.seconds());
                 evidence += &of_offered(course.0.offered.as_ref());
-                measured(spec, course.0, cost_ns, evidence, draft)?
+                measured(spec, course.0, cost_ns, &Default::default(), evidence, draft)?
             }
             _ => {
                 let course = self.in_peace(spec, &mut target.watch, first, draft)?;
                 let evidence = spec.trial.in_words(course.operations(), course.seconds());
-                measured(spec, course, cost_ns, evidence, draft)?
+                let clocks = target.watch.readers.agent.offsets()?;
+                measured(spec, course, cost_ns, &clocks, evidence, draft)?
             }
         };
         if let Some(huge) = target.watch.readers.agent.huge_pages() {
@@ -228,7 +230,7 @@ impl RealWorld<'_> {
     /// Measures until the plan has enough.
     fn in_peace(&self, spec: &Spec, watch: &mut Watch, first: Mark, draft: &mut Draft) -> Result<Course> {
         self.context.report.doing("measuring");
-        let mut course = Course::from(first);
+        let mut course = Course::from(first, spec.load.sessions);
         let mut dropped = Instant::now();
         loop {
             if spec.trial.drop_caches_every.is_some_and(|every| dropped.elapsed() >= every) {
@@ -270,7 +272,7 @@ impl RealWorld<'_> {
         draft: &mut Draft,
     ) -> Result<(Course, Conducted)> {
         self.context.report.doing("breaking under load");
-        let mut course = Course::from(first);
+        let mut course = Course::from(first, spec.load.sessions);
         let Watch { readers, cluster } = watch;
         let running = cluster.as_mut().expect("only a cluster is broken");
         let length = times.length();
@@ -307,11 +309,12 @@ fn measured(
     spec: &Spec,
     course: Course,
     generator_cost_ns: f64,
+    clocks: &BTreeMap<String, ClockOffset>,
     mut evidence: String,
     draft: &Draft,
 ) -> Result<(Measured, String)> {
     let (seconds, operations, begin) = (course.seconds(), course.operations(), course.since());
-    let Course { first, last, books, offered, backlog, .. } = course;
+    let Course { first, last, books, offered, shares, backlog, .. } = course;
     let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));
     let books = books.unwrap_or_else(Books::closed);
     if let Some(offered) = &offered {
@@ -336,6 +339,7 @@ fn measured(
             request_path_ns: operations * path,
             disk_ns: last.disk_cpu.saturating_sub(first.disk_cpu).as_nanos() as u64,
         },
+        machines: shares.into_machines(clocks)?,
         nodes: first.nodes.iter().filter_map(|(name, samples)| ends(name, samples)).collect(),
         disk: first.disk.zip(last.disk).filter(|_| spec.lab.is_none()),
         first: first.samples,
@@ -352,15 +356,17 @@ struct Course {
     last: Option<Mark>,
     books: Option<Books>,
     offered: Option<Offered>,
+    shares: Shares,
     /// Seconds since its beginning, and operations that were due and not sent then.
     backlog: Vec<(f64, u64)>,
 }
 
 impl Course {
-    /// One that begins at the end of `first`.
-    fn from(first: Mark) -> Course {
+    /// One that begins at the end of `first`, of a load with so many sessions.
+    fn from(first: Mark, sessions: u32) -> Course {
         let (books, offered, backlog) = Default::default();
-        Course { started: Instant::now(), first, last: None, books, offered, backlog }
+        let shares = Shares::from(&first.cut, sessions);
+        Course { started: Instant::now(), first, last: None, books, offered, shares, backlog }
     }
 
     fn add(&mut self, mark: Mark) -> Result<()> {
@@ -369,6 +375,7 @@ impl Course {
             Some(books) => books.merge(&interval),
             none => *none = Some(interval),
         }
+        self.shares.add(&mark.cut)?;
         let at = mark.cut.end.since(self.since()).as_secs_f64();
         self.backlog.extend(mark.cut.offered.as_ref().map(|offered| (at, offered.backlog)));
         match (&mut self.offered, &mark.cut.offered) {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tipover_core::device;
-use tipover_core::experiment::{BackingKind, DiskSpec, Spec, TargetKind};
+use tipover_core::experiment::{BackingKind, DiskSpec, Part, Spec, TargetKind};
 use tipover_core::target::Facts;
 use tipover_core::units::Bytes;
 use tipover_disk::{BackingChoice, DaemonCommand, Disk, MountOptions};
@@ -152,7 +152,7 @@ impl Site {
             report.doing("loading");
             let (dataset, _) = spec.load_of(0);
             let mut agent = AgentProcess::start(None, None)?;
-            agent.begin(spec, folder.clone(), &Servers::default(), 0, Clock::start())?;
+            agent.begin(spec, folder.clone(), &Servers::default(), 0, Part::ALL, Clock::start())?;
             let facts = agent.load(2, |records| {
                 report.share(records as f64 / dataset.records as f64);
                 interrupt.check()
@@ -221,7 +221,7 @@ pub fn bring_records(
     // Making the tables of scripts takes as long as it takes.
     let mut patient = spec.clone();
     patient.load.timeout = Duration::ZERO;
-    let begun = agent.begin(&patient, PathBuf::new(), servers, 0, Clock::start())?;
+    let begun = agent.begin(&patient, PathBuf::new(), servers, 0, Part::ALL, Clock::start())?;
     let Answer::Started { mut facts, .. } = begun else {
         bail!("expected to hear of the start");
     };

@@ -3,6 +3,7 @@
 
 use super::agent_process::AgentProcess;
 use super::cluster::{self, NodeWatch, Running};
+use super::generators::Generators;
 use super::neighbour;
 use super::world::RealWorld;
 use crate::agent::Cut;
@@ -35,7 +36,7 @@ pub(super) struct Mark {
 
 /// Who reads it.
 pub(super) struct Readers {
-    pub agent: AgentProcess,
+    pub agent: Generators,
     pub probes: Vec<(&'static str, Box<dyn Probe>)>,
     pub nodes: Vec<NodeWatch>,
 }

@@ -3,6 +3,7 @@
 use super::agent_process::AgentProcess;
 use super::cluster::{NodeWatch, Running};
 use super::faults::{Conducted, Recovered};
+use super::generators::Generators;
 use super::site::{Site, bring_records};
 use super::watch::{Mark, Readers, Watch};
 use super::{Surroundings, neighbour, provenance};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::check::Check;
 use tipover_core::device::Spec as DeviceSpec;
-use tipover_core::experiment::{DiskMode, Spec, Trial, redact};
+use tipover_core::experiment::{DiskMode, Part, Spec, Trial, redact};
 use tipover_core::measure::Canary;
 use tipover_core::metric::{of_disk, probe as probes};
 use tipover_core::record::Phase;
@@ -289,7 +290,8 @@ impl<'a> RealWorld<'a> {
         self.context.report.doing("starting the target");
         let mut agent = AgentProcess::start(group.as_ref(), huge_pages)?;
         let servers = cluster.as_ref().map(Running::servers).unwrap_or_default();
-        let answer = agent.begin(spec, folder, &servers, seed, self.clock)?;
+        let part = Part { number: 0, of: spec.load.machines };
+        let answer = agent.begin(spec, folder, &servers, seed, part, self.clock)?;
         let Answer::Started { facts, metrics, generator_cost_ns } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
@@ -318,6 +320,7 @@ impl<'a> RealWorld<'a> {
         let own = nodes.iter_mut().flat_map(NodeWatch::metrics);
         self.facts.metrics = own.chain([(probes::TARGET.to_string(), metrics)]).collect();
         self.facts.metrics.extend(read.chain(disk));
+        let agent = self.generators(agent, spec, seed)?;
         self.facts.memory_bounded = group.is_some() || cluster.is_some();
         Ok(AtWork {
             watch: Watch { readers: Readers { agent, probes, nodes }, cluster },
@@ -328,6 +331,19 @@ impl<'a> RealWorld<'a> {
             recovered: None,
             usable: true,
         })
+    }
+
+    /// The agent and those of other machines that send the load with it.
+    fn generators(&self, agent: AgentProcess, spec: &Spec, seed: u64) -> Result<Generators> {
+        match (spec.load.machines, self.context.fleet) {
+            (1, _) => Ok(Generators::alone(agent, self.clock)),
+            (_, Some(fleet)) => {
+                self.context.report.doing("starting the other machines of the load");
+                let fellows = fleet.start(spec, seed, self.clock)?;
+                Generators::together(agent, fleet.machine(), fellows, self.clock)
+            }
+            (machines, None) => bail!("{machines} machines send this load, and this one is alone"),
+        }
     }
 
     /// What a server tells of itself, and the machine under it if it is ours, against its vendor's advice.

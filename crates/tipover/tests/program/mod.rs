@@ -7,6 +7,7 @@
 pub mod results;
 pub mod traces;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -94,9 +95,10 @@ impl Place {
         fs::write(path, text).expect("the test's own folder");
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(arguments).current_dir(self.here()).env(MARK, self.folder.path());
+    fn command(&self, before: &[&str], arguments: &[&str]) -> Command {
+        let line: Vec<&OsStr> = before.iter().map(OsStr::new).chain([self.program.as_os_str()]).collect();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).args(arguments).current_dir(self.here()).env(MARK, self.folder.path());
         // The width of help and tables must not depend on who runs the tests; nobody is at the keyboard.
         command.env_remove("COLUMNS").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
         if let Some((user, group)) = self.user {
@@ -113,12 +115,17 @@ impl Place {
 
     /// Starts the program.
     pub fn start(&self, arguments: &[&str]) -> Running<'_> {
+        self.start_by(&[], arguments)
+    }
+
+    /// Starts the program by another one, which becomes it.
+    pub fn start_by(&self, before: &[&str], arguments: &[&str]) -> Running<'_> {
         // Several may run at a time.
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let [out, err] = ["stdout", "stderr"].map(|name| self.folder.path().join(format!("{name}-{number}")));
         let file = |path: &Path| File::create(path).expect("the test's own folder");
-        let mut command = self.command(arguments);
+        let mut command = self.command(before, arguments);
         command.stdout(file(&out)).stderr(file(&err));
         let child = spawn(&mut command);
         let child = child.unwrap_or_else(|e| panic!("{} does not start: {e}", self.program.display()));

@@ -13,6 +13,10 @@ pub struct LoadSpec {
     /// How many sessions. In a closed loop each sends its next operation when the last one was answered; in
     /// an open loop at most so many operations are in flight, and what is due meanwhile waits.
     pub sessions: u32,
+    /// So many machines of a fleet send the load together, to a server that all of them reach: of sessions
+    /// and operations each has those whose number leaves its own when divided by this.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub machines: u32,
     /// Closed loop only: pause of a session after each answer.
     #[serde(default, with = "span")]
     pub think: Duration,
@@ -35,6 +39,33 @@ impl LoadSpec {
     /// What is tried again, and when.
     pub fn retries(&self) -> Retries {
         Retries { most: self.retries, first_pause: self.retry_pause }
+    }
+}
+
+/// The part of a load that one of its machines sends: sessions and operations whose number leaves `number`
+/// when divided by `of`. All parts together are the load, because what an operation is depends on its number
+/// alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Counted from 0.
+    pub number: u32,
+    /// How many there are, 1 or more.
+    pub of: u32,
+}
+
+impl Part {
+    /// Everything.
+    pub const ALL: Part = Part { number: 0, of: 1 };
+
+    /// How many of `sessions` are its own.
+    pub fn sessions(self, sessions: u32) -> u32 {
+        (sessions + self.of - 1 - self.number) / self.of
+    }
+
+    /// Which session of the load its session `index` is.
+    #[inline]
+    pub fn session(self, index: u32) -> u64 {
+        u64::from(self.number) + u64::from(index) * u64::from(self.of)
     }
 }
 
@@ -79,6 +110,12 @@ impl Retries {
     }
 }
 
+fn one() -> u32 {
+    1
+}
+fn is_one(machines: &u32) -> bool {
+    *machines == 1
+}
 fn ten_seconds() -> Duration {
     Duration::from_secs(10)
 }

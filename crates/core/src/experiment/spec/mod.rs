@@ -12,7 +12,7 @@ pub use crate::check::Check;
 pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
 pub use lab::{BreakSpec, LabSpec, NamedRecipe, Turns};
-pub use load::{LoadSpec, Retries, TrialSpec};
+pub use load::{LoadSpec, Part, Retries, TrialSpec};
 pub use scripts::{NamedScript, ScriptsSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
@@ -121,6 +121,9 @@ impl Spec {
         if self.records() > MOST_RECORDS {
             return wrong(format!("{} records cannot be meant: no disk holds them", self.records()));
         }
+        if self.load.machines != 1 {
+            self.check_machines()?;
+        }
         self.shape()?;
         match (&self.lab, &self.breaking) {
             (None, None) => self.check_without_lab(),
@@ -194,6 +197,36 @@ impl Spec {
                 || (self.target.kind.needs_disk() && self.workload.file_size > self.disk.size))
         {
             return wrong("workload: least_read ≤ most_read ≤ file_size ≤ disk.size must hold".into());
+        }
+        Ok(())
+    }
+
+    /// What no type can say of a load that several machines send.
+    fn check_machines(&self) -> Result<(), super::PlanError> {
+        let wrong = |text: String| Err(super::PlanError(text));
+        let LoadSpec { machines, sessions, .. } = self.load;
+        if machines == 0 || machines > sessions {
+            return wrong(format!(
+                "load.machines must be from 1 to load.sessions: {sessions} sessions cannot be shared by {machines}"
+            ));
+        }
+        if self.target.address.is_none() && self.target.kind != TargetKind::Null {
+            return wrong(
+                "load.machines needs a server that all of them reach: give target.address. An engine of one machine's \
+                 own, or a cluster on it, is out of the others' reach"
+                    .into(),
+            );
+        }
+        if self.breaking.is_some() || self.workload.kind.is_checked() {
+            return wrong(
+                "load.machines: what is checked is written down by one machine, so leave it out".into(),
+            );
+        }
+        if self.workload.mix().share_of_inserts() > 0.0 {
+            return wrong(
+                "load.machines: which records exist is known to one machine, so the load cannot insert"
+                    .into(),
+            );
         }
         Ok(())
     }

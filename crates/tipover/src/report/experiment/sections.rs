@@ -6,8 +6,8 @@ use crate::report::{
 };
 use crate::study::comparison::{Compared, Side};
 use tipover_core::experiment::{Experiment, TargetKind};
-use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Way, judge_machines};
-use tipover_core::record::{Phase, Record, Verdict as Belief};
+use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Headroom, Way, judge_machines};
+use tipover_core::record::{LoadMachine, Phase, Record, Verdict as Belief};
 use tipover_core::study::{CellRecords, Cells, Figure, Known, MachineFigures, Spent, machines, time_spent};
 use tipover_core::units::{Bytes, span};
 
@@ -208,6 +208,8 @@ pub fn trials(cells: &Cells<'_>) -> Section {
     callouts.push(Block::Table(table.without_empty_columns()));
     let machines = machines(cells);
     callouts.extend((!machines.is_empty()).then(|| Block::Table(how_machines_differ(&machines))));
+    let together: Vec<Together<'_>> = cells.records().flat_map(Together::of).collect();
+    callouts.extend((!together.is_empty()).then(|| Block::Table(machines_of_loads(&together))));
     let spent = time_spent(cells.records());
     callouts.extend((!spent.is_empty()).then(|| Block::Table(where_the_time_went(&spent))));
     Section { id: "trials".into(), title: "Trials".into(), blocks: callouts }
@@ -224,6 +226,49 @@ fn how_machines_differ(machines: &[MachineFigures]) -> Table {
             machines,
             "Against the mean of all machines, over the cells that several measured. Intervals of cells are made of \
              how trials of one machine differ, and have none of this in them.",
+        )
+}
+
+/// One of the machines that sent the load of a trial.
+struct Together<'a> {
+    record: &'a Record,
+    machine: &'a LoadMachine,
+    seconds: f64,
+    headroom: Headroom,
+}
+
+impl<'a> Together<'a> {
+    fn of(record: &'a Record) -> Vec<Together<'a>> {
+        let Some(measured) = &record.measured else { return vec![] };
+        let seconds = measured.seconds();
+        let both = measured.machines.iter().zip(record.headroom_of_machines());
+        both.map(|(machine, (_, headroom))| Together { record, machine, seconds, headroom }).collect()
+    }
+}
+
+fn machines_of_loads(together: &[Together<'_>]) -> Table {
+    let us = |ns: f64, unit: &str| Number::new(ns / 1e3, unit);
+    Columns::new()
+        .words("trial", |of: &Together<'_>| format!("{} #{}", of.record.cell, of.record.repeat + 1))
+        .words("machine", |of| of.machine.machine.clone())
+        .numbers("sessions", "", |of, unit| Number::exact(f64::from(of.machine.sessions), unit))
+        .numbers("throughput", "/s", |of, unit| Number::new(of.machine.operations as f64 / of.seconds, unit))
+        .numbers("processors taken", "", |of, unit| {
+            Number::new(of.machine.process_ns as f64 / 1e9 / of.seconds, unit)
+        })
+        .words("limit", |of| of.headroom.to_string())
+        .numbers("clock ahead of the first", "us", move |of, unit| {
+            us(of.machine.clock.map_or(0.0, |clock| clock.ns as f64), unit)
+        })
+        .numbers("off by at most", "us", move |of, unit| {
+            us(of.machine.clock.map_or(0.0, |clock| clock.bound_ns as f64), unit)
+        })
+        .numbers("intervals apart", "us", move |of, unit| us(of.machine.apart_ns as f64, unit))
+        .table(
+            "Machines that sent a load together",
+            together,
+            "The clock is that since the machine's start, so far apart clocks are no fault: how well their difference is \
+             known matters. Intervals apart: by how much a machine counted until another moment than the first.",
         )
 }
 
