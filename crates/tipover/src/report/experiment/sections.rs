@@ -249,7 +249,10 @@ impl<'a> Together<'a> {
 fn machines_of_loads(together: &[Together<'_>]) -> Table {
     let us = |ns: f64, unit: &str| Number::new(ns / 1e3, unit);
     Columns::new()
-        .words("trial", |of: &Together<'_>| format!("{} #{}", of.record.cell, of.record.repeat + 1))
+        .words("trial", |of: &Together<'_>| {
+            let labels: Vec<&str> = of.record.labels.iter().map(|(_, label)| label.as_str()).collect();
+            format!("{} {} #{}", of.record.sweep, labels.join(", "), of.record.repeat + 1)
+        })
         .words("machine", |of| of.machine.machine.clone())
         .numbers("sessions", "", |of, unit| Number::exact(f64::from(of.machine.sessions), unit))
         .numbers("throughput", "/s", |of, unit| Number::new(of.machine.operations as f64 / of.seconds, unit))
