@@ -186,7 +186,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.effect.to_string();
         let mut part = |key: &str, value: String| {
-            text.push_str(&format!(",{key}={}", value.replace(' ', "")));
+            text.push_str(&format!(",{key}={value}"));
         };
         if let Some(kind) = self.kind {
             part("kind", word(kind).into());
@@ -195,7 +195,7 @@ impl fmt::Display for Rule {
             part("path", path.clone());
         }
         if let Some((from, to)) = self.range {
-            part("range", format!("{from}-{to}"));
+            part("range", format!("{from}-{to}").replace(' ', ""));
         }
         for (key, value) in [("nth", self.nth), ("every", self.every)] {
             value.into_iter().for_each(|n| part(key, n.to_string()));
@@ -204,7 +204,7 @@ impl fmt::Display for Rule {
             part("probability", probability.to_string());
         }
         for (key, value) in [("from", self.from), ("until", self.until)] {
-            value.into_iter().for_each(|time| part(key, span::print(time)));
+            value.into_iter().for_each(|time| part(key, plain(time)));
         }
         self.times.into_iter().for_each(|n| part("times", n.to_string()));
         if self.seed != 0 {
@@ -573,6 +573,13 @@ mod tests {
         faults.add(rule.parse().unwrap(), Tick(0));
         let hit = |n: &u64| faults.judge(Tick(n * 1_000_000_000), &read(n * 4096)) != Verdict::default();
         (0..count).filter(hit).collect()
+    }
+
+    #[test]
+    fn a_path_with_a_blank_keeps_it() {
+        let text = "eio,path=my files/*,range=4KiB-8KiB,from=1s";
+        let rule: Rule = text.parse().unwrap();
+        assert_eq!((rule.path.as_deref(), rule.to_string()), (Some("my files/*"), text.to_string()));
     }
 
     #[test]
