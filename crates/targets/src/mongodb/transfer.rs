@@ -210,9 +210,11 @@ impl Transfer {
                     self.abort(Outcome::Refused(Failure::Overdraft))
                 }
                 (Some(payer), Some(paid)) if self.from == self.to => self.go(Stage::Move { payer, paid }),
-                (Some(payer), Some(paid)) => {
-                    self.go(Stage::Move { payer: payer - self.amount, paid: paid + self.amount })
-                }
+                (Some(payer), Some(paid)) => match paid.checked_add(self.amount) {
+                    Some(paid) => self.go(Stage::Move { payer: payer - self.amount, paid }),
+                    // No transfer of ours left that there.
+                    None => self.abort(Outcome::Refused(Failure::Corrupt)),
+                },
                 _ => self.abort(Outcome::Refused(Failure::NotFound)),
             },
             (Stage::Move { .. }, None) => {
@@ -341,6 +343,16 @@ mod tests {
         }
         assert!(transfer.commits());
         transfer
+    }
+
+    #[test]
+    fn a_balance_to_which_nothing_can_be_added_moves_nothing() {
+        let mut transfer = Transfer::new(1, 2, 3, 4);
+        let accounts = rawdoc! { "ok": 1.0, "cursor": { "id": 0_i64, "firstBatch": [
+        { "_id": 2_i64, "balance": 10_i64 }, { "_id": 3_i64, "balance": i64::MAX - 3 }] } };
+        assert_eq!(transfer.answered(&rawdoc! { "ok": 1.0, "n": 1 }), Next::Send(false));
+        assert_eq!(transfer.answered(&accounts), Next::Send(false));
+        assert_eq!(transfer.stage, Stage::Abort(Outcome::Refused(Failure::Corrupt)));
     }
 
     fn failing(code: i32, labelled: bool, unconfirmed: bool) -> RawDocumentBuf {
