@@ -22,8 +22,9 @@ use async_nats::{Client, Request, RequestErrorKind};
 use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Cell, Experiment, Part, Spec};
+use tipover_core::experiment::{Cell, Experiment, LoadSpec, Part, Spec};
 use tipover_core::measure::{ClockOffset, Glimpse};
+use tipover_core::units::Tick;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -355,13 +356,7 @@ impl<'a> Helper<'a> {
 
     fn pass_on(&mut self, command: &Command) -> Result<Answer> {
         let Started { child, spec, clock } = self.started.as_mut().context("its agent was not started")?;
-        let is_ours = match command {
-            Command::Run { load, history: None, .. } => load.as_ref().is_none_or(|load| **load == spec.load),
-            Command::At { at, command } => *at < clock.now() + AHEAD && command.has_a_moment(),
-            Command::Run { history: Some(_), .. } => false,
-            _ => command.is_of_sessions(),
-        };
-        if !is_ours {
+        if !may_be_told(command, &spec.load, clock.now()) {
             bail!("an agent of another machine is not told {command:?}");
         }
         let answer = child.ask(command)?;
@@ -369,5 +364,67 @@ impl<'a> Helper<'a> {
             self.started = None;
         }
         Ok(answer)
+    }
+}
+
+/// Whether an agent that sends a part of `load` is told this by another machine: nothing that writes files,
+/// loads or reads data, sends another load, or keeps it waiting.
+fn may_be_told(command: &Command, load: &LoadSpec, now: Tick) -> bool {
+    match command {
+        Command::Run { load: Some(other), .. } if **other != *load => false,
+        Command::Run { history, .. } => history.is_none(),
+        Command::At { at, command } => *at < now + AHEAD && command.has_a_moment(),
+        _ => command.is_of_sessions(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_of_another_machine_hears_of_sessions_and_of_nothing_else() {
+        let plan = include_str!("../../../../experiments/capacity.toml");
+        let experiment = Experiment::parse(plan, "tiny", &[]).unwrap();
+        let load = &experiment.sweeps[0].cells[0].spec.load;
+        let may = |command: Command| may_be_told(&command, load, Tick(5));
+        let run = |load: Option<LoadSpec>, history: Option<&str>| Command::Run {
+            load: load.map(Box::new),
+            seed: None,
+            history: history.map(Into::into),
+        };
+        let at = |at: Tick, command: Command| Command::At { at, command: Box::new(command) };
+        let soon = Tick(20_000_000);
+        let pace = || Command::Pace { think_ns: 0, request_path: false };
+        for ours in [
+            run(None, None),
+            run(Some(load.clone()), None),
+            pace(),
+            Command::Offer,
+            Command::Pause,
+            Command::Cut,
+            Command::Halt,
+            Command::Stop,
+            at(soon, Command::Cut),
+        ] {
+            assert!(may(ours.clone()), "{ours:?}");
+        }
+        let more = LoadSpec { sessions: load.sessions * 1000, ..load.clone() };
+        for other in [
+            run(None, Some("/etc/passwd")),
+            run(Some(load.clone()), Some("/etc/passwd")),
+            run(Some(more), None),
+            Command::Load { threads: 1000 },
+            Command::Prepare,
+            Command::Examine,
+            Command::Sample,
+            Command::Check { history: "/etc/shadow".into(), evidence: "/etc/passwd".into() },
+            Command::Writers { urls: vec![] },
+            at(Tick(3_600_000_000_000), Command::Cut),
+            at(soon, Command::Stop),
+            at(soon, at(soon, Command::Load { threads: 1 })),
+        ] {
+            assert!(!may(other.clone()), "{other:?}");
+        }
     }
 }
