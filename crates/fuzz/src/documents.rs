@@ -68,6 +68,8 @@ pub fn recipe(bytes: &[u8]) {
 pub fn script(bytes: &[u8]) {
     /// A run that takes longer goes round in circles.
     const MOST_STEPS: usize = 100_000;
+    /// Of what a server brings. One that doubles what it was sent is bounded by how long its messages may be.
+    const MOST_BROUGHT: usize = 1 << 10;
     let mut scripts = Scripts::new(1);
     if let Err(mistake) = scripts.add("script", bytes, 1) {
         let words = mistake.to_string();
@@ -91,6 +93,7 @@ pub fn script(bytes: &[u8]) {
                     run.statement(command).parameters().count(),
                 );
                 if run.store(command).is_some() {
+                    text.truncate(MOST_BROUGHT);
                     let _ = run.bring(command, "a", std::str::from_utf8(&text).ok());
                 }
             }
