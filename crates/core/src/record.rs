@@ -466,7 +466,9 @@ impl Record {
         let machine_ns = cores * last.end.since(first.end).as_nanos() as f64;
         let others = ["system_cpu_iowait_ns", "system_cpu_steal_ns"].map(|name| system(name).unwrap_or(0.0));
         let free_ns = system("system_cpu_idle_ns")? + others.iter().sum::<f64>();
-        let own_ns = (measured.cpu.process_ns + measured.cpu.disk_ns) as f64;
+        // Of several machines that sent the load only the first one's processors are these.
+        let process_ns = measured.machines.first().map_or(measured.cpu.process_ns, |first| first.process_ns);
+        let own_ns = (process_ns + measured.cpu.disk_ns) as f64;
         (machine_ns > 0.0).then(|| ((machine_ns - free_ns - own_ns) / machine_ns).clamp(0.0, 1.0))
     }
 
