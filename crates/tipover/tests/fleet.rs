@@ -4,7 +4,7 @@
 mod program;
 
 use program::results::{self, Kept};
-use program::{Place, Running, alone, skipped};
+use program::{Ended, Place, Running, alone, skipped};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -201,6 +201,17 @@ fn until(agent: &mut Running<'_>, said: &str) {
     }
 }
 
+/// Waits for the end of whoever asks; what `agent` said tells why it never comes.
+#[track_caller]
+fn to_the_end(mut asking: Running<'_>, agent: &Running<'_>) -> Ended {
+    let began = Instant::now();
+    while !asking.has_ended() {
+        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), agent.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    asking.wait()
+}
+
 #[test]
 fn two_machines_share_a_plan_and_a_block_stays_on_one() {
     let _alone = alone();
@@ -307,7 +318,7 @@ fn a_cluster_of_servers_is_killed_one_by_one_and_then_as_a_whole() {
     let (mut a, _b) = (nats.agent(&place, "a", &[]), nats.agent(&place, "b", &[]));
     let address = nats.address.clone();
     let ask = ["run", "small.toml", "--fleet", &address, "--key", "keys/ask.nk", "--lease", "10 s"];
-    let mut asking = place.start(&[&ask[..], &["--wait", "--scale", "slow"]].concat());
+    let asking = place.start(&[&ask[..], &["--wait", "--scale", "slow"]].concat());
     until(&mut a, "took the block");
     for n in 0..3 {
         nats.kill(n);
@@ -318,12 +329,7 @@ fn a_cluster_of_servers_is_killed_one_by_one_and_then_as_a_whole() {
     (0..3).for_each(|n| nats.kill(n));
     std::thread::sleep(Duration::from_secs(1));
     (0..3).for_each(|n| nats.up(n));
-    let began = Instant::now();
-    while !asking.has_ended() {
-        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), a.said());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let ended = asking.wait();
+    let ended = to_the_end(asking, &a);
     assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
     all(&place);
 }
@@ -433,7 +439,7 @@ fn links_that_are_silent_flap_and_are_slow_lose_nothing() {
     place.write("small.toml", PLAN);
     let proxy = Proxy::to(&nats.servers[0].listen);
     let mut far = Nats::agent_at(&proxy.address, &place, "far", &[]);
-    let mut asking = place.start(&nats.ask(&["--wait", "--scale", "slow"]));
+    let asking = place.start(&nats.ask(&["--wait", "--scale", "slow"]));
     until(&mut far, "took the block");
     // For longer than the lease: what it has done by then, and while nobody hears it, is not lost and not
     // double.
@@ -446,12 +452,7 @@ fn links_that_are_silent_flap_and_are_slow_lose_nothing() {
         std::thread::sleep(Duration::from_millis(700));
     }
     proxy.is(Way::Slow(Duration::from_millis(50), 16 << 10));
-    let began = Instant::now();
-    while !asking.has_ended() {
-        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), far.said());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let ended = asking.wait();
+    let ended = to_the_end(asking, &far);
     assert!(ended.stderr.contains("8 of 8 trials are here"), "{}", ended.stderr);
     assert!(all(&place).iter().all(|trial| machine(trial) == "far"));
     drop(far);
@@ -576,7 +577,7 @@ fn a_machine_that_dies_ends_its_trial_by_name_and_another_takes_its_part() {
     place.write("small.toml", TOGETHER);
     let (a, b) = (nats.agent(&place, "a", &[]), nats.agent(&place, "b", &[]));
     let only = ["--wait", "--only", "machines=2", "--only", "rate=poisson 500/s"];
-    let mut asking = place.start(&nats.ask(&only));
+    let asking = place.start(&nats.ask(&only));
     let began = Instant::now();
     let leads = |agent: &Running<'_>| agent.said().contains("took the block");
     while !leads(&a) && !leads(&b) {
@@ -589,12 +590,7 @@ fn a_machine_that_dies_ends_its_trial_by_name_and_another_takes_its_part() {
     helper.signal(Signal::KILL);
     assert!(helper.was_killed());
     let _c = nats.agent(&place, "c", &[]);
-    let began = Instant::now();
-    while !asking.has_ended() {
-        assert!(began.elapsed() < Duration::from_secs(240), "{}\n{}", asking.said(), leader.said());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let said = asking.wait().stderr;
+    let said = to_the_end(asking, &leader).stderr;
     let kept = results::kept(&place, "small");
     assert_eq!(kept.len(), 4, "{said}");
     let (failed, done): (Vec<&Kept>, Vec<&Kept>) = kept.iter().partition(|trial| trial.failure().is_some());
