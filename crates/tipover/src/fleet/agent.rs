@@ -148,7 +148,8 @@ impl<'a> Agent<'a> {
     /// [`Interrupted`], and nothing else: whatever goes wrong with a block is said to the fleet.
     pub fn serve(&self) -> Result<()> {
         loop {
-            // What was carried out has let go of it.
+            // Carrying out a block ends its own hold, and a signal is still to be answered by leaving the
+            // fleet.
             let _holding = self.interrupt.hold();
             if self.interrupt.is_asked() {
                 let _ = self.link.wait(self.link.machines.delete(self.options.machine.as_str()));

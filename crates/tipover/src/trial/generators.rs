@@ -217,7 +217,6 @@ impl Cut {
 }
 
 /// What each machine did in a phase, as far as it has come.
-#[derive(Default)]
 pub struct Shares(Vec<Summed>);
 
 struct Summed {

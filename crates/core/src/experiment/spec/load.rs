@@ -13,8 +13,8 @@ pub struct LoadSpec {
     /// How many sessions. In a closed loop each sends its next operation when the last one was answered; in
     /// an open loop at most so many operations are in flight, and what is due meanwhile waits.
     pub sessions: u32,
-    /// So many machines of a fleet send the load together, to a server that all of them reach: of sessions
-    /// and operations each has those whose number leaves its own when divided by this.
+    /// How many machines of a fleet send the load together, to a server that all of them reach. Machine k of
+    /// M has the sessions and operations whose number is k modulo M.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub machines: u32,
     /// Closed loop only: pause of a session after each answer.
@@ -42,9 +42,8 @@ impl LoadSpec {
     }
 }
 
-/// The part of a load that one of its machines sends: sessions and operations whose number leaves `number`
-/// when divided by `of`. All parts together are the load, because what an operation is depends on its number
-/// alone.
+/// The part of a load that one of its machines sends: the sessions and operations whose number is `number`
+/// modulo `of`. All parts together are the load, because what an operation is depends on its number alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// Counted from 0.
