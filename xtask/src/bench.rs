@@ -20,7 +20,8 @@ const PATIENCE: Patience = Patience { silence: Duration::from_secs(1800), grace:
 /// Runs the benches that are named, or all. Two at once would measure each other. A threshold that is missed
 /// fails the run; one that cannot be told does not, and says how many rounds would.
 pub fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
-    setup::set_up(workspace, setup::Purpose::Sources)?;
+    // The peers and the servers, without which there is nobody to compare with.
+    setup::set_up(workspace, setup::Purpose::Tests)?;
     let benches = workspace.benches()?;
     if let Some(unknown) = wanted.iter().find(|name| !benches.iter().any(|bench| bench.name == **name)) {
         let known: Vec<&str> = benches.iter().map(|bench| bench.name.as_str()).collect();

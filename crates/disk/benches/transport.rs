@@ -379,14 +379,14 @@ fn shaped_over(transport: Transport, mode: Mode, time: Duration, rounds: usize) 
                 println!(
                     "  {text:<26} clients {clients:>2}: {:>8.1}/s = {:.4}, mean {:>7.3} ms, await {:>7.3} ms, queue {:>5.2}, \
                      compensation {:.0} us",
-                    load.iops,
-                    load.iops / theory,
+                    load.steady_rate(),
+                    load.steady_rate() / theory,
                     load.mean.as_secs_f64() * 1e3,
                     rates.read_await.unwrap_or_default().as_secs_f64() * 1e3,
                     rates.queue,
                     calibration.compensation.as_secs_f64() * 1e6,
                 );
-                ratios.push((load.iops / theory - 1.0).abs());
+                ratios.push((load.steady_rate() / theory - 1.0).abs());
             }
             let most = if clients == 1 { 0.03 } else { 0.01 };
             let name =

@@ -70,6 +70,13 @@ pub struct Load {
 }
 
 impl Load {
+    /// Answers per second from the first to the last. The first comes a latency after the load begins, and in
+    /// that time no disk answers anybody: counted in, it would be 1 % of half a second at 7 ms.
+    pub fn steady_rate(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.answers.first(), self.answers.last()) else { return 0.0 };
+        (self.answers.len() - 1) as f64 / (*last - *first).as_secs_f64().max(1e-9)
+    }
+
     /// Answers per second as the disk gives them while the machine lets it: the median over stretches of the
     /// load. A hypervisor or a neighbour that takes the processors away lowers the mean, and only the
     /// stretches that it hits.
