@@ -1,5 +1,8 @@
 //! `make docs`: the documents as a site, by mdBook.
 
+#[cfg(test)]
+mod manifest;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -52,15 +52,27 @@ pub const SOURCES: &[Source] = &[
 ];
 
 /// What only tests need, and can do without where it is not to be had.
-pub const FOR_TESTS: &[Source] = &[Source {
-    project: "duckdb-cli",
-    version: "1.5.6",
-    licence: "MIT",
-    file_name: "duckdb_cli-1.5.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
-    sha256: "9797555bd39095d730eb0d0b3bf29e95e148c96a4cdce1e363f01c7bf7003a44",
-    unpack: &["--strip", "1", "--only", "duckdb"],
-    proof: "duckdb",
-}];
+pub const FOR_TESTS: &[Source] = &[
+    Source {
+        project: "duckdb-cli",
+        version: "1.5.6",
+        licence: "MIT",
+        file_name: "duckdb_cli-1.5.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        sha256: "9797555bd39095d730eb0d0b3bf29e95e148c96a4cdce1e363f01c7bf7003a44",
+        unpack: &["--strip", "1", "--only", "duckdb"],
+        proof: "duckdb",
+    },
+    // Of its many schemas those of one Kubernetes, which take no field that they do not know.
+    Source {
+        project: "kubernetes-validate",
+        version: "1.37.0",
+        licence: "Apache-2.0",
+        file_name: "kubernetes_validate-1.37.0-py3-none-any.whl",
+        sha256: "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+        unpack: &["--strip", "2", "--only", "v1.34.0-local-strict/_definitions.json"],
+        proof: "v1.34.0-local-strict/_definitions.json",
+    },
+];
 
 /// What packages are compiled with where they shall run on older systems: a C compiler and linker that brings
 /// every version of glibc, and what lets Cargo use it. Of the first, its runtime library and LLVM's libunwind
