@@ -214,10 +214,13 @@ pub fn find(order: Order<'_>, search: &SearchSpec) -> Result<()> {
         let trial = Trial { cell, repeat: 0, twin: false };
         progress.begin(std::slice::from_ref(&trial));
         let known = store.search(cell, |damaged| progress.say(damaged))?;
-        // Other promises or another range make another search.
+        // Other promises or another range make another search, and half of one another machine's whole.
+        let machine = context.fleet.map(Fellows::machine);
+        let is_ours = |r: &SearchRecord| r.provenance.machine.as_deref() == machine || r.is_complete(search);
         let mut record = known
-            .filter(|r| r.promises == search.promises && r.planned().is_some_and(|s| s.goals == goals))
+            .filter(|record| record.is_of(&search.promises, &goals) && is_ours(record))
             .unwrap_or_else(|| trial::planned(cell, &search.promises, goals.clone(), &context));
+        record.failed = None;
         let mut keep = |record: &SearchRecord| store.keep_search(cell, record);
         let unfinished = |record: &SearchRecord, place: usize| record.searches[place].answer().is_none();
         if unfinished(&record, 0) {

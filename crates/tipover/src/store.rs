@@ -49,8 +49,8 @@ pub struct Store {
     folder: PathBuf,
 }
 
-fn staged_name(trial: &Trial<'_>) -> String {
-    format!("{STAGED}{}", trial.folder())
+fn staged_name(folder: &str) -> String {
+    format!("{STAGED}{folder}")
 }
 
 /// An empty folder for what is written while `trial` runs; [`Store::keep`] keeps it with the rest. One that a
@@ -59,7 +59,11 @@ fn staged_name(trial: &Trial<'_>) -> String {
 /// # Errors
 /// When it cannot be made.
 pub fn stage(results: &Path, trial: &Trial<'_>) -> Result<PathBuf> {
-    let staged = results.join(trial.cell.id()).join(staged_name(trial));
+    stage_as(results, trial.cell, &trial.folder())
+}
+
+fn stage_as(results: &Path, cell: &Cell, name: &str) -> Result<PathBuf> {
+    let staged = results.join(cell.id()).join(staged_name(name));
     let _ = fs::remove_dir_all(&staged);
     fs::create_dir_all(&staged).with_context(|| format!("creating {}", staged.display()))?;
     // The process that writes may have another working folder.
@@ -444,7 +448,7 @@ impl Store {
         fs::create_dir_all(cell).with_context(|| format!("creating {}", cell.display()))?;
         let staged_path = match record.checked.is_some() || record.spec.breaking.is_some() {
             // What was written while the trial ran is there already.
-            true => cell.join(staged_name(trial)),
+            true => cell.join(staged_name(&trial.folder())),
             false => stage(&self.folder, trial)?,
         };
         let staged = Staged(Some(staged_path.clone()));

@@ -4,13 +4,14 @@
 mod program;
 
 use program::results::{self, Kept};
+use program::nats::Nats;
 use program::{Ended, Place, Running, alone, skipped};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -47,134 +48,6 @@ values = [1, 2]
 trial.measure_least = "2 s"
 trial.measure_most = "2 s"
 "#;
-
-/// What `make` built from Go's registry, or what is installed.
-fn nats_server() -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../third_party");
-    let built = std::fs::read_dir(built).into_iter().flatten().flatten();
-    let built = built.filter(|entry| entry.file_name().to_string_lossy().starts_with("nats-server-"));
-    let program = built.map(|entry| entry.path().join("nats-server")).find(|program| program.is_file());
-    if program.is_none() {
-        skipped("nats-server is not installed: `make setup ARGS=--tests` builds it where Go is");
-    }
-    program
-}
-
-/// Servers that can be killed and started again on the same data: one, or a cluster of three.
-struct Nats {
-    program: PathBuf,
-    servers: Vec<Server>,
-    /// All of them, with commas between.
-    address: String,
-}
-
-struct Server {
-    listen: String,
-    configuration: PathBuf,
-    child: Option<Child>,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
-}
-
-impl Nats {
-    /// So many servers, with keys in the folder `keys` of `place`; `None` where there is no such program.
-    fn start(place: &Place, servers: usize) -> Option<Nats> {
-        let program = nats_server()?;
-        place.run(&["fleet", "keys", "keys", "--listen", "LISTEN"]).with_code(&[0]);
-        let text = std::fs::read_to_string(place.here().join("keys/nats-server.conf")).expect("it was made");
-        let listens: Vec<String> = (0..servers).map(|_| format!("127.0.0.1:{}", free_port())).collect();
-        let routes: Vec<String> = (0..servers).map(|_| format!("127.0.0.1:{}", free_port())).collect();
-        let mut all = Vec::new();
-        for (n, listen) in listens.iter().enumerate() {
-            let mut own =
-                text.replace("LISTEN", listen).replace("/jetstream\"", &format!("/jetstream-{n}\""));
-            if servers > 1 {
-                let to: Vec<String> = routes.iter().map(|route| format!("nats://{route}")).collect();
-                own += &format!(
-                    "server_name: s{n}\ncluster {{ name: fleet, listen: \"{}\", routes: [{}] }}\n",
-                    routes[n],
-                    to.join(", ")
-                );
-            }
-            let name = format!("keys/nats-{n}.conf");
-            place.write(&name, &own);
-            let configuration = place.here().join(name);
-            all.push(Server { listen: listen.clone(), configuration, child: None });
-        }
-        let address = listens.iter().map(|listen| format!("nats://{listen}")).collect::<Vec<_>>().join(",");
-        let mut nats = Nats { program, servers: all, address };
-        (0..servers).for_each(|n| nats.up(n));
-        // A cluster elects a leader before it answers.
-        let began = Instant::now();
-        let status = ["fleet", "status", &nats.address, "--key", "keys/ask.nk"];
-        while place.run(&status).code != Some(0) {
-            assert!(began.elapsed() < Duration::from_secs(60), "{}", place.run(&status).stderr);
-        }
-        Some(nats)
-    }
-
-    fn up(&mut self, n: usize) {
-        let server = &mut self.servers[n];
-        let mut command = Command::new(&self.program);
-        command.arg("-c").arg(&server.configuration).stdout(Stdio::null()).stderr(Stdio::null());
-        server.child = Some(command.spawn().expect("nats-server starts"));
-        let began = Instant::now();
-        while std::net::TcpStream::connect(&server.listen).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "nats-server does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn kill(&mut self, n: usize) {
-        if let Some(mut child) = self.servers[n].child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    /// An agent of this name, once it has joined.
-    fn agent<'a>(&self, place: &'a Place, name: &str, more: &[&str]) -> Running<'a> {
-        Nats::agent_at(&self.address, place, name, more)
-    }
-
-    /// The same, by another way to the servers.
-    fn agent_at<'a>(address: &str, place: &'a Place, name: &str, more: &[&str]) -> Running<'a> {
-        Nats::agent_by(&[], address, place, name, more)
-    }
-
-    /// The same, started by another program.
-    fn agent_by<'a>(
-        before: &[&str],
-        address: &str,
-        place: &'a Place,
-        name: &str,
-        more: &[&str],
-    ) -> Running<'a> {
-        let begin = ["agent", address, "--key", "keys/agent.nk", "--name", name, "--work", name];
-        let mut agent = place.start_by(before, &[&begin[..], more].concat());
-        let joined = format!("{name}: joined the fleet");
-        let began = Instant::now();
-        while !agent.said().contains(&joined) {
-            assert!(!agent.has_ended() && began.elapsed() < Duration::from_secs(60), "{}", agent.said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        agent
-    }
-
-    /// The command that asks for the plan.
-    fn ask<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let begin = ["run", "small.toml", "--fleet", &self.address, "--key", "keys/ask.nk", "--lease", "4 s"];
-        [&begin[..], more].concat()
-    }
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        (0..self.servers.len()).for_each(|n| self.kill(n));
-    }
-}
 
 /// All trials are there, each once, and say who carried them out.
 #[track_caller]
@@ -604,6 +477,159 @@ fn a_machine_that_dies_ends_its_trial_by_name_and_another_takes_its_part() {
     assert!(results::kept(&place, "small").iter().all(|trial| trial.failure().is_none()));
     until(&mut leader, "joined");
     assert_eq!(place.processes("agent-child"), Vec::<u32>::new());
+}
+
+/// Searches on targets whose capacities are known: servers that take 4 ms for an operation.
+const KNOWN: &str = r#"
+name = "known"
+title = "Known capacities"
+question = "What are they?"
+why = "They are known."
+how_to_read = "As intervals."
+repeats = 1
+[target]
+kind = "guilty"
+[target.settings]
+service = "4 ms"
+[workload]
+kind = "ycsb"
+mix = "c"
+records = 1000
+[load]
+sessions = 64
+[search]
+promises = ["p50 <= 20 ms"]
+least = 100
+most = 8000
+short = "400 ms"
+long = "800 ms"
+duration_sum = "1600 ms"
+confirmation = "800 ms"
+confirmations = 1
+budget = "20 s"
+interventions = false
+[[sweep]]
+name = "servers"
+question = ""
+[[sweep.axis]]
+name = "servers"
+sets = "target.settings.servers"
+values = ["1", "4"]
+[scale.quick]
+"#;
+
+/// The searches that were kept: cell, machine, how many trials.
+fn searches(place: &Place) -> Vec<(String, String, usize)> {
+    let cells = std::fs::read_dir(place.here().join("results/known")).into_iter().flatten().flatten();
+    let texts = cells.filter_map(|cell| std::fs::read_to_string(cell.path().join("search.json")).ok());
+    let one = |text: String| {
+        let search: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(search["failed"], serde_json::Value::Null);
+        let of = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_string();
+        let trials = search["searches"][0]["trials"].as_array().map_or(0, Vec::len);
+        (of(&search["cell"]), of(&search["provenance"]["machine"]), trials)
+    };
+    let mut searches: Vec<_> = texts.map(one).collect();
+    searches.sort();
+    searches
+}
+
+#[test]
+fn searches_are_shared_and_each_stays_on_one_machine() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("known.toml", KNOWN);
+    let address = nats.address.clone();
+    let find = ["find", "known.toml", "--fleet", &address, "--key", "keys/ask.nk", "--lease", "4 s"];
+    let mut first = nats.agent(&place, "first", &[]);
+    let asked = place.run(&find).with_code(&[0]);
+    assert!(asked.stderr.contains("asked the fleet for 2 searches"), "{}", asked.stderr);
+    assert!(asked.stderr.contains("0 of 2 searches are here"), "{}", asked.stderr);
+    // Killed in the middle of one: half of a search is no other machine's.
+    until(&mut first, "took the block");
+    std::thread::sleep(Duration::from_secs(2));
+    first.signal(Signal::KILL);
+    assert!(first.was_killed());
+    let second = nats.agent(&place, "second", &[]);
+    let waiting = [&find[..], &["--wait"]].concat();
+    let ended = to_the_end(place.start(&waiting), &second);
+    assert!(ended.stderr.contains("2 of 2 searches are here"), "{}", ended.stderr);
+    let found = searches(&place);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().all(|(_, machine, trials)| machine == "second" && *trials > 3), "{found:?}");
+    // Nothing is missing; another promise is another search, and its answer takes the place of the first.
+    let again = place.run(&waiting).with_code(&[0, 1]);
+    assert!(!again.stderr.contains("asked the fleet"), "{}", again.stderr);
+    let other = [&waiting[..], &["--promise", "p50 <= 30 ms", "--only", "servers=4"]].concat();
+    let other = place.run(&other).with_code(&[0, 1]);
+    assert!(other.stderr.contains("asked the fleet for 1 searches"), "{}", other.stderr);
+    assert!(other.stdout.contains("p50 <= 30 ms"), "{}", other.stdout);
+}
+
+#[test]
+fn a_search_sends_its_loads_from_two_machines() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    let (head, rest) = KNOWN.split_once("[target]").expect("it has a target");
+    let (_, rest) = rest.split_once("[workload]").expect("it has a workload");
+    let (middle, _) = rest.split_once("[[sweep]]").expect("it has a sweep");
+    let sweep = "[[sweep]]\nname = \"m\"\nquestion = \"\"\n[[sweep.axis]]\nname = \"machines\"\n\
+                 sets = \"load.machines\"\nvalues = [2]\n[scale.quick]\n";
+    let plan = format!("{head}[target]\nkind = \"null\"\n[workload]{middle}{sweep}");
+    place.write("known.toml", &plan.replace("most = 8000", "most = 400"));
+    let (mut a, mut b) = (nats.agent(&place, "a", &[]), nats.agent(&place, "b", &[]));
+    let find = ["find", "known.toml", "--fleet", &nats.address, "--key", "keys/ask.nk", "--wait"];
+    let alone = place.run(&find[..2]).with_code(&[2]);
+    assert!(alone.stderr.contains("only a fleet has several machines"), "{}", alone.stderr);
+    let ended = to_the_end(place.start(&find), &a);
+    assert!(ended.stderr.contains("1 of 1 searches are here"), "{}", ended.stderr);
+    let helps = |agent: &mut Running<'_>| agent.said().contains("sends its part of the load");
+    assert!(helps(&mut a) != helps(&mut b), "one leads and one helps:\n{}\n{}", a.said(), b.said());
+    // A target that does nothing holds whatever is sent; what was due was sent, by both together.
+    let found = searches(&place);
+    assert!(found.len() == 1 && found[0].2 > 2, "{found:?}");
+    let text = std::fs::read_to_string(place.here().join("results/known").join(&found[0].0).join("search.json"));
+    let record: serde_json::Value = serde_json::from_str(&text.expect("it is there")).expect("JSON");
+    let trials = record["searches"][0]["trials"].as_array().expect("trials").clone();
+    let of = |trial: &serde_json::Value, what: &str| trial[what].as_f64().expect("a number");
+    let due: f64 = trials.iter().map(|trial| of(trial, "scheduled")).sum();
+    let length = |trial: &serde_json::Value| {
+        of(&trial["duration"], "secs") + of(&trial["duration"], "nanos") / 1e9
+    };
+    let planned: f64 = trials.iter().map(|trial| of(trial, "load") * length(trial)).sum();
+    assert!(due > 0.7 * planned, "{due} of {planned}: a half is what one of them sends");
+    let sessions = [&find[..], &["--sessions", "--replace-plan"]].concat();
+    let refused = place.run(&sessions).with_code(&[2]);
+    assert!(refused.stderr.contains("cannot be shared by load.machines = 2"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_database_is_broken_by_a_fleet() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(nats) = Nats::start(&place, 1) else { return };
+    place.write("allow.toml", "recipes = [\"wiredtiger\"]\n");
+    let words = ["break", "wiredtiger", "--faults", "kill all", "--times", "2", "--length", "3 s"];
+    let rest = ["--disk", "none", "--fleet", &nats.address, "--key", "keys/ask.nk", "--wait"];
+    let asked = [&words[..], &rest[..]].concat();
+    let strict = nats.agent(&place, "strict", &[]);
+    let refused = place.run(&asked).with_code(&[2]);
+    assert!(refused.stderr.contains("strict does not allow the recipe wiredtiger"), "{}", refused.stderr);
+    let lenient = nats.agent(&place, "lenient", &["--allow", "allow.toml"]);
+    let ended = to_the_end(place.start(&asked), &lenient);
+    assert!(ended.stderr.contains("2 of 2 trials are here"), "{}", ended.stderr);
+    assert!(ended.code == Some(0) || ended.code == Some(1), "{}", ended.stderr);
+    // What was broken elsewhere is judged again here, from its history.
+    let name = std::fs::read_dir(place.here().join("results")).expect("results").flatten();
+    let name = name.map(|entry| entry.path()).find(|path| path.join("plan.toml").exists());
+    let name = name.expect("a results folder");
+    let judged = place.run(&["audit", "--checks", name.to_str().expect("a name")]).with_code(&[0, 1]);
+    assert!(!judged.stdout.is_empty() && !judged.stdout.contains("no history"), "{}", judged.stdout);
+    let kept = results::kept(&place, name.file_name().and_then(|n| n.to_str()).expect("a name"));
+    assert!(kept.iter().all(|trial| machine(trial) == "lenient" && trial.failure().is_none()));
+    drop(strict);
 }
 
 /// A file system with just enough room to begin; unmounted when dropped.

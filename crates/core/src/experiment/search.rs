@@ -1,9 +1,10 @@
 //! What a search for tipping points is told: promises, the range of loads, and how thorough to be.
 
-use super::{CacheSize, Durability, PlanError, Spec};
+use super::{CacheSize, Durability, LoadSpec, PlanError, Spec};
 use crate::search::limit::{INTERVENTIONS, Intervention, Resource};
 use crate::search::{Goals, Scale, Slo};
-use crate::units::{Bytes, Ratio, span};
+use crate::units::{Bytes, Rate, Ratio, span};
+use crate::workload::Arrivals;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -172,12 +173,20 @@ impl SearchSpec {
 }
 
 impl SearchSpec {
-    /// Whether the faults of `spec`, if it has any, happen in every trial of the search: each begins its
-    /// schedule anew.
+    /// Whether every trial of the search can be made of `spec`: its faults, if it has any, happen in each,
+    /// for each begins their schedule anew; and each of its machines has a session.
     ///
     /// # Errors
-    /// The rule that never acts in the shortest trial, and what to change.
-    pub fn check_faults(&self, spec: &Spec) -> Result<(), PlanError> {
+    /// The rule that never acts in the shortest trial, or the range that leaves a machine out, and what to
+    /// change.
+    pub fn check_cell(&self, spec: &Spec) -> Result<(), PlanError> {
+        let machines = spec.load.machines;
+        if self.scale == Scale::Sessions && self.least < f64::from(machines) {
+            return Err(PlanError(format!(
+                "search.least of {} sessions cannot be shared by load.machines = {machines}: begin with {machines}",
+                self.least
+            )));
+        }
         let Some(breaking) = &spec.breaking else { return Ok(()) };
         let shortest = self.short.min(self.long).min(self.confirmation);
         let names = spec.cluster()?.layout().names();
@@ -186,6 +195,36 @@ impl SearchSpec {
                 "break.faults in a search: {error}; make search.short, search.long and search.confirmation longer"
             ))
         })
+    }
+}
+
+impl SearchSpec {
+    /// Whether a trial of the search may send `load`, of a cell with the load `planned`.
+    pub fn may_send(&self, load: &LoadSpec, planned: &LoadSpec) -> bool {
+        let wanted = match (self.scale, &load.arrivals) {
+            (Scale::Sessions, _) => f64::from(load.sessions),
+            (Scale::OpsPerSecond, Some(Arrivals::Constant(rate) | Arrivals::Poisson(rate))) => rate.0,
+            (Scale::OpsPerSecond, _) => return false,
+        };
+        wanted <= self.most && *load == planned.at(wanted, self.scale)
+    }
+}
+
+impl LoadSpec {
+    /// This load with so many sessions, or offered at so many operations per second: arrivals as the plan
+    /// shapes them.
+    pub fn at(&self, load: f64, scale: Scale) -> LoadSpec {
+        match scale {
+            Scale::Sessions => LoadSpec { sessions: load as u32, arrivals: None, ..self.clone() },
+            Scale::OpsPerSecond => {
+                let arrivals = match self.arrivals {
+                    Some(Arrivals::Constant(_)) => Arrivals::Constant(Rate(load)),
+                    // Independent users: the default.
+                    _ => Arrivals::Poisson(Rate(load)),
+                };
+                LoadSpec { arrivals: Some(arrivals), think: Duration::ZERO, ..self.clone() }
+            }
+        }
     }
 }
 

@@ -277,6 +277,9 @@ pub struct FinishedTrial {
     pub unfinished: u64,
     /// The generator itself was late or out of processor time: says nothing about the target.
     pub generator_late: bool,
+    /// Of several machines that sent the load together, those whose own sends were that late.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late_generators: Vec<String>,
     /// Why it was run.
     pub purpose: Purpose,
     /// Whether the target came to rest afterwards.

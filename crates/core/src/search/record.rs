@@ -1,8 +1,8 @@
 //! What a search leaves behind: its trials. The answer is a pure function of them.
 
-use super::limit::{INTERVENTIONS, Intervention, Judgement, Measured, Resource, judge};
+use super::limit::{INTERVENTIONS, Intervention, Judgement, Limit, Measured, Resource, judge};
 use super::{Answer, FinishedTrial, Goals, Step, next};
-use crate::experiment::{Promise, Spec};
+use crate::experiment::{Promise, SearchSpec, Spec, interventions};
 use crate::measure::Books;
 use crate::measure::Offered;
 use crate::record::Provenance;
@@ -71,6 +71,29 @@ impl SearchRecord {
     /// The search as planned.
     pub fn planned(&self) -> Option<&Searched> {
         self.searches.iter().find(|search| search.changed.is_none())
+    }
+
+    /// Whether it was made for these promises and this range: others make another search.
+    pub fn is_of(&self, promises: &[Promise], goals: &Goals) -> bool {
+        self.promises == promises && self.planned().is_some_and(|planned| planned.goals == *goals)
+    }
+
+    /// Whether nothing of it is left to do: it has its answer, and what limits was tested, where it is to be
+    /// and the answer has both ends, until a limit was found or nothing was left to change.
+    pub fn is_complete(&self, search: &SearchSpec) -> bool {
+        let Some(planned) = self.planned() else { return false };
+        if planned.answer().is_none() || self.failed.is_some() {
+            return false;
+        }
+        let is_found = || self.limits().iter().any(|(_, judgement)| judgement.limit == Limit::LimitedBy);
+        let is_tested = |resource| {
+            let tested = self.searches.iter().find(|tested| tested.changed == Some(resource));
+            tested.is_some_and(|tested| tested.answer().is_some())
+        };
+        !search.interventions
+            || planned.measured().is_none()
+            || is_found()
+            || interventions(&self.spec, search.scale).iter().all(|(change, _)| is_tested(change.resource))
     }
 
     /// What the interventions showed about the limit of the first promise, in the order in which they were
@@ -149,6 +172,7 @@ mod tests {
             not_sent: 0,
             unfinished: 0,
             generator_late: false,
+            late_generators: vec![],
             purpose: Purpose::Narrow { slo: 0 },
             rest: Rest::Unknown,
             rested_for: Duration::ZERO,

@@ -75,6 +75,7 @@ pub fn trial(request: &Request, scheduled: u64, bad: &[f64]) -> FinishedTrial {
         not_sent: 0,
         unfinished: 0,
         generator_late: false,
+        late_generators: vec![],
         purpose: request.purpose,
         rest: Rest::Unknown,
         rested_for: Duration::ZERO,

@@ -79,6 +79,7 @@ impl DiskPromise {
             not_sent,
             unfinished,
             generator_late,
+            late_generators: vec![],
             purpose: request.purpose,
             rest: Rest::Unknown,
             rested_for: Duration::ZERO,

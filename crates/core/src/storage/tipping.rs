@@ -428,6 +428,7 @@ mod tests {
                 not_sent: 0,
                 unfinished: 0,
                 generator_late: false,
+                late_generators: vec![],
                 purpose: request.purpose,
                 rest: Rest::Baseline,
                 rested_for: Duration::ZERO,

@@ -4,6 +4,7 @@
 //! The flags make a plan like any other, whose cells run in clusters of their own; what is there already is
 //! not run again.
 
+use super::by_fleet::{Brought, ByFleet, Wanted};
 use super::run::{carry_out, command_line, list, prepare};
 use super::{BadInput, Ending, pair, report};
 use crate::live::LiveArgument;
@@ -176,6 +177,9 @@ pub struct Break {
 
     #[command(flatten)]
     live: LiveArgument,
+
+    #[command(flatten)]
+    fleet: ByFleet,
 }
 
 fn repeats() -> RangedI64ValueParser<u32> {
@@ -213,15 +217,26 @@ impl Break {
             return list(&experiment, results, false, json);
         }
         // The name says what the plan is but for how often, so more repetitions go on in the same place.
-        let prepared = prepare(&experiment, results, &text, true)?;
-        let tally = carry_out(&prepared, &experiment, self.live, false, interrupt)?;
+        let (prepared, failed) = if self.fleet.is_asked() {
+            let (search, retry) = (None, false);
+            let wanted = Wanted { experiment: &experiment, text: &text, replace_plan: true, search, retry };
+            let Brought { prepared, came, here } = self.fleet.fetch(wanted, results, interrupt)?;
+            if here == 0 {
+                return Ok(if came.is_bad() { Ending::NotHeld } else { Ending::Held });
+            }
+            (prepared, came.failed + came.refused)
+        } else {
+            let prepared = prepare(&experiment, results, &text, true)?;
+            let tally = carry_out(&prepared, &experiment, self.live, false, interrupt)?;
+            eprintln!(
+                "{} runs now, {} were there already, {} failed",
+                tally.measured, tally.present, tally.failed
+            );
+            (prepared, tally.failed)
+        };
         let store = &prepared.store;
         report::publish(store, &experiment, &command_line(), self.full, json)?;
         let records = store.records(&experiment)?.whole;
-        eprintln!(
-            "{} runs now, {} were there already, {} failed",
-            tally.measured, tally.present, tally.failed
-        );
         // The first cells are those that were asked about, one for each way to mount the disk; the others are
         // only to compare.
         let cells = Cells::of(&experiment, &records);
@@ -229,7 +244,7 @@ impl Break {
         let valid = |cell: &CellRecords<'_>| {
             BrokenCell::of(cell).is_some_and(|cell| cell.verdict() == Verdict::Valid)
         };
-        let held = cells.all.iter().take(asked).all(valid) && tally.failed == 0;
+        let held = cells.all.iter().take(asked).all(valid) && failed == 0;
         Ok(if held { Ending::Held } else { Ending::NotHeld })
     }
 
@@ -286,7 +301,8 @@ impl Break {
 
     /// How the disks are mounted, if that is not left to the machine: in both ways where their power is cut.
     fn disk_modes(&self, schedule: &Schedule) -> Vec<&str> {
-        let root = rustix::process::geteuid().is_root();
+        // Of a fleet only a machine with root is given what needs it.
+        let root = rustix::process::geteuid().is_root() || self.fleet.is_asked();
         match self.disk_mode.as_str() {
             _ if self.disk == "none" => vec![],
             "both" if cuts_power(schedule) && root => vec!["block", "file"],

@@ -1,5 +1,6 @@
 //! `tipover find`: the highest load at which a promise still holds, with an interval and what limits it.
 
+use super::by_fleet::{ByFleet, Wanted};
 use super::plan::PlanArguments;
 use super::run::{command_line, prepare, show};
 use super::{BadInput, Ending, follow};
@@ -67,6 +68,9 @@ pub struct Find {
 
     #[command(flatten)]
     live: LiveArgument,
+
+    #[command(flatten)]
+    fleet: ByFleet,
 }
 
 impl Find {
@@ -83,13 +87,21 @@ impl Find {
             return Err(BadInput(format!("search.sweeps: the plan has none of {known}")).into());
         }
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
-            search.check_faults(&cell.spec).map_err(|e| BadInput(format!("{}: {e}", experiment.name)))?;
+            search.check_cell(&cell.spec).map_err(|e| BadInput(format!("{}: {e}", experiment.name)))?;
         }
         if self.list {
             return list(&experiment, &search, results, json);
         }
         let command = command_line();
-        if !self.show {
+        if self.fleet.is_asked() && !self.show {
+            let (replace_plan, search) = (self.replace_plan, Some(&search));
+            let wanted =
+                Wanted { experiment: &experiment, text: &text, replace_plan, search, retry: false };
+            let brought = self.fleet.fetch(wanted, results, interrupt)?;
+            if brought.here == 0 {
+                return Ok(if brought.came.is_bad() { Ending::NotHeld } else { Ending::Held });
+            }
+        } else if !self.show {
             let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
             let live = follow(self.live, &experiment.name, &command)?;
             let found = runner::find(

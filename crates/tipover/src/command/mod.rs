@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod audit;
 pub mod breaking;
+mod by_fleet;
 pub mod compare;
 pub mod disk;
 pub mod doctor;

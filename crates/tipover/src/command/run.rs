@@ -1,10 +1,8 @@
 //! `tipover run`: an experiment, or what is missing of it.
 
+use super::by_fleet::{Brought, ByFleet, Wanted};
 use super::plan::PlanArguments;
 use super::{BadInput, Ending, follow, quoted, report};
-use crate::fleet::coordinator::Coordinator;
-use crate::fleet::keys::ASKER;
-use crate::fleet::{Link, Login, Refused};
 use crate::foresight::{self, Estimate};
 use crate::live::LiveArgument;
 use crate::runner::{self, Order, Tally};
@@ -14,7 +12,6 @@ use anyhow::Result;
 use clap::Args;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tipover_core::experiment::{Experiment, redact};
 
 /// Run an experiment, or what is missing of it
@@ -48,38 +45,7 @@ pub struct Run {
     live: LiveArgument,
 
     #[command(flatten)]
-    fleet: FleetArguments,
-}
-
-/// Where trials are carried out, if not here.
-#[derive(Debug, Args)]
-struct FleetArguments {
-    /// Let the machines of a fleet carry out what is missing, by way of these NATS servers
-    ///
-    /// Asks for what is missing and was not asked for before, takes in what has come, and ends; running again
-    /// takes in more. Trials of one block stay on one machine. The fleet goes on while nobody waits.
-    #[arg(long, value_name = "SERVERS", conflicts_with_all = ["list", "live"])]
-    fleet: Option<String>,
-
-    /// With --fleet: wait until everything has come
-    #[arg(long, requires = "fleet")]
-    wait: bool,
-
-    /// With --fleet: the file with the key that lets us in
-    #[arg(long, value_name = "FILE", requires = "fleet", env = "TIPOVER_FLEET_KEY", hide_env_values = true)]
-    key: Option<PathBuf>,
-
-    /// With --fleet: a file with the certificate of the authority of the servers' certificates
-    #[arg(long, value_name = "FILE", requires = "fleet")]
-    authority: Option<PathBuf>,
-
-    /// With --fleet: speak without TLS to servers that are not on this machine
-    #[arg(long, requires = "fleet")]
-    plain: bool,
-
-    /// With --fleet: a machine that is not heard of for so long loses its block to another
-    #[arg(long, requires = "fleet", default_value = "30 s", value_parser = super::fleet::lease)]
-    lease: Duration,
+    fleet: ByFleet,
 }
 
 impl Run {
@@ -89,8 +55,8 @@ impl Run {
         if self.list {
             return list(&experiment, results, self.retry, json);
         }
-        if let Some(servers) = &self.fleet.fleet {
-            return self.by_fleet(servers, &experiment, results, &text, json, interrupt);
+        if self.fleet.is_asked() {
+            return self.by_fleet(&experiment, results, &text, json, interrupt);
         }
         let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
         let tally = carry_out(&prepared, &experiment, self.live, self.retry, interrupt)?;
@@ -108,49 +74,22 @@ impl Run {
 }
 
 impl Run {
-    /// Asks a fleet for what is missing, and takes in what has come.
+    /// Asks a fleet for what is missing, takes in what has come, and writes the report.
     fn by_fleet(
         &self,
-        servers: &str,
         experiment: &Experiment,
         results: &Path,
         text: &str,
         json: bool,
         interrupt: &Interrupt,
     ) -> Result<Ending> {
-        let FleetArguments { key, authority, plain, lease, wait, .. } = &self.fleet;
-        foresight::check_plan(experiment, results).map_err(BadInput)?;
-        let (key, authority) = (key.clone(), authority.clone());
-        let login = Login { servers: servers.into(), key, authority, plain: *plain };
-        let link = Link::open(&login, ASKER).map_err(|error| BadInput(format!("{error:#}")))?;
-        let bad = |error: anyhow::Error| BadInput(format!("{error:#}"));
-        let store = Store::open(results, experiment, text, self.replace_plan).map_err(bad)?;
-        let _reserved = store.reserve().map_err(bad)?;
-        let command = command_line();
-        let mut coordinator = Coordinator::open(&link, &store, experiment)?;
-        let mut hear = |line: &str| eprintln!("{line}");
-        let mut came = coordinator.fetch(false, interrupt, &mut hear)?;
-        let asked = coordinator.ask(self.retry, &command, *lease);
-        let asked = asked.map_err(|error| match error.downcast::<Refused>() {
-            Ok(refused) => BadInput(refused.0).into(),
-            Err(error) => error,
-        })?;
-        if asked > 0 {
-            eprintln!("asked the fleet for {asked} trials, as run {}", coordinator.run());
-        }
-        if *wait {
-            came = came.and(coordinator.fetch(true, interrupt, &mut hear)?);
-        }
-        let planned = experiment.trials().len();
-        let missing = store.missing(experiment.trials(), false, |_| {})?.len();
-        let ending = match missing < planned {
-            true => report::publish(&store, experiment, &command, self.full, json)?,
-            false => Ending::Held,
+        let (retry, replace_plan) = (self.retry, self.replace_plan);
+        let wanted = Wanted { experiment, text, replace_plan, search: None, retry };
+        let Brought { prepared, came, here } = self.fleet.fetch(wanted, results, interrupt)?;
+        let ending = match here {
+            0 => Ending::Held,
+            _ => report::publish(&prepared.store, experiment, &command_line(), self.full, json)?,
         };
-        eprintln!("{} of {planned} trials are here; {came}", planned - missing);
-        if came.waiting > 0 && !wait {
-            eprintln!("the fleet goes on: run this again to take in what has come, or give --wait");
-        }
         Ok(if came.is_bad() { Ending::NotHeld } else { ending })
     }
 }

@@ -4,7 +4,9 @@
 use super::hold::{Held, Hold};
 use super::link::Link;
 use super::load::{Helper, Together};
-use super::message::{Allowed, Block, Card, Demands, Given, Said, State, unfit, version};
+use super::message::{
+    Allowed, Block, Card, Demands, Given, Said, State, search_name, trial_name, unfit, version,
+};
 use super::{BLOCKS, RESULTS, fresh, some_of, unix_s};
 use crate::foresight;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tipover_core::experiment::recipe::{RECIPES, Recipe};
-use tipover_core::experiment::{Address, Experiment, Trial};
+use tipover_core::experiment::{Address, Experiment, SearchSpec, Trial};
 use tipover_lab::Binaries;
 use tokio::sync::{Mutex as Shared, Notify};
 
@@ -294,7 +296,14 @@ impl<'a> Agent<'a> {
             tokio::time::sleep(Duration::from_secs(1).min(patience.unwrap_or_default())).await;
             return Ok(None);
         };
-        Ok(messages.next().await.and_then(Result::ok))
+        match messages.next().await {
+            Some(Err(_)) => {
+                // Turned away. Asking again at once would keep the servers busy with nothing.
+                tokio::time::sleep(patience.unwrap_or_default()).await;
+                Ok(None)
+            }
+            next => Ok(next.and_then(Result::ok)),
+        }
     }
 
     /// Carries out a block as far as it is ours.
@@ -394,6 +403,7 @@ impl<'a> Agent<'a> {
             cell.spec.check().map_err(|error| error.to_string())?;
         }
         block.trials(experiment)?;
+        block.check_search()?;
         foresight::lacking(experiment, &self.options.folder).map_or(Ok(()), Err)
     }
 
@@ -460,9 +470,23 @@ impl<'a> Agent<'a> {
         let note = format!("# Block {} of the experiment {}, for a fleet\n", block.key(), block.experiment);
         let store = Store::open(&results, experiment, &note, true)?;
         let since_unix_s = unix_s();
+        let work = self.options.folder.join(".work");
+        let order = Order {
+            experiment,
+            store: &store,
+            work: &work,
+            command: &block.command,
+            interrupt: &interrupt,
+            live: None,
+            fleet: Some(&together),
+        };
+        if let Some(search) = &block.search {
+            return self.search(taken, order, search);
+        }
         let done = std::cell::Cell::new(0);
         let give = |trial: &Trial<'_>| -> Result<()> {
-            self.give(taken, &trials, trial, &store, &interrupt)?;
+            let place = trials.iter().position(|known| known == trial).context("a trial of another block")?;
+            self.give(taken, place, trial_name(trial), store.files(trial)?, &interrupt)?;
             done.set(done.get() + 1);
             let _ = self.tell(State::Working {
                 experiment: block.experiment.clone(),
@@ -501,31 +525,40 @@ impl<'a> Agent<'a> {
         for trial in trials_left.iter().filter(|trial| !missing.contains(trial)) {
             give(trial)?;
         }
-        let work = self.options.folder.join(".work");
-        let order = Order {
-            experiment,
-            store: &store,
-            work: &work,
-            command: &block.command,
-            interrupt: &interrupt,
-            live: None,
-            fleet: Some(&together),
-        };
         runner::carry_out(order, missing, |trial, _| give(trial)).map(drop)
     }
 
-    /// Gives back the files of a trial, if the block is ours still.
+    /// Searches in the cell of a block, from where we were before if we were, and gives back what was found.
+    fn search(&self, taken: &Taken, order: Order<'_>, search: &SearchSpec) -> Result<()> {
+        let block = &taken.block;
+        let subject = trial_subject(&block.key(), 0);
+        if self.link.wait(self.link.results.get_last_raw_message_by_subject(&subject)).is_ok() {
+            return Ok(());
+        }
+        self.log(&format!("took the block {} of {}: a search", block.key(), block.experiment));
+        let _ = self.tell(State::Working {
+            experiment: block.experiment.clone(),
+            block: block.key(),
+            done: 0,
+            of: 0,
+            since_unix_s: unix_s(),
+        });
+        runner::find(order, search)?;
+        let cell = &block.cells[0];
+        self.give(taken, 0, search_name(cell, search), order.store.files_of_search(cell), order.interrupt)
+    }
+
+    /// Gives back the files of what was carried out, if the block is ours still.
     fn give(
         &self,
         taken: &Taken,
-        trials: &[Trial<'_>],
-        trial: &Trial<'_>,
-        store: &Store,
+        place: usize,
+        what: String,
+        from: Vec<(String, PathBuf)>,
         interrupt: &Interrupt,
     ) -> Result<()> {
-        let place = trials.iter().position(|known| known == trial).context("a trial of another block")?;
         let mut files = Vec::new();
-        for (name, path) in store.files(trial)? {
+        for (name, path) in from {
             let (digest, size_bytes) = self.again_until(interrupt, || self.link.put_file(&path))?;
             files.push(Given { name, digest, size_bytes });
         }
@@ -536,12 +569,7 @@ impl<'a> Agent<'a> {
             }
             return Err(Interrupted.into());
         }
-        let said = Said::Trial {
-            cell: trial.cell.id(),
-            folder: trial.folder(),
-            machine: self.options.machine.clone(),
-            files,
-        };
+        let said = Said::Done { what, machine: self.options.machine.clone(), files };
         let subject = trial_subject(&taken.block.key(), place);
         self.again_until(interrupt, || self.link.say_once(&subject, &said))
     }
@@ -575,7 +603,7 @@ impl<'a> Agent<'a> {
 }
 
 /// The subject on which it is said that a trial of a block was carried out.
-fn trial_subject(key: &str, place: usize) -> String {
+pub(super) fn trial_subject(key: &str, place: usize) -> String {
     format!("{RESULTS}.{key}.trial.{place}")
 }
 

@@ -1,9 +1,9 @@
-//! Who asks a fleet for trials: blocks go into the queue, and what came of them comes back into the results
-//! folder, whenever somebody asks.
+//! Who asks a fleet for trials and searches: blocks go into the queue, and what came of them comes back into
+//! the results folder, whenever somebody asks.
 
 use super::agent::consumer_name;
 use super::link::{Link, digest_of};
-use super::message::{Block, Card, Demands, Given, Said, unfit};
+use super::message::{Block, Card, Demands, Given, Said, search_name, trial_name, unfit};
 use super::{BLOCKS, RESULTS, Refused, fresh};
 use crate::interrupt::Interrupt;
 use crate::store::{Store, replace_file};
@@ -17,8 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Experiment, Trial};
+use tipover_core::experiment::{Cell, Experiment, SearchSpec, Trial};
 use tipover_core::record::{Record, Verdict};
+use tipover_core::search::SearchRecord;
 
 /// What this results folder has asked a fleet for.
 const FILE: &str = "fleet.json";
@@ -26,6 +27,8 @@ const FILE: &str = "fleet.json";
 const AT_A_TIME: usize = 256;
 /// A consumer that nobody asks is removed by the servers after so long.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// What is waited for is written down no more often: of many blocks it is a long list.
+const KEPT_EVERY: Duration = Duration::from_secs(2);
 /// At a server no request waits longer for a result.
 const GLANCE: Duration = Duration::from_millis(300);
 /// Files that a trial can have; nothing else is taken from others.
@@ -46,43 +49,62 @@ struct Asked {
     run: String,
     /// The number of the next block.
     next: u64,
-    /// Blocks whose end was not heard of, each with its trials as `cell/folder`.
+    /// Blocks whose end was not heard of, each with the names of its trials, or of its search.
     waiting: BTreeMap<u64, Vec<String>>,
 }
 
 /// What became of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Fetched {
-    /// Trials that came now.
+    /// Trials and searches that came now.
     pub fetched: usize,
     /// Of these, those that cannot be believed.
     pub invalid: usize,
     /// Of these, those that failed.
     pub failed: usize,
-    /// Trials that are waited for.
+    /// Those that are waited for.
     pub waiting: usize,
     /// Blocks that nobody carries out.
     pub refused: usize,
 }
 
-/// The trials of an experiment, here and at the fleet.
+/// What a fleet is asked for.
+#[derive(Clone)]
+enum Piece<'a> {
+    Trial(Trial<'a>),
+    Search(&'a Cell, &'a SearchSpec),
+}
+
+impl Piece<'_> {
+    fn name(&self) -> String {
+        match self {
+            Piece::Trial(trial) => trial_name(trial),
+            Piece::Search(cell, search) => search_name(cell, search),
+        }
+    }
+}
+
+/// The trials of an experiment, or the searches in its cells, here and at the fleet.
 pub struct Coordinator<'a> {
     link: &'a Link,
     store: &'a Store,
     experiment: &'a Experiment,
+    search: Option<&'a SearchSpec>,
     asked: Asked,
 }
 
-fn name_of(trial: &Trial<'_>) -> String {
-    format!("{}/{}", trial.cell.id(), trial.folder())
-}
-
 impl<'a> Coordinator<'a> {
-    /// What was asked for from this folder before, or a new run.
+    /// What was asked for from this folder before, or a new run: of searches in all cells, if one is given,
+    /// and of trials otherwise.
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub fn open(link: &'a Link, store: &'a Store, experiment: &'a Experiment) -> Result<Coordinator<'a>> {
+    pub fn open(
+        link: &'a Link,
+        store: &'a Store,
+        experiment: &'a Experiment,
+        search: Option<&'a SearchSpec>,
+    ) -> Result<Coordinator<'a>> {
         let path = store.folder().join(FILE);
         let asked = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -99,7 +121,7 @@ impl<'a> Coordinator<'a> {
             }
         };
         let new = || Asked { run: fresh(), next: 0, waiting: BTreeMap::new() };
-        Ok(Coordinator { link, store, experiment, asked: asked.unwrap_or_else(new) })
+        Ok(Coordinator { link, store, experiment, search, asked: asked.unwrap_or_else(new) })
     }
 
     /// The name of the run at the fleet.
@@ -115,74 +137,115 @@ impl<'a> Coordinator<'a> {
         })
     }
 
-    /// Asks for what is missing and not asked for already; `retry` also for what cannot be believed. Says
-    /// for how many trials it asked.
+    /// What can be asked for, as it stays together on one machine.
+    fn pieces(&self) -> Vec<Vec<Piece<'a>>> {
+        let cells = self.experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+        match self.search {
+            Some(search) => cells.map(|cell| vec![Piece::Search(cell, search)]).collect(),
+            None => {
+                let blocks = self.experiment.blocks().into_iter();
+                blocks.map(|trials| trials.into_iter().map(Piece::Trial).collect()).collect()
+            }
+        }
+    }
+
+    fn by_name(&self) -> BTreeMap<String, Piece<'a>> {
+        self.pieces().into_iter().flatten().map(|piece| (piece.name(), piece)).collect()
+    }
+
+    /// The names of what is not here.
+    fn missing(&self, retry: bool) -> Result<BTreeSet<String>> {
+        let Some(search) = self.search else {
+            let all = self.experiment.trials();
+            let missing = self.store.missing(all, retry, |damaged| eprintln!("{damaged}"))?;
+            return Ok(missing.iter().map(trial_name).collect());
+        };
+        let goals = search.goals(self.experiment.seed)?;
+        let mut missing = BTreeSet::new();
+        for cell in self.experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+            let known = self.store.search(cell, |damaged| eprintln!("{damaged}"))?;
+            let is_it = |known: &SearchRecord| known.is_of(&search.promises, &goals);
+            if !known.is_some_and(|known| is_it(&known) && known.is_complete(search)) {
+                missing.insert(search_name(cell, search));
+            }
+        }
+        Ok(missing)
+    }
+
+    fn block(&self, number: u64, pieces: &[Piece<'a>], command: &str) -> Block {
+        let block = match pieces {
+            [Piece::Search(cell, search)] => Block::of_search(self.experiment, cell, search, command),
+            pieces => {
+                let trial = |piece: &Piece<'a>| match piece {
+                    Piece::Trial(trial) => Some(trial.clone()),
+                    Piece::Search(..) => None,
+                };
+                let trials: Vec<Trial<'_>> = pieces.iter().filter_map(trial).collect();
+                Block::of(self.experiment, &trials, command)
+            }
+        };
+        Block { run: self.asked.run.clone(), number, ..block }
+    }
+
+    /// Asks for what is missing and not asked for already; `retry` also for trials that cannot be believed.
+    /// Says for how many trials or searches it asked.
     ///
     /// # Errors
     /// A block that no machine of the fleet can carry out, with what each of them lacks.
     pub fn ask(&mut self, retry: bool, command: &str, lease: Duration) -> Result<usize> {
         refuse_secrets(self.experiment)?;
         let waiting: BTreeSet<String> = self.asked.waiting.values().flatten().cloned().collect();
-        let missing =
-            self.store.missing(self.experiment.trials(), retry, |damaged| eprintln!("{damaged}"))?;
-        let missing: BTreeSet<String> = missing.iter().map(name_of).collect();
-        let is_wanted = |trial: &Trial<'_>| {
-            let name = name_of(trial);
-            missing.contains(&name) && !waiting.contains(&name)
-        };
-        let (mut blocks, mut names) = (Vec::new(), BTreeMap::new());
-        let mut asked_for = 0;
-        for mut trials in self.experiment.blocks() {
-            trials.retain(is_wanted);
-            if trials.is_empty() {
+        let missing = self.missing(retry)?;
+        let is_wanted = |name: &String| missing.contains(name) && !waiting.contains(name);
+        let mut new: BTreeMap<u64, Vec<Piece<'_>>> = BTreeMap::new();
+        let mut names: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        let mut lanes: BTreeMap<String, (Demands, u32)> = BTreeMap::new();
+        for together in self.pieces() {
+            let named = together.into_iter().map(|piece| (piece.name(), piece));
+            let (wanted, pieces): (Vec<String>, Vec<Piece<'_>>) =
+                named.filter(|(name, _)| is_wanted(name)).unzip();
+            if pieces.is_empty() {
                 continue;
             }
-            asked_for += trials.len();
-            let mut block = Block::of(self.experiment, &trials, command);
-            block.run.clone_from(&self.asked.run);
-            block.number = self.asked.next + blocks.len() as u64;
-            names.insert(block.number, trials.iter().map(name_of).collect());
-            blocks.push(block);
+            let number = self.asked.next + new.len() as u64;
+            let block = self.block(number, &pieces, command);
+            let machines = block.machines();
+            let lane = lanes.entry(block.demands.lane()).or_insert((block.demands, 1));
+            lane.1 = lane.1.max(machines);
+            new.insert(number, pieces);
+            names.insert(number, wanted);
         }
         let cards = machines(self.link)?;
-        let mut lanes: BTreeMap<String, (&Demands, u32)> = BTreeMap::new();
-        for block in &blocks {
-            let (_, machines) = lanes.entry(block.demands.lane()).or_insert((&block.demands, 1));
-            *machines = block.machines().max(*machines);
-        }
         for (demands, machines) in lanes.values() {
             refuse_what_nobody_can(&cards, demands, *machines)?;
         }
         for (lane, (demands, _)) in &lanes {
             self.link.wait(self.open_lane(lane, demands, lease))?;
         }
-        self.asked.next += blocks.len() as u64;
+        let asked_for = new.values().map(Vec::len).sum();
+        // Also those that were asked for before and may never have reached the queue.
+        let unheard = self.unheard();
+        self.asked.next += new.len() as u64;
         self.asked.waiting.extend(names);
         self.keep()?;
-        // Also those that were asked for before and may never have reached the queue.
-        let before: Vec<Block> = self.unheard(&blocks, command)?;
-        self.link.wait(self.publish(before.iter().chain(&blocks)))?;
+        let all = unheard.iter().chain(&new);
+        let blocks = all.map(|(number, pieces)| self.block(*number, pieces, command));
+        self.link.wait(self.publish(blocks))?;
         Ok(asked_for)
     }
 
-    /// The blocks that were asked for before this time and have not ended.
-    fn unheard(&self, new: &[Block], command: &str) -> Result<Vec<Block>> {
-        let all = self.experiment.trials();
-        let by_name: BTreeMap<String, &Trial<'_>> = all.iter().map(|trial| (name_of(trial), trial)).collect();
-        let mut blocks = Vec::new();
+    /// What was asked for before and has not ended.
+    fn unheard(&self) -> BTreeMap<u64, Vec<Piece<'a>>> {
+        let by_name = if self.asked.waiting.is_empty() { BTreeMap::new() } else { self.by_name() };
+        let mut unheard = BTreeMap::new();
         for (number, names) in &self.asked.waiting {
-            if new.iter().any(|block| block.number == *number) {
-                continue;
-            }
-            let trials: Vec<Trial<'_>> =
-                names.iter().filter_map(|name| by_name.get(name)).map(|trial| (*trial).clone()).collect();
+            let pieces: Vec<Piece<'_>> = names.iter().filter_map(|name| by_name.get(name)).cloned().collect();
             // Cells of another scale, or that --only leaves out, wait for the next time.
-            if trials.len() == names.len() {
-                let run = self.asked.run.clone();
-                blocks.push(Block { run, number: *number, ..Block::of(self.experiment, &trials, command) });
+            if pieces.len() == names.len() {
+                unheard.insert(*number, pieces);
             }
         }
-        Ok(blocks)
+        unheard
     }
 
     async fn open_lane(&self, lane: &str, demands: &Demands, lease: Duration) -> Result<()> {
@@ -192,6 +255,8 @@ impl<'a> Coordinator<'a> {
             ack_policy: AckPolicy::Explicit,
             ack_wait: lease,
             max_ack_pending: 100_000,
+            // Each idle machine of a fleet is one that waits; by default the 513th is turned away.
+            max_waiting: 100_000,
             inactive_threshold: UNUSED,
             ..Default::default()
         };
@@ -200,15 +265,19 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    async fn publish(&self, blocks: impl Iterator<Item = &Block>) -> Result<()> {
-        let blocks: Vec<Block> = blocks.flat_map(Block::parts).collect();
-        for some in blocks.chunks(AT_A_TIME) {
+    /// Puts blocks into the queue as they are made: all of them at once would be more than memory should
+    /// hold.
+    async fn publish(&self, mut blocks: impl Iterator<Item = Block>) -> Result<()> {
+        loop {
             let mut sent = Vec::new();
-            for block in some {
+            for block in blocks.by_ref().take(AT_A_TIME).flat_map(|block| block.parts().collect::<Vec<_>>()) {
                 let message = PublishMessage::build()
-                    .payload(serde_json::to_vec(block)?.into())
+                    .payload(serde_json::to_vec(&block)?.into())
                     .expected_last_subject_sequence(0);
                 sent.push(self.link.context.send_publish(block.subject(), message).await?);
+            }
+            if sent.is_empty() {
+                return Ok(());
             }
             for acknowledged in sent {
                 match acknowledged.await {
@@ -219,7 +288,18 @@ impl<'a> Coordinator<'a> {
                 }
             }
         }
-        Ok(())
+    }
+
+    /// How many of the trials or searches are here, and of how many.
+    ///
+    /// # Errors
+    /// The system refuses to read the results.
+    pub fn here(&self) -> Result<(usize, usize)> {
+        let planned = match self.search {
+            Some(_) => self.experiment.sweeps.iter().map(|sweep| sweep.cells.len()).sum(),
+            None => self.experiment.trials().len(),
+        };
+        Ok((planned - self.missing(false)?.len(), planned))
     }
 
     /// Takes in what there is; with `wait`, until every block has ended. `hear` is told of each trial.
@@ -232,13 +312,16 @@ impl<'a> Coordinator<'a> {
         interrupt: &Interrupt,
         hear: &mut dyn FnMut(&str),
     ) -> Result<Fetched> {
-        let all = self.experiment.trials();
-        let by_name: BTreeMap<String, &Trial<'_>> = all.iter().map(|trial| (name_of(trial), trial)).collect();
+        let by_name = self.by_name();
         let mut fetched = Fetched::default();
         let mut at_fleet: BTreeMap<u64, AtFleet> = BTreeMap::new();
         let mut from = 0;
-        let mut said = Instant::now();
+        let (mut said, mut kept) = (Instant::now(), Instant::now());
         loop {
+            if kept.elapsed() > KEPT_EVERY {
+                self.keep()?;
+                kept = Instant::now();
+            }
             interrupt.check()?;
             match self.link.wait(self.next_result(from)) {
                 Ok(Some(result)) => {
@@ -265,6 +348,7 @@ impl<'a> Coordinator<'a> {
                 Err(error) => return Err(error),
             }
         }
+        self.keep()?;
         let came = |number: &u64| at_fleet.get(number).map_or(0, |block| block.trials);
         let left = self.asked.waiting.iter().map(|(number, names)| names.len().saturating_sub(came(number)));
         fetched.waiting = left.sum();
@@ -298,7 +382,7 @@ impl<'a> Coordinator<'a> {
     /// rest of a block that was lost sees what is done.
     fn take_in(
         &mut self,
-        by_name: &BTreeMap<String, &Trial<'_>>,
+        by_name: &BTreeMap<String, Piece<'_>>,
         told: Told,
         block: &mut AtFleet,
         fetched: &mut Fetched,
@@ -316,24 +400,39 @@ impl<'a> Coordinator<'a> {
                 let Some(trials) = self.asked.waiting.remove(&told.block) else { return Ok(()) };
                 if let Some(reason) = reason {
                     fetched.refused += 1;
-                    hear(&format!("{machine} gave up a block of {} trials: {reason}", trials.len()));
+                    let what = if self.search.is_some() { "search" } else { "trials" };
+                    hear(&format!("{machine} gave up a block of {} {what}: {reason}", trials.len()));
                 }
-                self.keep()?;
-                // All of it is here, on the disk. Its end stays, so that nobody begins it again.
+                // All of it is here, on the disk. Its end stays at the fleet, so that nobody begins it again,
+                // and so that it is seen to have ended by whoever goes on here after a kill.
                 let trials = format!("{RESULTS}.{}.{}.trial.*", self.asked.run, told.block);
                 self.link.wait(async {
-                    for digest in std::mem::take(&mut block.digests) {
-                        let _ = self.link.objects.delete(&digest).await;
-                    }
+                    let digests = futures_util::stream::iter(std::mem::take(&mut block.digests));
+                    let remove = async |digest: String| drop(self.link.objects.delete(&digest).await);
+                    digests.for_each_concurrent(AT_A_TIME, remove).await;
                     let _ = self.link.results.purge().filter(trials).await;
                 });
                 Ok(())
             }
-            Said::Trial { cell, folder, machine, files } => {
+            Said::Done { what, machine, files } => {
                 // One of another scale, or that --only leaves out, waits for the next time.
-                let Some(trial) = by_name.get(&format!("{cell}/{folder}")) else { return Ok(()) };
+                let Some(piece) = by_name.get(&what) else { return Ok(()) };
                 block.trials += 1;
                 block.digests.extend(files.iter().map(|file| file.digest.clone()));
+                let trial = match piece {
+                    Piece::Trial(trial) => trial,
+                    Piece::Search(cell, search) => {
+                        let file = files.first().with_context(|| format!("{machine} gave no search"))?;
+                        let bring = |path: &std::path::Path| self.link.get_file(&file.digest, path);
+                        let seed = self.experiment.seed;
+                        if let Some(record) = self.store.keep_brought_search(cell, search, seed, bring)? {
+                            fetched.fetched += 1;
+                            fetched.failed += usize::from(record.failed.is_some());
+                            hear(&format!("{} from {machine}: {}", cell.id(), found(&record)));
+                        }
+                        return Ok(());
+                    }
+                };
                 let record = files.iter().find(|file| file.name == "record.json");
                 if record.is_some_and(|record| self.is_here(trial, record)) {
                     return Ok(());
@@ -349,7 +448,7 @@ impl<'a> Coordinator<'a> {
                 })?;
                 if let Some(record) = brought {
                     fetched.count(&record);
-                    hear(&format!("{cell}/{folder} from {machine}: {}", in_a_word(&record)));
+                    hear(&format!("{what} from {machine}: {}", in_a_word(&record)));
                 }
                 Ok(())
             }
@@ -409,6 +508,15 @@ impl std::fmt::Display for Fetched {
             0 => Ok(()),
             _ => write!(f, ", {refused} blocks were given up"),
         }
+    }
+}
+
+fn found(record: &SearchRecord) -> String {
+    let answer = record.planned().and_then(|planned| planned.answer());
+    let sentence = answer.and_then(|answer| Some(answer.capacities.first()?.sentence()));
+    match &record.failed {
+        Some(reason) => format!("failed: {reason}"),
+        None => sentence.unwrap_or_else(|| "no answer".into()),
     }
 }
 

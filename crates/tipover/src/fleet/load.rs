@@ -22,8 +22,9 @@ use async_nats::{Client, Request, RequestErrorKind};
 use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Cell, Experiment, LoadSpec, Part, Spec};
+use tipover_core::experiment::{Cell, Experiment, LoadSpec, Part, SearchSpec, Spec, interventions};
 use tipover_core::measure::{ClockOffset, Glimpse};
+use tipover_core::search::limit::Resource;
 use tipover_core::units::Tick;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -113,7 +114,7 @@ impl Fellows for Together<'_> {
     }
 
     fn start(&self, spec: &Spec, seed: u64, clock: Clock) -> Result<Vec<Box<dyn Fellow>>> {
-        let cell = cell_of(self.block, spec).context("a trial of no cell of the block")?;
+        let (cell, changed) = self.origin(spec).context("a trial of no cell of the block")?;
         let of = spec.load.machines;
         let Some(there) = self.gather(of as usize - 1, || {})? else {
             (self.alone)();
@@ -131,7 +132,14 @@ impl Fellows for Together<'_> {
                 patience: PATIENCE + spec.load.timeout,
                 asked: None,
             };
-            let started = remote.start(cell.id(), seed, Part { number, of }, clock);
+            let origin_ns = remote.shown_at_zero_of(clock)?;
+            let started = remote.start(&Say::Start {
+                cell: cell.id(),
+                changed,
+                seed,
+                part: Part { number, of },
+                origin_ns,
+            });
             started.with_context(|| format!("starting the part of the load on {}", remote.machine))?;
             fellows.push(Box::new(remote));
         }
@@ -139,10 +147,29 @@ impl Fellows for Together<'_> {
     }
 }
 
-/// The cell of the block that `spec` is of: a secret that was put into it is no difference.
-fn cell_of<'a>(block: &'a Block, spec: &Spec) -> Option<&'a Cell> {
-    let wanted = serde_json::to_value(spec).ok()?;
-    block.cells.iter().find(|cell| serde_json::to_value(&cell.spec).is_ok_and(|own| own == wanted))
+impl<'a> Together<'a> {
+    /// The cell of the block that `spec` is of, and what a search changed in it: a secret that was put into
+    /// it is no difference.
+    fn origin(&self, spec: &Spec) -> Option<(&'a Cell, Option<Resource>)> {
+        let wanted = serde_json::to_value(spec).ok()?;
+        let is_it = |own: &Spec| serde_json::to_value(own).is_ok_and(|own| own == wanted);
+        self.block.cells.iter().find_map(|cell| {
+            let changed = changes(&cell.spec, self.block.search.as_ref()).find(|(_, own)| is_it(own))?;
+            Some((cell, changed.0))
+        })
+    }
+}
+
+/// The settings with which a block may have the target of a cell started: its own, and what a search changes
+/// in them to test what limits.
+fn changes(
+    spec: &Spec,
+    search: Option<&SearchSpec>,
+) -> impl Iterator<Item = (Option<Resource>, Spec)> + use<> {
+    let search = search.filter(|search| search.interventions);
+    let changed = search.map_or_else(Vec::new, |search| interventions(spec, search.scale));
+    let changed = changed.into_iter().map(|(intervention, spec)| (Some(intervention.resource), spec));
+    std::iter::once((None, spec.clone())).chain(changed)
 }
 
 /// An agent on another machine, spoken to through the fleet.
@@ -183,10 +210,14 @@ impl Remote {
         }
     }
 
-    fn start(&mut self, cell: String, seed: u64, part: Part, clock: Clock) -> Result<()> {
+    /// What its clock showed when the trial's was at zero.
+    fn shown_at_zero_of(&mut self, clock: Clock) -> Result<u64> {
         let origin_ns = clock.origin_ns().checked_add_signed(self.offset()?.ns);
-        let origin_ns = origin_ns.context("its clock began after the trial did")?;
-        self.say(&Say::Start { cell, seed, part, origin_ns })?;
+        origin_ns.context("its clock began after the trial did")
+    }
+
+    fn start(&mut self, start: &Say) -> Result<()> {
+        self.say(start)?;
         match self.answer()? {
             Reply::Did { answer } if matches!(*answer, Answer::Started { .. }) => Ok(()),
             other => bail!("expected to hear of the start, got {other:?}"),
@@ -327,7 +358,9 @@ impl<'a> Helper<'a> {
         };
         let done = match say {
             Say::Clock => return Reply::Clock { shown_ns },
-            Say::Start { cell, seed, part, origin_ns } => self.start(&cell, seed, part, origin_ns),
+            Say::Start { cell, changed, seed, part, origin_ns } => {
+                self.start(&cell, changed, seed, part, origin_ns)
+            }
             Say::Do { command } => self.pass_on(&command),
         };
         match done {
@@ -339,24 +372,34 @@ impl<'a> Helper<'a> {
         }
     }
 
-    fn start(&mut self, cell: &str, seed: u64, part: Part, origin_ns: u64) -> Result<Answer> {
+    fn start(
+        &mut self,
+        cell: &str,
+        changed: Option<Resource>,
+        seed: u64,
+        part: Part,
+        origin_ns: u64,
+    ) -> Result<Answer> {
         let mut cells = self.experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
-        let spec = &cells.find(|own| own.id() == cell).context("no cell of the block")?.spec;
+        let planned = &cells.find(|own| own.id() == cell).context("no cell of the block")?.spec;
+        let mut specs = changes(planned, self.block.search.as_ref());
+        let spec = specs.find(|(resource, _)| *resource == changed).map(|(_, spec)| spec);
+        let spec = spec.context("no search of the block changes that")?;
         if part.of != spec.load.machines || part.number >= part.of {
             bail!("no part of the load of {} machines", spec.load.machines);
         }
         let mut child = AgentProcess::start(None, None)?;
         let (folder, servers) = (Default::default(), Default::default());
         let clock = Clock::at(origin_ns);
-        let answer = child.begin(spec, folder, &servers, seed, part, clock)?;
-        self.started = Some(Started { child, spec: spec.clone(), clock });
+        let answer = child.begin(&spec, folder, &servers, seed, part, clock)?;
+        self.started = Some(Started { child, spec, clock });
         self.agent.log(&format!("sends its part of the load of the block {}", self.block.key()));
         Ok(answer)
     }
 
     fn pass_on(&mut self, command: &Command) -> Result<Answer> {
         let Started { child, spec, clock } = self.started.as_mut().context("its agent was not started")?;
-        if !may_be_told(command, &spec.load, clock.now()) {
+        if !may_be_told(command, &spec.load, self.block.search.as_ref(), clock.now()) {
             bail!("an agent of another machine is not told {command:?}");
         }
         let answer = child.ask(command)?;
@@ -368,10 +411,11 @@ impl<'a> Helper<'a> {
 }
 
 /// Whether an agent that sends a part of `load` is told this by another machine: nothing that writes files,
-/// loads or reads data, sends another load, or keeps it waiting.
-fn may_be_told(command: &Command, load: &LoadSpec, now: Tick) -> bool {
+/// loads or reads data, sends another load than a search in that range, or keeps it waiting.
+fn may_be_told(command: &Command, load: &LoadSpec, search: Option<&SearchSpec>, now: Tick) -> bool {
+    let is_another = |other: &LoadSpec| other != load && !search.is_some_and(|s| s.may_send(other, load));
     match command {
-        Command::Run { load: Some(other), .. } if **other != *load => false,
+        Command::Run { load: Some(other), .. } if is_another(other) => false,
         Command::Run { history, .. } => history.is_none(),
         Command::At { at, command } => *at < now + AHEAD && command.has_a_moment(),
         _ => command.is_of_sessions(),
@@ -387,7 +431,7 @@ mod tests {
         let plan = include_str!("../../../../experiments/capacity.toml");
         let experiment = Experiment::parse(plan, "tiny", &[]).unwrap();
         let load = &experiment.sweeps[0].cells[0].spec.load;
-        let may = |command: Command| may_be_told(&command, load, Tick(5));
+        let may = |command: Command| may_be_told(&command, load, None, Tick(5));
         let run = |load: Option<LoadSpec>, history: Option<&str>| Command::Run {
             load: load.map(Box::new),
             seed: None,
@@ -426,5 +470,15 @@ mod tests {
         ] {
             assert!(!may(other.clone()), "{other:?}");
         }
+        // A search sends the loads of its range, and those only.
+        let search = SearchSpec { most: 1_000.0, ..SearchSpec::default() };
+        let may = |other: &LoadSpec| {
+            may_be_told(&run(Some(other.clone()), None), load, Some(&search), Tick(5))
+        };
+        let at = |rate: f64| load.at(rate, search.scale);
+        assert!(may(load) && may(&at(10.0)) && may(&at(1_000.0)));
+        assert!(!may(&at(1_001.0)), "beyond its range");
+        assert!(!may(&LoadSpec { sessions: 1_000, ..at(10.0) }), "other sessions");
+        assert!(!may(&LoadSpec { retries: 1_000, ..at(10.0) }), "other retries");
     }
 }

@@ -6,14 +6,15 @@ use crate::foresight::needs;
 use crate::machine::{self, Needs, Severity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use tipover_core::experiment::{Address, Cell, Experiment, Part, TargetKind, Trial};
+use tipover_core::experiment::{Address, Cell, Experiment, Part, SearchSpec, TargetKind, Trial};
+use tipover_core::search::limit::Resource;
 
 /// Version and commit of this program. Two that differ may measure differently, so they never share a run.
 pub fn version() -> String {
     format!("{} ({})", env!("CARGO_PKG_VERSION"), env!("TIPOVER_COMMIT"))
 }
 
-/// Trials that stay together on one machine.
+/// Trials that stay together on one machine, or a search, which is many trials on one target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// The run that it belongs to.
@@ -34,6 +35,8 @@ pub struct Block {
     pub cells: Vec<Cell>,
     /// The trials, in their order.
     pub trials: Vec<Place>,
+    /// Instead of trials: what is searched in its only cell.
+    pub search: Option<SearchSpec>,
 }
 
 /// Where a trial stands among the cells of a block.
@@ -60,7 +63,19 @@ impl Block {
             });
             places.push(Place { cell, repeat: trial.repeat, twin: trial.twin });
         }
-        let cells: Vec<Cell> = cells.into_iter().cloned().collect();
+        Block {
+            trials: places,
+            ..Block::of_cells(experiment, cells.into_iter().cloned().collect(), command)
+        }
+    }
+
+    /// Of a search in `cell`.
+    pub fn of_search(experiment: &Experiment, cell: &Cell, search: &SearchSpec, command: &str) -> Block {
+        let block = Block::of_cells(experiment, vec![cell.clone()], command);
+        Block { search: Some(search.clone()), ..block }
+    }
+
+    fn of_cells(experiment: &Experiment, cells: Vec<Cell>, command: &str) -> Block {
         let alone = Experiment::of_cells(&experiment.name, experiment.seed, 1, cells.clone());
         Block {
             run: String::new(),
@@ -71,7 +86,8 @@ impl Block {
             command: command.into(),
             demands: Demands::of(&alone),
             cells,
-            trials: places,
+            trials: vec![],
+            search: None,
         }
     }
 
@@ -96,6 +112,19 @@ impl Block {
             Ok(Trial { cell, repeat: place.repeat, twin: place.twin })
         };
         self.trials.iter().map(one).collect()
+    }
+
+    /// What is wrong with the search that it asks for, if it does.
+    ///
+    /// # Errors
+    /// It has not one cell, or that cell cannot be searched like this.
+    pub fn check_search(&self) -> Result<(), String> {
+        let Some(search) = &self.search else { return Ok(()) };
+        let ([cell], []) = (self.cells.as_slice(), self.trials.as_slice()) else {
+            return Err("a search has one cell and no other trials".into());
+        };
+        search.goals(self.seed).map_err(|error| error.to_string())?;
+        search.check_cell(&cell.spec).map_err(|error| error.to_string())
     }
 
     /// So many machines carry it out together, at the most.
@@ -273,7 +302,7 @@ pub enum State {
         block: String,
         /// Trials that are done.
         done: usize,
-        /// Trials of the block.
+        /// Trials of the block; 0: it is a search, which does not know how many it takes.
         of: usize,
         /// Seconds since 1970 at which it took the block.
         since_unix_s: u64,
@@ -301,6 +330,7 @@ impl State {
     pub fn words(&self) -> String {
         match self {
             State::Idle => "idle".into(),
+            State::Working { experiment, of: 0, .. } => format!("{experiment}: a search"),
             State::Working { experiment, done, of, .. } => format!("{experiment}: {done} of {of} trials"),
             State::Helping { experiment, .. } => format!("{experiment}: a part of the load"),
             State::Drained => "drained".into(),
@@ -363,12 +393,10 @@ pub fn unfit(card: &Card, demands: &Demands) -> Vec<String> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Said {
-    /// A trial was carried out, and its files are there.
-    Trial {
-        /// Its cell, and its folder in that of the cell.
-        cell: String,
-        /// Such as `0` or `0-again`.
-        folder: String,
+    /// A trial or a search was carried out, and its files are there.
+    Done {
+        /// Which, by [`trial_name`] or [`search_name`].
+        what: String,
         /// Who carried it out.
         machine: String,
         /// Its files.
@@ -381,6 +409,17 @@ pub enum Said {
         /// Why not all of it was carried out.
         reason: Option<String>,
     },
+}
+
+/// A trial's name in its run: `cell/0`, `cell/0-again`.
+pub fn trial_name(trial: &Trial<'_>) -> String {
+    format!("{}/{}", trial.cell.id(), trial.folder())
+}
+
+/// A search's name in its run. Other promises or another range make another search.
+pub fn search_name(cell: &Cell, search: &SearchSpec) -> String {
+    let text = serde_json::to_vec(search).expect("a search is plain data");
+    format!("{}/search-{}", cell.id(), &super::digest(&text)[..8])
 }
 
 /// What a machine that has a part of a block answers to a call.
@@ -406,6 +445,8 @@ pub enum Say {
     Start {
         /// The cell, by its id.
         cell: String,
+        /// What a search changed in it.
+        changed: Option<Resource>,
         /// Seed of the operations.
         seed: u64,
         /// Which part of the load.

@@ -1,19 +1,25 @@
 //! What a fleet rests on, with a real nats-server between the parts: one word counts once, a block has one
 //! holder, and nobody does what he may not.
 
-use super::agent::{Agent, Options};
+use super::agent::{Agent, Options, consumer_name, end_subject, trial_subject};
 use super::coordinator::Coordinator;
 use super::hold::{Held, Hold};
 use super::keys::{AGENT, ASKER};
 use super::link::{Link, Login};
-use super::message::{Allowed, Block, Card, Demands, Said, State};
+use super::message::{Allowed, Block, Card, Demands, Given, Said, State, trial_name};
 use super::server::{self, Server};
 use super::{LEASE, RESULTS};
 use crate::interrupt::Interrupt;
+use crate::machine::Ability;
 use crate::store::Store;
+use async_nats::jetstream::consumer::PullConsumer;
+use futures_util::StreamExt;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
-use tipover_core::experiment::{Experiment, NamedRecipe};
+use std::time::{Duration, Instant};
+use tipover_core::experiment::{Cell, Experiment, NamedRecipe, Trial};
+use tipover_core::record::{Record, Verdict};
+use tipover_core::trial::simulate;
 
 const PLAN: &str = include_str!("../../../../experiments/capacity.toml");
 
@@ -181,7 +187,7 @@ fn another_version_is_refused_with_both_and_a_message_reads_back() {
     fleet.asker.wait(fleet.asker.machines.put("older", text.into())).unwrap();
     fleet.asker.wait(fleet.asker.machines.purge("old")).unwrap();
     let store = Store::open(&fleet.folder.path().join("results"), &experiment, PLAN, false).unwrap();
-    let mut coordinator = Coordinator::open(&fleet.asker, &store, &experiment).unwrap();
+    let mut coordinator = Coordinator::open(&fleet.asker, &store, &experiment, None).unwrap();
     let refused = coordinator.ask(false, "tipover run", LEASE).unwrap_err().to_string();
     let own = super::message::version();
     assert!(refused.contains("old runs tipover 0.0.9 (abc), this is") && refused.contains(&own), "{refused}");
@@ -196,4 +202,105 @@ fn another_version_is_refused_with_both_and_a_message_reads_back() {
     let made = back.experiment();
     assert_eq!(back.trials(&made).unwrap(), trials, "the cells are the same, hash and all");
     assert_eq!(Demands::of(&made), block.demands);
+}
+
+/// A machine that gives back, for every trial, what was simulated once for its cell.
+fn pretend(link: &Link, records: &BTreeMap<String, Record>, seed: u64, folder: &Path) {
+    loop {
+        let mut found = 0;
+        let lanes = link.wait(async { link.lanes.keys().await.unwrap().collect::<Vec<_>>().await });
+        for lane in lanes.into_iter().flatten() {
+            let messages = link.wait(async {
+                let consumer: PullConsumer = link.blocks.get_consumer(&consumer_name(&lane)).await.unwrap();
+                let messages = consumer.fetch().max_messages(100).messages().await.unwrap();
+                messages.collect::<Vec<_>>().await
+            });
+            for message in messages.into_iter().flatten() {
+                found += 1;
+                let block: Block = serde_json::from_slice(&message.payload).unwrap();
+                let experiment = block.experiment();
+                for (place, trial) in block.trials(&experiment).unwrap().iter().enumerate() {
+                    let cell = trial.cell.id();
+                    let (repeat, twin, seed) = (trial.repeat, trial.twin, trial.seed(seed));
+                    let record = Record { repeat, twin, seed, ..records[&cell].clone() };
+                    let path = folder.join("record.json");
+                    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+                    let (digest, size_bytes) = link.put_file(&path).unwrap();
+                    let files = vec![Given { name: "record.json".into(), digest, size_bytes }];
+                    let said = Said::Done { what: trial_name(trial), machine: "m".into(), files };
+                    link.say_once(&trial_subject(&block.key(), place), &said).unwrap();
+                }
+                let end = Said::End { machine: "m".into(), reason: None };
+                link.say_once(&end_subject(&block.key()), &end).unwrap();
+                link.wait(message.ack()).unwrap();
+            }
+        }
+        if found == 0 {
+            return;
+        }
+    }
+}
+
+/// What this process holds of the machine's memory, at the most until now, in bytes.
+fn held() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// With `TIPOVER_FLEET_TRIALS=100000` it says what that many cost, and `TIPOVER_FLEET_RESULTS=FOLDER` keeps
+/// them.
+#[test]
+fn what_was_asked_for_comes_whole_however_much_it_is() {
+    let Some(fleet) = fleet() else { return };
+    let wanted: u32 =
+        std::env::var("TIPOVER_FLEET_TRIALS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let interrupt = Interrupt::default();
+    let mut experiment = experiment();
+    experiment.sweeps.truncate(1);
+    experiment.sweeps[0].cells.truncate(4);
+    let cells = experiment.sweeps[0].cells.len() as u32;
+    experiment.repeats = wanted.div_ceil(cells);
+    let simulated = |cell: &Cell| {
+        let trial = Trial { cell, repeat: 0, twin: false };
+        let (record, _) = simulate::trial(&experiment.name, &trial, experiment.seed, &Default::default());
+        (cell.id(), Record { verdict: Verdict::Valid, ..record })
+    };
+    let records: BTreeMap<String, Record> = experiment.sweeps[0].cells.iter().map(simulated).collect();
+    drop(Agent::join(&fleet.agent, options(fleet.folder.path(), "m"), &interrupt).unwrap());
+    // Disks are missed where there is no FUSE; it carries out nothing.
+    let card = fleet.asker.wait(fleet.asker.machines.get("m")).unwrap().unwrap();
+    let mut card: Card = serde_json::from_slice(&card).unwrap();
+    let facts = &mut card.facts;
+    facts.root = true;
+    (facts.fuse, facts.loop_devices, facts.memory_limit) = (Ability::Yes, Ability::Yes, Ability::Yes);
+    let card = serde_json::to_vec(&card).unwrap();
+    fleet.asker.wait(fleet.asker.machines.put("m", card.into())).unwrap();
+
+    let results = std::env::var("TIPOVER_FLEET_RESULTS").map(Into::into);
+    let results = results.unwrap_or_else(|_| fleet.folder.path().join("results"));
+    let store = Store::open(&results, &experiment, PLAN, true).unwrap();
+    let mut coordinator = Coordinator::open(&fleet.asker, &store, &experiment, None).unwrap();
+    let before = held();
+    let began = Instant::now();
+    let all = experiment.trials().len();
+    assert_eq!(coordinator.ask(false, "tipover run", LEASE).unwrap(), all);
+    let asked = began.elapsed();
+    let folder = fleet.folder.path().join("machine");
+    std::fs::create_dir_all(&folder).unwrap();
+    pretend(&fleet.agent, &records, experiment.seed, &folder);
+    let worked = began.elapsed() - asked;
+    let came = coordinator.fetch(true, &interrupt, &mut |_| {}).unwrap();
+    let fetched = began.elapsed() - asked - worked;
+    assert_eq!((came.fetched, came.waiting, came.failed), (all, 0, 0));
+    assert!(store.missing(experiment.trials(), false, |_| {}).unwrap().is_empty());
+    // Once more: it resumes, and has nothing to do.
+    let began = Instant::now();
+    let mut again = Coordinator::open(&fleet.asker, &store, &experiment, None).unwrap();
+    assert_eq!(again.ask(false, "tipover run", LEASE).unwrap(), 0);
+    println!(
+        "{all} trials: asked in {asked:?}, given in {worked:?}, fetched in {fetched:?}, resumed in {:?}; {} MiB more",
+        began.elapsed(),
+        (held() - before) >> 20
+    );
 }

@@ -326,7 +326,10 @@ fn every_trial(record: &SearchRecord, search: &Searched) -> Table {
         said.extend(
             trial.lost_after.map(|_| "stopped early: the promise could no longer be met".to_string()),
         );
-        said.extend(trial.generator_late.then(|| "not valid: the generator was late".to_string()));
+        said.extend(trial.generator_late.then(|| match trial.late_generators.join(", ") {
+            of if of.is_empty() => "not valid: the generator was late".to_string(),
+            of => format!("not valid: the generator was late on {of}"),
+        }));
         said.extend((trial.rest == Rest::Restarted).then(|| "the target was restarted after it".to_string()));
         if let CanaryVerdict::Disturbed { why } = canary {
             said.push(format!("disturbed: {why}"));

@@ -1,11 +1,12 @@
 //! Trials as files that go from one machine to another.
 
-use super::{Found, RECORD, Staged, Store, look, stage};
+use super::{Found, RECORD, SEARCH, Staged, Store, look, look_for_search, stage, stage_as};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::Trial;
+use tipover_core::experiment::{Cell, SearchSpec, Trial};
 use tipover_core::record::{self, Record, Verdict};
+use tipover_core::search::SearchRecord;
 
 impl Store {
     /// The files of a trial that was carried out: their names and where they are.
@@ -21,6 +22,44 @@ impl Store {
         }
         files.sort();
         Ok(files)
+    }
+
+    /// The file of a search that was made, as [`files`](Self::files).
+    pub fn files_of_search(&self, cell: &Cell) -> Vec<(String, PathBuf)> {
+        vec![(SEARCH.into(), self.search_path(cell))]
+    }
+
+    /// Keeps a search that another machine made, unless it is here: `bring` writes it to the path that it is
+    /// given. Whether it was kept.
+    ///
+    /// # Errors
+    /// It cannot be brought, or is of another cell or search; what was here stays.
+    pub fn keep_brought_search(
+        &self,
+        cell: &Cell,
+        search: &SearchSpec,
+        seed: u64,
+        bring: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Option<SearchRecord>> {
+        let staged = stage_as(&self.folder, cell, "search")?;
+        let path = staged.join(SEARCH);
+        let _staged = Staged(Some(staged));
+        bring(&path)?;
+        let record = match look_for_search(&path)? {
+            Found::Whole(record) => record,
+            Found::Nothing => bail!("a search was brought without its record"),
+            Found::Damaged(sentence) => bail!("{sentence}"),
+        };
+        let goals = search.goals(seed)?;
+        let is_of_cell = record.cell == cell.id() && record.spec.fingerprint() == cell.spec.fingerprint();
+        if !is_of_cell || !record.is_of(&search.promises, &goals) {
+            bail!("the search that was brought for {} is another, of {}", cell.id(), record.cell);
+        }
+        if self.search(cell, |_| {})?.as_ref() == Some(&record) {
+            return Ok(None);
+        }
+        self.keep_search(cell, &record)?;
+        Ok(Some(record))
     }
 
     /// Keeps a trial that another machine carried out, as [`keep`](Self::keep): `bring` puts its files into

@@ -5,11 +5,12 @@ use super::faults::{FOLLOWS, Times};
 use super::watch::{Readers, Watch};
 use super::world::RealWorld;
 use super::{Site, Surroundings};
-use crate::agent::{Answer, Command, Cut};
+use crate::agent::{Answer, Command, Cut, Share};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tipover_core::device::Counters;
-use tipover_core::experiment::{Cell, LoadSpec, Promise, Spec, Trial};
+use tipover_core::experiment::{Cell, Promise, Spec, Trial};
 use tipover_core::measure::{Books, Offered};
 use tipover_core::record::{FORMAT, Phase};
 use tipover_core::search::{
@@ -17,8 +18,6 @@ use tipover_core::search::{
     generator_was_late, is_lost, next,
 };
 use tipover_core::trial::{Draft, World, go_through};
-use tipover_core::units::Rate;
-use tipover_core::workload::Arrivals;
 
 /// Goes on with a search of `cell`, from what `record` holds already, until it is done; `keep` is called
 /// after every trial. `spec` are the cell's settings, changed or not. Interrupts are errors; what fails is
@@ -151,7 +150,7 @@ impl RealWorld<'_> {
         promises: &[Promise],
         number: u64,
     ) -> Result<FinishedTrial> {
-        let load = load_for(&spec.load, request, goals.scale);
+        let load = spec.load.at(request.load, goals.scale);
         // Every trial draws operations of its own, and begins its faults anew.
         let command = Command::Run { load: Some(Box::new(load)), seed: Some(number + 1), history: None };
         let times = match (&spec.breaking, &watch.cluster) {
@@ -164,7 +163,7 @@ impl RealWorld<'_> {
         let primary = primary(watch);
         let before = self.device(watch)?;
         watch.readers.agent.ask(&command)?;
-        let mut seen = Seen { begin: Instant::now(), books: None, offered: None, lost_after: None };
+        let mut seen = Seen::now();
         let see = |seen: &mut Seen, readers: &mut Readers| -> Result<bool> {
             self.context.interrupt.check()?;
             self.context.report.share(seen.begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
@@ -206,7 +205,7 @@ impl RealWorld<'_> {
                 }
             },
         }
-        let Seen { mut books, offered, lost_after, .. } = seen;
+        let Seen { mut books, offered, shares, lost_after, .. } = seen;
         // Another primary has another disk, whose counters have nothing to do with these.
         let after = if self::primary(watch) == primary { self.device(watch)? } else { None };
         let device = after.zip(before).and_then(|(after, before)| after.rates_since(&before));
@@ -217,10 +216,7 @@ impl RealWorld<'_> {
         add(&mut books, &watch.readers.agent.cut()?.books)?;
         watch.readers.agent.ask(&Command::Halt)?;
         let books = books.unwrap_or_else(|| Books::new(offered.is_some()));
-        let late = match &offered {
-            Some(offered) => generator_was_late(offered, promises).map_err(anyhow::Error::msg)?,
-            None => false,
-        };
+        let (late, late_generators) = who_was_late(offered.as_ref(), shares, promises)?;
         let trial = FinishedTrial {
             load: request.load,
             duration: request.duration,
@@ -231,6 +227,7 @@ impl RealWorld<'_> {
             not_sent: 0,
             unfinished: 0,
             generator_late: late,
+            late_generators,
             purpose: request.purpose,
             rest: Rest::Unknown,
             rested_for: Duration::ZERO,
@@ -286,13 +283,27 @@ struct Seen {
     begin: Instant,
     books: Option<Books>,
     offered: Option<Offered>,
+    /// The same for each machine, where several send the load.
+    shares: BTreeMap<String, Offered>,
     /// When it could not hold its promises any more.
     lost_after: Option<Duration>,
 }
 
 impl Seen {
+    fn now() -> Seen {
+        let (books, offered, shares, lost_after) = Default::default();
+        Seen { begin: Instant::now(), books, offered, shares, lost_after }
+    }
+
     fn add(&mut self, cut: Cut) -> Result<()> {
         add(&mut self.books, &cut.books)?;
+        for Share { machine, cut, .. } in cut.shares {
+            match (self.shares.get_mut(&machine), cut.offered) {
+                (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
+                (None, Some(first)) => drop(self.shares.insert(machine, first)),
+                (_, None) => {}
+            }
+        }
         match (&mut self.offered, cut.offered) {
             (Some(all), Some(more)) => all.append(&more).map_err(anyhow::Error::msg)?,
             (all, more) => *all = more,
@@ -320,6 +331,25 @@ impl Gauges {
     }
 }
 
+/// Whether the generator was late, and which of the machines that share the load. One of many is a few of all
+/// operations, and its own are wrong all the same.
+fn who_was_late(
+    offered: Option<&Offered>,
+    shares: BTreeMap<String, Offered>,
+    promises: &[Promise],
+) -> Result<(bool, Vec<String>)> {
+    let is_late = |offered: &Offered| generator_was_late(offered, promises).map_err(anyhow::Error::msg);
+    let mut late = offered.map(is_late).transpose()?.unwrap_or(false);
+    let mut machines = Vec::new();
+    for (machine, offered) in shares {
+        if is_late(&offered)? {
+            late = true;
+            machines.push(machine);
+        }
+    }
+    Ok((late, machines))
+}
+
 /// Who is primary of the cluster, if there is one.
 fn primary(watch: &Watch) -> Option<String> {
     watch.cluster.as_ref().map(|running| running.cluster().primary().to_string())
@@ -341,21 +371,6 @@ fn add(all: &mut Option<Books>, more: &tipover_core::measure::BooksText) -> Resu
         none => *none = Some(more),
     }
     Ok(())
-}
-
-/// The load of a trial: arrivals at the offered load as the plan shapes them, or so many sessions.
-fn load_for(load: &LoadSpec, request: &Request, scale: Scale) -> LoadSpec {
-    match scale {
-        Scale::Sessions => LoadSpec { sessions: request.load as u32, arrivals: None, ..load.clone() },
-        Scale::OpsPerSecond => {
-            let arrivals = match load.arrivals {
-                Some(Arrivals::Constant(_)) => Arrivals::Constant(Rate(request.load)),
-                // Independent users: the default.
-                _ => Arrivals::Poisson(Rate(request.load)),
-            };
-            LoadSpec { arrivals: Some(arrivals), think: Duration::ZERO, ..load.clone() }
-        }
-    }
 }
 
 fn at_load(request: &Request, scale: Scale) -> String {
