@@ -281,3 +281,47 @@ impl Shares {
 fn apart(a: Tick, b: Tick) -> u64 {
     a.0.abs_diff(b.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use tipover_core::op::{OpKind, Outcome, Timing};
+
+    fn cut(books: &Books) -> Cut {
+        Cut {
+            begin: Tick(0),
+            end: Tick(1_000_000_000),
+            books: books.to_text(),
+            offered: None,
+            in_flight: 1,
+            oldest_in_flight_ns: 1,
+            target: Sample::default(),
+            process_cpu_ns: 2,
+            sessions_cpu_ns: 1,
+            shares: vec![],
+        }
+    }
+
+    #[test]
+    fn what_a_thousand_machines_counted_adds_up_to_what_one_would_have() {
+        let (mut shares, mut one) = (Vec::new(), Books::new(false));
+        for machine in 0..1_000_u64 {
+            let mut own = Books::new(false);
+            for operation in 0..200 {
+                // Latencies from 1 us to 10 s, as many of each power.
+                let latency = 1_000 * 10_u64.pow((operation % 8) as u32) + machine * 997 + operation;
+                let timing = Timing { due: Tick(0), began: Tick(0), ended: Tick(latency) };
+                own.record(OpKind::Read, Outcome::Done, &timing, 100);
+                one.record(OpKind::Read, Outcome::Done, &timing, 100);
+            }
+            shares.push(Share { machine: machine.to_string(), processors: 1, cut: cut(&own) });
+        }
+        let mut all = shares[0].cut.clone();
+        let began = Instant::now();
+        all.add_up(shares).unwrap();
+        println!("1,000 machines' histograms added up in {:?}", began.elapsed());
+        assert_eq!(all.books, one.to_text(), "nothing is lost and nothing averaged");
+        assert_eq!((all.in_flight, all.process_cpu_ns, all.shares.len()), (1_000, 2_000, 1_000));
+    }
+}
