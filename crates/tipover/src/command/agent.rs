@@ -4,7 +4,7 @@ use super::{BadInput, Ending, pair};
 use crate::fleet::agent::{Agent, Options, name_of};
 use crate::fleet::keys::AGENT;
 use crate::fleet::message::Allowed;
-use crate::fleet::{Link, Login};
+use crate::fleet::{Link, Login, patiently};
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -57,8 +57,10 @@ impl AgentCommand {
         let allowed = self.allow.as_deref().map(allowed).transpose()?.unwrap_or_default();
         let folder = std::path::absolute(&self.work).context("finding --work")?;
         let options = Options { machine, labels: self.labels.iter().cloned().collect(), allowed, folder };
-        let link = Link::open(&self.login, AGENT).map_err(|error| BadInput(format!("{error:#}")))?;
-        Agent::join(&link, options, interrupt).map_err(|error| BadInput(format!("{error:#}")))?.serve()?;
+        let wrong = |error: anyhow::Error| BadInput(format!("{error:#}"));
+        let link = patiently(interrupt, || Link::open(&self.login, AGENT)).map_err(wrong)?;
+        let agent = patiently(interrupt, || Agent::join(&link, options.clone(), interrupt));
+        agent.map_err(wrong)?.serve()?;
         Ok(Ending::Held)
     }
 }

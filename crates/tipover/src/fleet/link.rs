@@ -276,9 +276,9 @@ async fn open(context: &Context, replicas: usize) -> Result<Opened> {
     let lanes = bucket(context, "tipover-lanes", KEPT, replicas).await?;
     let holders = bucket(context, "tipover-holders", KEPT, replicas).await?;
     let orders = bucket(context, "tipover-orders", KEPT, replicas).await?;
-    let objects = match context.get_object_store("tipover-objects").await {
-        Ok(objects) => objects,
-        Err(_) => {
+    let objects = match there(context, "OBJ_tipover-objects").await? {
+        Some(_) => context.get_object_store("tipover-objects").await.context("opening the object store")?,
+        None => {
             let config = object_store::Config {
                 bucket: "tipover-objects".into(),
                 max_age: KEPT,
@@ -291,34 +291,53 @@ async fn open(context: &Context, replicas: usize) -> Result<Opened> {
     Ok((blocks, results, [machines, lanes, holders, orders], objects))
 }
 
-/// Only who asks for work may make what is missing; a machine that is not allowed to is told so.
-async fn stream(context: &Context, config: stream::Config) -> Result<stream::Stream> {
+/// A stream, if it was made.
+async fn there(context: &Context, name: &str) -> Result<Option<stream::Stream>> {
     use jetstream::context::GetStreamErrorKind as Kind;
-    match context.get_stream(&config.name).await {
-        Ok(stream) => Ok(stream),
+    match context.get_stream(name).await {
+        Ok(stream) => Ok(Some(stream)),
         Err(error) => match error.kind() {
-            Kind::JetStream(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                let name = config.name.clone();
-                let made = context.create_stream(config).await;
-                made.with_context(|| {
-                    format!(
-                        "making the stream {name} (a machine may not; whoever asks for work makes it, with `tipover \
-                         fleet status` too)"
-                    )
-                })
-            }
-            _ => bail!("{error}: is JetStream on (nats-server -js), and may this key use it?"),
+            Kind::JetStream(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
+            _ => Err(error).context("is JetStream on (nats-server -js), and may this key use it?"),
         },
     }
 }
 
+/// Only who asks for work may make what is missing; a machine that is not allowed to is told so.
+async fn stream(context: &Context, config: stream::Config) -> Result<stream::Stream> {
+    if let Some(stream) = there(context, &config.name).await? {
+        return Ok(stream);
+    }
+    let name = config.name.clone();
+    let made = context.create_stream(config).await;
+    made.with_context(|| {
+        format!(
+            "making the stream {name} (a machine may not; whoever asks for work makes it, with `tipover fleet \
+             status` too)"
+        )
+    })
+}
+
 async fn bucket(context: &Context, name: &str, max_age: Duration, replicas: usize) -> Result<kv::Store> {
-    if let Ok(bucket) = context.get_key_value(name).await {
-        return Ok(bucket);
+    if there(context, &format!("KV_{name}")).await?.is_some() {
+        return context.get_key_value(name).await.with_context(|| format!("opening the bucket {name}"));
     }
     let config =
         kv::Config { bucket: name.into(), max_age, num_replicas: replicas, history: 1, ..Default::default() };
     context.create_key_value(config).await.with_context(|| format!("making the bucket {name}"))
+}
+
+/// Whether the servers did not answer in time. They do when fewer ask at once.
+pub(super) fn is_slow(error: &anyhow::Error) -> bool {
+    use jetstream::context::{PublishError, RequestError, RequestErrorKind};
+    error.chain().any(|cause| {
+        let asked = cause.downcast_ref::<RequestError>();
+        let read = cause.downcast_ref::<kv::EntryError>();
+        let written = cause.downcast_ref::<PublishError>();
+        asked.is_some_and(|error| error.kind() == RequestErrorKind::TimedOut)
+            || read.is_some_and(|error| error.kind() == kv::EntryErrorKind::TimedOut)
+            || written.is_some_and(|error| error.kind() == PublishErrorKind::TimedOut)
+    })
 }
 
 /// Whether a server's version, such as "2.10.4", is not older.

@@ -26,7 +26,8 @@ mod tests;
 
 pub use link::{Link, Login};
 
-use std::time::Duration;
+use crate::interrupt::Interrupt;
+use std::time::{Duration, Instant};
 
 /// First tokens of subjects, and names of streams.
 pub const BLOCKS: &str = "tipover.block";
@@ -63,6 +64,28 @@ fn unix_s() -> u64 {
 fn some_of(span: Duration) -> Duration {
     let share = u64::from_str_radix(&fresh(), 16).unwrap_or(0) as f64 / u64::MAX as f64;
     span.mul_f64(share)
+}
+
+/// Does `work` again for up to two minutes, as long as it is the servers that are slow: a thousand machines
+/// that join at once are served one after the other.
+///
+/// # Errors
+/// The last one.
+pub fn patiently<T>(interrupt: &Interrupt, mut work: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let began = Instant::now();
+    loop {
+        match work() {
+            Err(error)
+                if link::is_slow(&error)
+                    && began.elapsed() < Duration::from_secs(120)
+                    && !interrupt.is_asked() =>
+            {
+                eprintln!("the fleet is slow ({error:#}); trying again");
+                std::thread::sleep(some_of(Duration::from_secs(5)));
+            }
+            done => return done,
+        }
+    }
 }
 
 /// A name nobody else has: 16 hexadecimal digits.
