@@ -380,6 +380,16 @@ pub struct BooksText {
 }
 
 impl BooksText {
+    /// Operations of one class, and parts of others that are of it.
+    pub fn of(&self, kind: OpKind) -> impl Iterator<Item = &BookText> {
+        [&self.operations, &self.parts].into_iter().filter_map(move |books| books.get(&kind))
+    }
+
+    /// Classes that occurred, parts of others included.
+    pub fn kinds(&self) -> impl Iterator<Item = OpKind> + '_ {
+        OpKind::ALL.into_iter().filter(|kind| self.of(*kind).any(|book| book.ended() > 0))
+    }
+
     /// Whole operations that were done.
     pub fn done(&self) -> u64 {
         self.operations.values().map(|book| book.done).sum()
@@ -423,6 +433,13 @@ pub struct BookText {
     /// Latencies of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_latency: Option<LatencyText>,
+}
+
+impl BookText {
+    /// How many there were, whatever became of them.
+    fn ended(&self) -> u64 {
+        self.done + self.refused.values().chain(self.unknown.values()).sum::<u64>()
+    }
 }
 
 #[cfg(test)]

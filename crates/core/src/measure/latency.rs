@@ -8,11 +8,13 @@ use std::io::Read;
 /// A histogram of nanoseconds.
 pub type Histogram = hdrhistogram::Histogram<u64>;
 
+const SHORTEST_NS: u64 = 1;
 const LONGEST_NS: u64 = 3_600_000_000_000;
+const DIGITS: u8 = 3;
 
 /// An empty histogram with this product's bounds.
 pub fn histogram() -> Histogram {
-    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("constant bounds are valid")
+    Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, DIGITS).expect("constant bounds are valid")
 }
 
 /// The latencies of one class of operations in one interval.
@@ -131,13 +133,11 @@ pub struct LatencyText {
 
 /// Reads a histogram that has the bounds of [`histogram`].
 pub(super) fn ours(text: &str) -> Result<Histogram, String> {
-    let (read, own) = (decode(text)?, histogram());
-    let bounds = |histogram: &Histogram| (histogram.low(), histogram.high(), histogram.sigfig());
-    match bounds(&read) == bounds(&own) {
+    let read = decode(text)?;
+    let (bounds, own) = ((read.low(), read.high(), read.sigfig()), (SHORTEST_NS, LONGEST_NS, DIGITS));
+    match bounds == own {
         true => Ok(read),
-        false => {
-            Err(format!("a histogram with bounds and digits {:?}, not {:?}", bounds(&read), bounds(&own)))
-        }
+        false => Err(format!("a histogram with bounds and digits {bounds:?}, not {own:?}")),
     }
 }
 

@@ -111,9 +111,8 @@ impl<'a> CellRecords<'a> {
         quantile: f64,
         histogram: impl Fn(&Measured) -> Option<Histogram>,
     ) -> Result<Estimate, TooFew> {
-        let of = |group: Vec<&'a Measured>| group.into_iter().filter_map(&histogram).collect::<Vec<_>>();
-        let groups: Vec<Vec<Histogram>> = self.by_machine().into_iter().map(of).collect();
-        percentile_of_groups(&groups, quantile).map(|e| e.scaled(1e-6))
+        let of = |group: Vec<&'a Measured>| group.into_iter().filter_map(&histogram);
+        percentile_of_groups(self.by_machine().into_iter().map(of), quantile).map(|e| e.scaled(1e-6))
     }
 
     /// Operations per second. A single trial has the interval that its own intervals give it.
@@ -148,8 +147,7 @@ impl<'a> CellRecords<'a> {
 
     /// Classes of operations that occurred, parts of others included.
     pub fn kinds(&self) -> Vec<OpKind> {
-        let books = self.measured().into_iter().filter_map(|m| m.books().ok());
-        let kinds: BTreeSet<OpKind> = books.flat_map(|books| books.kinds()).collect();
+        let kinds: BTreeSet<OpKind> = self.measured().into_iter().flat_map(|m| m.books.kinds()).collect();
         kinds.into_iter().collect()
     }
 
@@ -162,8 +160,8 @@ impl<'a> CellRecords<'a> {
     /// "3 conflict, 1 timeout (unknown)": failed operations of one class in all trials.
     pub fn failures_in_words(&self, kind: OpKind) -> String {
         let mut counts: BTreeMap<(Failure, bool), u64> = BTreeMap::new();
-        for book in self.measured().into_iter().filter_map(|m| m.books().ok()?.of(kind)) {
-            for (failures, unknown) in [(book.refused(), false), (book.unknown(), true)] {
+        for book in self.measured().into_iter().flat_map(|m| m.books.of(kind)) {
+            for (failures, unknown) in [(&book.refused, false), (&book.unknown, true)] {
                 for (failure, count) in failures {
                     *counts.entry((*failure, unknown)).or_default() += count;
                 }
@@ -178,8 +176,7 @@ impl<'a> CellRecords<'a> {
 
     /// Retries of operations of one class in all trials.
     pub fn retries(&self, kind: OpKind) -> u64 {
-        let books = self.measured().into_iter().filter_map(|m| m.books().ok()?.of(kind));
-        books.map(|book| book.retries()).sum()
+        self.measured().into_iter().flat_map(|m| m.books.of(kind)).map(|book| book.retries).sum()
     }
 
     /// Growth of a counter per operation.
