@@ -329,7 +329,7 @@ impl<'a> Coordinator<'a> {
                     let block = at_fleet.entry(result.block).or_default();
                     self.take_in(&by_name, result, block, &mut fetched, hear)?;
                 }
-                Ok(None) if !wait || self.asked.waiting.is_empty() => break,
+                Ok(None) if !wait || self.left(&by_name, &at_fleet).next().is_none() => break,
                 Ok(None) => {
                     std::thread::sleep(GLANCE);
                     if said.elapsed() > Duration::from_secs(30) {
@@ -337,7 +337,7 @@ impl<'a> Coordinator<'a> {
                         let machines = machines(self.link).map_or(0, |cards| cards.len());
                         hear(&format!(
                             "waiting for {} blocks; machines in the fleet: {machines}",
-                            self.asked.waiting.len()
+                            self.left(&by_name, &at_fleet).count()
                         ));
                     }
                 }
@@ -350,9 +350,20 @@ impl<'a> Coordinator<'a> {
         }
         self.keep()?;
         let came = |number: &u64| at_fleet.get(number).map_or(0, |block| block.trials);
-        let left = self.asked.waiting.iter().map(|(number, names)| names.len().saturating_sub(came(number)));
-        fetched.waiting = left.sum();
+        let left = self.left(&by_name, &at_fleet);
+        fetched.waiting = left.map(|(number, names)| names.len().saturating_sub(came(number))).sum();
         Ok(fetched)
+    }
+
+    /// The blocks that are waited for: not those of another scale, nor trials where searches are asked for.
+    fn left(
+        &self,
+        by_name: &BTreeMap<String, Piece<'_>>,
+        at_fleet: &BTreeMap<u64, AtFleet>,
+    ) -> impl Iterator<Item = (&u64, &Vec<String>)> {
+        let has_ended = |number: &u64| at_fleet.get(number).is_some_and(|block| block.has_ended);
+        let is_ours = |names: &Vec<String>| names.iter().any(|name| by_name.contains_key(name));
+        self.asked.waiting.iter().filter(move |(number, names)| is_ours(names) && !has_ended(number))
     }
 
     /// The first result of this run at or after a place in the stream.
@@ -397,6 +408,12 @@ impl<'a> Coordinator<'a> {
         };
         match said {
             Said::End { machine, reason } => {
+                block.has_ended = true;
+                let waiting = self.asked.waiting.get(&told.block);
+                // What is not taken in now stays at the fleet, for whoever asks for it here the next time.
+                if waiting.is_some_and(|names| names.iter().any(|name| !by_name.contains_key(name))) {
+                    return Ok(());
+                }
                 let Some(trials) = self.asked.waiting.remove(&told.block) else { return Ok(()) };
                 if let Some(reason) = reason {
                     fetched.refused += 1;
@@ -466,6 +483,7 @@ struct Told {
 /// What the fleet holds of a block.
 #[derive(Default)]
 struct AtFleet {
+    has_ended: bool,
     trials: usize,
     digests: BTreeSet<String>,
 }

@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Cell, Experiment, NamedRecipe, Trial};
+use tipover_core::experiment::{Cell, Experiment, NamedRecipe, SearchSpec, Trial};
 use tipover_core::record::{Record, Verdict};
 use tipover_core::trial::simulate;
 
@@ -290,6 +290,11 @@ fn what_was_asked_for_comes_whole_however_much_it_is() {
     std::fs::create_dir_all(&folder).unwrap();
     pretend(&fleet.agent, &records, experiment.seed, &folder);
     let worked = began.elapsed() - asked;
+    // Whoever asks for searches in the same folder waits for none of it, and takes nothing of it away.
+    let search = SearchSpec::default();
+    let mut searches = Coordinator::open(&fleet.asker, &store, &experiment, Some(&search)).unwrap();
+    let came = searches.fetch(true, &interrupt, &mut |_| {}).unwrap();
+    assert_eq!((came.fetched, came.waiting), (0, 0));
     let came = coordinator.fetch(true, &interrupt, &mut |_| {}).unwrap();
     let fetched = began.elapsed() - asked - worked;
     assert_eq!((came.fetched, came.waiting, came.failed), (all, 0, 0));
