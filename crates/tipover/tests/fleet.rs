@@ -3,8 +3,8 @@
 
 mod program;
 
-use program::results::{self, Kept};
 use program::nats::Nats;
+use program::results::{self, Kept};
 use program::{Ended, Place, Running, alone, skipped};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -590,14 +590,14 @@ fn a_search_sends_its_loads_from_two_machines() {
     // A target that does nothing holds whatever is sent; what was due was sent, by both together.
     let found = searches(&place);
     assert!(found.len() == 1 && found[0].2 > 2, "{found:?}");
-    let text = std::fs::read_to_string(place.here().join("results/known").join(&found[0].0).join("search.json"));
+    let text =
+        std::fs::read_to_string(place.here().join("results/known").join(&found[0].0).join("search.json"));
     let record: serde_json::Value = serde_json::from_str(&text.expect("it is there")).expect("JSON");
     let trials = record["searches"][0]["trials"].as_array().expect("trials").clone();
     let of = |trial: &serde_json::Value, what: &str| trial[what].as_f64().expect("a number");
     let due: f64 = trials.iter().map(|trial| of(trial, "scheduled")).sum();
-    let length = |trial: &serde_json::Value| {
-        of(&trial["duration"], "secs") + of(&trial["duration"], "nanos") / 1e9
-    };
+    let length =
+        |trial: &serde_json::Value| of(&trial["duration"], "secs") + of(&trial["duration"], "nanos") / 1e9;
     let planned: f64 = trials.iter().map(|trial| of(trial, "load") * length(trial)).sum();
     assert!(due > 0.7 * planned, "{due} of {planned}: a half is what one of them sends");
     let sessions = [&find[..], &["--sessions", "--replace-plan"]].concat();

@@ -56,8 +56,14 @@ fn the_manifest_is_one_that_kubernetes_takes() {
         wrong_with(&object, &definitions)
     };
     let container = "/spec/template/spec/containers/0";
-    assert!(!spoilt(container, json!({"name": "agent", "comand": ["tipover"]})).is_empty(), "a misspelt field");
-    assert!(!spoilt("/spec/template/spec/terminationGracePeriodSeconds", json!("60 s")).is_empty(), "a wrong type");
+    assert!(
+        !spoilt(container, json!({"name": "agent", "comand": ["tipover"]})).is_empty(),
+        "a misspelt field"
+    );
+    assert!(
+        !spoilt("/spec/template/spec/terminationGracePeriodSeconds", json!("60 s")).is_empty(),
+        "a wrong type"
+    );
     assert!(!spoilt(container, json!({"image": "tipover"})).is_empty(), "no name");
     assert!(!spoilt("/kind", json!("DemonSet")).is_empty(), "no such kind");
 }

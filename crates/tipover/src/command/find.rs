@@ -95,8 +95,7 @@ impl Find {
         let command = command_line();
         if self.fleet.is_asked() && !self.show {
             let (replace_plan, search) = (self.replace_plan, Some(&search));
-            let wanted =
-                Wanted { experiment: &experiment, text: &text, replace_plan, search, retry: false };
+            let wanted = Wanted { experiment: &experiment, text: &text, replace_plan, search, retry: false };
             let brought = self.fleet.fetch(wanted, results, interrupt)?;
             if brought.here == 0 {
                 return Ok(if brought.came.is_bad() { Ending::NotHeld } else { Ending::Held });

@@ -472,9 +472,8 @@ mod tests {
         }
         // A search sends the loads of its range, and those only.
         let search = SearchSpec { most: 1_000.0, ..SearchSpec::default() };
-        let may = |other: &LoadSpec| {
-            may_be_told(&run(Some(other.clone()), None), load, Some(&search), Tick(5))
-        };
+        let may =
+            |other: &LoadSpec| may_be_told(&run(Some(other.clone()), None), load, Some(&search), Tick(5));
         let at = |rate: f64| load.at(rate, search.scale);
         assert!(may(load) && may(&at(10.0)) && may(&at(1_000.0)));
         assert!(!may(&at(1_001.0)), "beyond its range");

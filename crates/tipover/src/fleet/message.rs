@@ -63,10 +63,7 @@ impl Block {
             });
             places.push(Place { cell, repeat: trial.repeat, twin: trial.twin });
         }
-        Block {
-            trials: places,
-            ..Block::of_cells(experiment, cells.into_iter().cloned().collect(), command)
-        }
+        Block { trials: places, ..Block::of_cells(experiment, cells.into_iter().cloned().collect(), command) }
     }
 
     /// Of a search in `cell`.
