@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -24,7 +24,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
                      -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks";
 /// For everything that a target has and does: its inputs and libFuzzer's tables of them.
 const MEMORY_MIB: u32 = 2048;
-/// An input that takes longer is a finding, on a machine that does other things too.
+/// An input that takes longer is a finding; libFuzzer reads the clock, though the machine may stand still.
 const SECONDS_OF_AN_INPUT: u32 = 25;
 const LONGEST_INPUT: u32 = 16 << 10;
 
@@ -148,6 +148,7 @@ fn hunt_in(
     command.env("TIPOVER_FUZZ", target).arg(&inputs).args([
         format!("-rss_limit_mb={MEMORY_MIB}"),
         format!("-timeout={SECONDS_OF_AN_INPUT}"),
+        format!("-report_slow_units={SECONDS_OF_AN_INPUT}"),
         format!("-max_len={LONGEST_INPUT}"),
         format!("-artifact_prefix={}/", found.display()),
         "-print_final_stats=1".into(),
@@ -172,7 +173,28 @@ fn hunt_in(
     let mut files: Vec<PathBuf> =
         fs::read_dir(&found)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
+    let mut slow = files.extract_if(.., |path| is_named_slow(path)).collect::<Vec<_>>();
+    slow.retain(|path| {
+        let mut again = workspace.command(corpus);
+        again.args(["try", target]).arg(path).stdin(Stdio::null()).stdout(Stdio::null());
+        is_slow(&mut again, f64::from(SECONDS_OF_AN_INPUT)).unwrap_or(true)
+    });
+    files.extend(slow);
     Ok(Outcome { target: target.to_string(), executions: executions(&said), seconds, found: files })
+}
+
+/// Whether libFuzzer calls this input slow.
+fn is_named_slow(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["slow-unit-", "timeout-"].iter().any(|kind| name.starts_with(kind))
+}
+
+/// Whether `again` takes more than `most` seconds of processor time, or does not succeed: a machine that
+/// stood still for half a minute made an input slow by the clock.
+fn is_slow(again: &mut Command, most: f64) -> Result<bool> {
+    let mut tried = again.spawn().with_context(|| format!("cannot start {}", shown(again)))?;
+    end_after(&mut tried, most)?;
+    Ok(!tried.wait()?.success())
 }
 
 /// Lets `hunter` work for `most` seconds of processor time, then asks it to end; gives what it has used.
@@ -245,7 +267,7 @@ mod tests {
     #[test]
     fn processor_time_is_counted_and_ends_a_hunt() {
         // Begins to count when it works, not when it waits.
-        let mut hunter = std::process::Command::new("sh")
+        let mut hunter = Command::new("sh")
             .args(["-c", "trap 'exit 7' USR1; sleep 0.3; while :; do :; done"])
             .spawn()
             .unwrap();
@@ -253,6 +275,15 @@ mod tests {
         assert!(used >= 0.2, "{used}");
         assert_eq!(hunter.wait().unwrap().code(), Some(7));
         assert_eq!(processor_seconds(u32::MAX), None);
+    }
+
+    #[test]
+    fn an_input_is_slow_by_its_processor_time() {
+        assert!(
+            is_named_slow(Path::new("found/x/slow-unit-04a0")) && !is_named_slow(Path::new("x/crash-b8e3"))
+        );
+        let sh = |script: &str| is_slow(Command::new("sh").args(["-c", script]), 0.3).unwrap();
+        assert!(!sh("sleep 0.8") && sh("while :; do :; done") && sh("exit 101"));
     }
 
     #[test]

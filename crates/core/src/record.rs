@@ -402,7 +402,7 @@ impl Record {
         let late = measured
             .offered
             .as_ref()
-            .zip(measured.residence().ok())
+            .and_then(|offered| Some((offered, measured.residence().ok()?)))
             .is_some_and(|(offered, residence)| matches!(offered.late_beside(&residence), Ok(Some(_))));
         let own = Headroom::of(&Generator {
             busy: own_ns as f64 / 1e9 / measured.seconds(),
@@ -434,8 +434,11 @@ impl Record {
 
     /// Whether the target or the generator set the limit on each machine that sent the load together.
     pub fn headroom_of_machines(&self) -> Vec<(&str, Headroom)> {
-        let Some(measured) = &self.measured else { return vec![] };
-        let residence = measured.residence().map(|residence| residence.value_at_quantile(0.99)).unwrap_or(0);
+        let Some(measured) = self.measured.as_ref().filter(|measured| !measured.machines.is_empty()) else {
+            return vec![];
+        };
+        let residence =
+            measured.books.residence().map(|residence| residence.value_at_quantile(0.99)).unwrap_or(0);
         let of =
             |machine: &'_ LoadMachine| machine.headroom(measured.seconds(), Duration::from_nanos(residence));
         measured.machines.iter().map(|machine| (machine.machine.as_str(), of(machine))).collect()
@@ -494,8 +497,8 @@ impl Record {
     /// Bytes of keys and values that operations wrote in the measured phase; `None` where the workload does
     /// not say how large its writes are.
     pub fn user_bytes(&self) -> Option<f64> {
-        let books = self.measured.as_ref().filter(|_| !self.spec.checks_alone())?.books().ok()?;
-        self.spec.workload.written_bytes(&books)
+        let measured = self.measured.as_ref().filter(|_| !self.spec.checks_alone())?;
+        self.spec.workload.written_bytes(&measured.books)
     }
 
     /// Whether its figures may be used.
@@ -545,7 +548,7 @@ impl Measured {
 
     /// Operations per second that were done within `longest` of being due.
     pub fn goodput(&self, longest: Duration) -> Result<f64, String> {
-        Ok(self.books()?.done_within(longest) as f64 / self.seconds())
+        Ok(self.books.done_within(longest)? as f64 / self.seconds())
     }
 
     /// What users waited for all operations that ended, failed ones included.

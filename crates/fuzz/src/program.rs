@@ -57,7 +57,7 @@ fn unpack(target: Target, folder: &Path) -> io::Result<()> {
 }
 
 /// A corpus takes no more of git than this.
-const MOST_BYTES: usize = 24 << 10;
+const MOST_BYTES: usize = 16 << 10;
 
 /// Smallest inputs first, as many as may be kept.
 fn pack(target: Target, folder: &Path) -> io::Result<()> {

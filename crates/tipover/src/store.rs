@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use serde::Deserialize;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -167,6 +168,38 @@ const RECORD: &str = "record.json";
 
 const SEARCH: &str = "search.json";
 
+/// The record in a trial's folder.
+fn look_for_record(folder: &Path) -> Result<Found<Record>> {
+    let path = folder.join(RECORD);
+    Ok(match look(&path, record::read)? {
+        // The folder came into its place with a record in it.
+        Found::Nothing if folder.exists() => Found::Damaged(damaged(&path, "it is gone")),
+        found => found,
+    })
+}
+
+/// What lies in `folder`; nothing if it is not there.
+fn names_in(folder: &Path) -> Result<HashSet<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(HashSet::new()),
+        entries => entries.with_context(|| format!("reading {}", folder.display()))?,
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect::<std::io::Result<_>>().with_context(|| format!("reading {}", folder.display()))
+}
+
+/// `act` on each of `all`, on all processors, in their order.
+fn side_by_side<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = all.len().div_ceil(threads).max(1);
+    let one = &|part: &[T]| part.iter().map(&act).collect::<Vec<R>>();
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = all.chunks(share).map(|part| scope.spawn(move || one(part))).collect();
+        let done = parts.into_iter().map(|part| part.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        done.flatten().collect()
+    })
+}
+
 fn look_for_search(path: &Path) -> Result<Found<SearchRecord>> {
     look(path, |text| serde_json::from_str(text).map_err(|error| Unreadable::Damaged(error.to_string())))
 }
@@ -287,13 +320,7 @@ impl Store {
     }
 
     fn look(&self, trial: &Trial<'_>) -> Result<Found<Record>> {
-        let folder = self.trial_folder(trial);
-        let path = folder.join(RECORD);
-        Ok(match look(&path, record::read)? {
-            // The folder came into its place with a record in it.
-            Found::Nothing if folder.exists() => Found::Damaged(damaged(&path, "it is gone")),
-            found => found,
-        })
+        look_for_record(&self.trial_folder(trial))
     }
 
     /// The record of a trial, if it was carried out and the record is whole.
@@ -320,16 +347,23 @@ impl Store {
     /// # Errors
     /// As [`record`](Self::record).
     pub fn records(&self, experiment: &Experiment) -> Result<Records> {
-        let mut records = Records::default();
+        let mut folders = Vec::new();
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+            // A cell's name is a digest, and its trials may be 100,000: both are looked up once.
+            let folder = self.folder.join(cell.id());
+            let there = names_in(&folder)?;
             for repeat in 0..experiment.repeats {
-                for twin in [false, true] {
-                    match self.look(&Trial { cell, repeat, twin })? {
-                        Found::Nothing => {}
-                        Found::Damaged(sentence) => records.damaged.push(sentence),
-                        Found::Whole(record) => records.whole.push(record),
-                    }
-                }
+                let names = [false, true].map(|twin| Trial { cell, repeat, twin }.folder());
+                folders
+                    .extend(names.iter().filter(|name| there.contains(*name)).map(|name| folder.join(name)));
+            }
+        }
+        let mut records = Records::default();
+        for found in side_by_side(&folders, |folder| look_for_record(folder)) {
+            match found? {
+                Found::Nothing => {}
+                Found::Damaged(sentence) => records.damaged.push(sentence),
+                Found::Whole(record) => records.whole.push(record),
             }
         }
         Ok(records)

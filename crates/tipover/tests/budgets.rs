@@ -130,7 +130,7 @@ fn window(lab: &Lab<'_>, target: &dyn Target, spec: &Spec, seed: u64, seconds: u
     let first = at_rest(target, lab);
     let books = run(target, spec, seed, Duration::from_secs(seconds));
     let last = at_rest(target, lab);
-    let user = spec.workload.written_bytes(&books).expect("YCSB knows its lengths");
+    let user = spec.workload.written_bytes(&books.to_text()).expect("YCSB knows its lengths");
     (Ends { first, last }.account(), user)
 }
 

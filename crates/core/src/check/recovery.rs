@@ -60,14 +60,18 @@ pub struct Recovery {
 pub type Operations = HashSet<(u32, u64)>;
 
 const BIN: u64 = 100_000_000;
-const BINS_PER_SECOND: usize = 10;
+const BINS_PER_SECOND: u64 = 10;
 
-/// Operations by the tenth of a second in which they were due: prefix sums, so that any window costs nothing.
+/// Operations by the tenth of a second in which they were due, counted from the first one on: what happened
+/// takes memory and not how long it took, because a damaged history may claim centuries.
 struct Timeline {
     start: u64,
+    /// How many tenths there are.
+    bins: u64,
+    /// The tenth of each operation, in order.
     all: Vec<u64>,
+    /// The same of those that were done in time and kept.
     good: Vec<u64>,
-    silent_seconds: Vec<u64>,
     /// When what was acknowledged was, in order.
     acknowledged: Vec<u64>,
     /// The same without what was lost.
@@ -83,53 +87,54 @@ impl Timeline {
     fn new(entries: &[Entry], objective: &Objective, lost: &Operations) -> Option<Self> {
         let start = entries.iter().map(|entry| entry.due.0).min()?;
         let end = entries.iter().map(|entry| entry.due.0).max()?;
-        let bins = ((end - start) / BIN) as usize + 1;
-        let (mut all, mut good) = (vec![0u64; bins + 1], vec![0u64; bins + 1]);
+        let (mut all, mut good) = (Vec::new(), Vec::new());
         let (mut acknowledged, mut durable) = (Vec::new(), Vec::new());
         // Snapshots are the checker's own; nobody waits for them, and they may succeed where nothing else
         // does.
         for entry in entries.iter().filter(|entry| entry.op != Op::ReadBalances) {
-            let bin = ((entry.due.0 - start) / BIN) as usize;
-            all[bin + 1] += 1;
+            let bin = (entry.due.0 - start) / BIN;
+            all.push(bin);
             acknowledged.extend(entry.acknowledged().map(|ended| ended.0));
             if let Some(ended) = kept(entry, lost) {
                 durable.push(ended.0);
-                good[bin + 1] += u64::from(ended.since(entry.due) <= objective.residence);
+                good.extend((ended.since(entry.due) <= objective.residence).then_some(bin));
             }
         }
-        for i in 1..=bins {
-            all[i] += all[i - 1];
-            good[i] += good[i - 1];
+        for times in [&mut all, &mut good, &mut acknowledged, &mut durable] {
+            times.sort_unstable();
         }
-        let mut silent_seconds = vec![0u64; 1];
-        for i in 0..(bins + 1).saturating_sub(BINS_PER_SECOND) {
-            silent_seconds.push(silent_seconds[i] + u64::from(good[i + BINS_PER_SECOND] == good[i]));
-        }
-        acknowledged.sort_unstable();
-        durable.sort_unstable();
-        Some(Timeline { start, all, good, silent_seconds, acknowledged, kept: durable })
+        Some(Timeline { start, bins: (end - start) / BIN + 1, all, good, acknowledged, kept: durable })
     }
 
     fn objective_again(&self, at: Tick, before: u64, objective: &Objective) -> Option<Duration> {
-        let bins = self.all.len() - 1;
-        let hold = (objective.hold.as_nanos() as u64).div_ceil(BIN).max(1) as usize;
-        let first = (at.0.saturating_sub(self.start)).div_ceil(BIN) as usize;
-        (first..(bins + 1).saturating_sub(hold)).find_map(|i| {
-            let time = self.start + i as u64 * BIN;
-            let (all, good) = (self.all[i + hold] - self.all[i], self.good[i + hold] - self.good[i]);
-            let last = self.silent_seconds.len() - 1;
-            let to = (i + hold.saturating_sub(BINS_PER_SECOND - 1)).min(last);
-            let silent = self.silent_seconds[to] - self.silent_seconds[i.min(last)];
-            let holds = all > 0 && silent == 0 && good as f64 >= all as f64 * objective.share;
-            (holds && time < before).then(|| Tick(time).since(at))
+        let hold = (objective.hold.as_nanos() as u64).div_ceil(BIN).max(1);
+        let second = BINS_PER_SECOND.min(hold);
+        let first = at.0.saturating_sub(self.start).div_ceil(BIN);
+        let most = (self.bins + 1).saturating_sub(hold);
+        // Good operations between which no second passes: only there can a hold begin, with the first of them
+        // in its first second, and end, with one of them in its last.
+        self.good.chunk_by(|one, next| next - one <= second).find_map(|lively| {
+            let from = first.max((lively[0] + 1).saturating_sub(second));
+            let to = most.min((lively[lively.len() - 1] + second + 1).saturating_sub(hold));
+            (from..to).find_map(|bin| {
+                let time = self.start + bin * BIN;
+                let (all, good) = (between(&self.all, bin, bin + hold), between(&self.good, bin, bin + hold));
+                let holds = good as f64 >= all as f64 * objective.share;
+                (holds && time < before).then(|| Tick(time).since(at))
+            })
         })
     }
 }
 
+/// How many of these times, which are in order, lie between two others.
+fn between(times: &[u64], from: u64, to: u64) -> usize {
+    let until = |time: u64| times.partition_point(|end| *end < time);
+    until(to) - until(from)
+}
+
 /// How many of these times per second lie between two others.
 fn throughput(times: &[u64], from: u64, to: u64) -> Option<Rate> {
-    let until = |time: u64| times.partition_point(|end| *end < time);
-    (to > from).then(|| Rate((until(to) - until(from)) as f64 * 1e9 / (to - from) as f64))
+    (to > from).then(|| Rate(between(times, from, to) as f64 * 1e9 / (to - from) as f64))
 }
 
 /// One [`Recovery`] per injection, in their order; those without effect are left out of everybody's windows
@@ -297,5 +302,47 @@ mod tests {
             entries.iter().take(1000).map(|entry| (entry.client, entry.sequence)).collect();
         let recovery = recoveries(&entries, &[fault(10_000)], &objective(), &lost)[0];
         assert!((recovery.before.unwrap().0 - 100.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_history_of_centuries_takes_no_more_memory_than_its_operations() {
+        let mut entries = run(0, 100, 10, 200);
+        entries.push(Entry { due: Tick(u64::MAX / 2), ..entries[0].clone() });
+        let recovery = recovery(&entries, 50 * BIN);
+        assert_eq!(recovery.objective_again, None);
+    }
+
+    proptest::proptest! {
+        /// Against the definition, looked up in every tenth of a second.
+        #[test]
+        fn a_hold_begins_where_the_definition_says(
+            bins in proptest::collection::vec((0_u64..150, proptest::prelude::any::<bool>()), 1..200),
+            hold in 1_u64..40,
+            first in 0_u64..100,
+            share in 0.1_f64..=1.0,
+        ) {
+            let (mut all, mut good): (Vec<u64>, Vec<u64>) = (vec![], vec![]);
+            for (bin, is_good) in bins {
+                all.push(bin);
+                good.extend(is_good.then_some(bin));
+            }
+            all.sort_unstable();
+            good.sort_unstable();
+            let last = *all.last().unwrap();
+            let (acknowledged, kept) = (vec![], vec![]);
+            let timeline = Timeline { start: 0, bins: last + 1, all, good, acknowledged, kept };
+            let objective = Objective { hold: Duration::from_nanos(hold * BIN), share, ..objective() };
+            let second = hold.min(BINS_PER_SECOND);
+            let holds = |bin: &u64| {
+                let lively = (*bin..=bin + hold - second).all(|j| between(&timeline.good, j, j + second) > 0);
+                let (from, to) = (*bin, bin + hold);
+                let (all, good) = (between(&timeline.all, from, to), between(&timeline.good, from, to));
+                lively && good as f64 >= all as f64 * share
+            };
+            let expected = (first..(last + 2).saturating_sub(hold)).find(holds);
+            let expected = expected.map(|bin| Duration::from_nanos((bin - first) * BIN));
+            let found = timeline.objective_again(Tick(first * BIN), u64::MAX, &objective);
+            proptest::prop_assert_eq!(found, expected);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What became of operations: counts and latencies by class, those that were done apart from those that were
 //! not.
 
-use super::{Histogram, Latencies, LatencyText, histogram};
+use super::{Counts, Histogram, Latencies, LatencyText, histogram};
 use crate::op::{Failure, OpKind, Outcome, Timing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -401,6 +401,41 @@ impl BooksText {
         self.operations.values().map(failed).sum()
     }
 
+    /// As [`Books::residence`], and nothing else is read.
+    ///
+    /// # Errors
+    /// When a histogram is none, or its count is not the one beside it.
+    pub fn residence(&self) -> Result<Counts, String> {
+        let mut all = Counts::default();
+        for book in self.operations.values() {
+            all.merge(&residence(book.latency.as_ref(), book.done)?);
+            all.merge(&residence(book.failed_latency.as_ref(), book.ended() - book.done)?);
+        }
+        Ok(all)
+    }
+
+    /// What users waited for what was done of one class, parts of others included.
+    ///
+    /// # Errors
+    /// As [`BooksText::residence`].
+    pub fn residence_of(&self, kind: OpKind) -> Result<Counts, String> {
+        let mut all = Counts::default();
+        for book in self.of(kind) {
+            all.merge(&residence(book.latency.as_ref(), book.done)?);
+        }
+        Ok(all)
+    }
+
+    /// As [`Books::done_within`].
+    ///
+    /// # Errors
+    /// As [`BooksText::residence`].
+    pub fn done_within(&self, longest: Duration) -> Result<u64, String> {
+        let longest = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        let within = |book: &BookText| Ok(residence(book.latency.as_ref(), book.done)?.up_to(longest));
+        self.operations.values().map(within).sum()
+    }
+
     /// Why whole operations were not done, refused and unknown ones together.
     pub fn failures(&self) -> BTreeMap<Failure, u64> {
         let mut failures = BTreeMap::new();
@@ -410,6 +445,15 @@ impl BooksText {
             }
         }
         failures
+    }
+}
+
+/// What `count` operations waited.
+fn residence(latency: Option<&LatencyText>, count: u64) -> Result<Counts, String> {
+    let counts = latency.map(LatencyText::residence).transpose()?.unwrap_or_default();
+    match counts.len() == count {
+        true => Ok(counts),
+        false => Err("the counts are not those of the histograms".into()),
     }
 }
 
@@ -517,6 +561,13 @@ mod tests {
             let back = Books::from_text(&serde_json::from_str(&json).unwrap()).unwrap();
             assert_eq!(back.to_text(), text);
             assert_eq!(back.residence(), twice.residence());
+            assert_eq!(text.residence().unwrap(), Counts::of(&twice.residence()));
+            let longest = Duration::from_nanos(5_000);
+            assert_eq!(text.done_within(longest).unwrap(), twice.done_within(longest));
+            for kind in twice.kinds() {
+                let book = twice.of(kind).unwrap();
+                assert_eq!(text.residence_of(kind).unwrap(), Counts::of(book.latencies().residence()));
+            }
             twice.clear();
             assert_eq!((twice.answered(), twice.kinds()), (0, vec![]));
         }
@@ -527,5 +578,9 @@ mod tests {
         let mut text = some(false).to_text();
         text.operations.get_mut(&OpKind::Read).unwrap().done += 1;
         assert!(Books::from_text(&text).unwrap_err().contains("READ"));
+        assert!(text.residence().is_err() && text.residence_of(OpKind::Read).is_err());
+        assert!(
+            text.done_within(Duration::MAX).is_err() && text.residence_of(OpKind::Scan).unwrap().is_empty()
+        );
     }
 }

@@ -2,9 +2,9 @@
 //! trials is the machine, or its neighbours.
 
 use super::rank::{median, robust_deviation};
-use super::repeats::{CanaryVerdict, judge_canaries};
+use super::repeats::{CanaryVerdict, Usual};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// What the fixed load took, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -28,24 +28,35 @@ type Part = fn(&Canary) -> Option<f64>;
 /// What the canaries before and after each trial say of it, judged against all of the session. One element
 /// per trial, in the same order; a trial without its pair of canaries is unknown.
 pub fn judge_session(trials: &[&[Canary]]) -> Vec<CanaryVerdict> {
-    trials.iter().map(|own| verdict(trials, own)).collect()
+    judge_machines(&trials.iter().map(|own| (None, *own)).collect::<Vec<_>>())
 }
 
 /// The same for a session of several machines, each given with its trial: a machine is judged against itself,
 /// because that machines differ disturbs nobody.
 pub fn judge_machines(trials: &[(Option<&str>, &[Canary])]) -> Vec<CanaryVerdict> {
-    let of = |machine| by_machine(trials, machine);
-    trials.iter().map(|(machine, own)| verdict(&of(*machine), own)).collect()
+    let usual = |session: Vec<&[Canary]>, part: Part| {
+        Usual::of(&session.into_iter().flatten().filter_map(part).collect::<Vec<f64>>())
+    };
+    let machines = by_machine(trials).into_iter();
+    let machines: BTreeMap<_, _> = machines
+        .map(|(machine, session)| (machine, PARTS.map(|(_, part)| usual(session.clone(), part))))
+        .collect();
+    trials.iter().map(|(machine, own)| verdict(&machines[machine], own)).collect()
 }
 
 /// The largest [`unrest`] of a machine among several.
 pub fn unrest_of_machines(trials: &[(Option<&str>, &[Canary])]) -> Option<f64> {
-    let machines: BTreeSet<Option<&str>> = trials.iter().map(|(machine, _)| *machine).collect();
-    machines.into_iter().filter_map(|machine| unrest(&by_machine(trials, machine))).reduce(f64::max)
+    by_machine(trials).values().filter_map(|session| unrest(session)).reduce(f64::max)
 }
 
-fn by_machine<'a>(trials: &[(Option<&str>, &'a [Canary])], machine: Option<&str>) -> Vec<&'a [Canary]> {
-    trials.iter().filter(|(of, _)| *of == machine).map(|(_, canaries)| *canaries).collect()
+fn by_machine<'a>(
+    trials: &[(Option<&'a str>, &'a [Canary])],
+) -> BTreeMap<Option<&'a str>, Vec<&'a [Canary]>> {
+    let mut machines: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (machine, own) in trials {
+        machines.entry(*machine).or_default().push(*own);
+    }
+    machines
 }
 
 /// By how much the processor's canaries of a session vary, as a share of their median (robust standard
@@ -57,19 +68,16 @@ pub fn unrest(trials: &[&[Canary]]) -> Option<f64> {
     Some(robust_deviation(&all)? / middle)
 }
 
-fn verdict(session: &[&[Canary]], own: &[Canary]) -> CanaryVerdict {
+/// `usual` are the machine's [`PARTS`].
+fn verdict(usual: &[Option<Usual>], own: &[Canary]) -> CanaryVerdict {
     let [before, after] = own else { return CanaryVerdict::Unknown };
     let mut known = false;
-    for (name, part) in PARTS {
-        let all: Vec<f64> = session.iter().copied().flatten().filter_map(part).collect();
-        let (Some(before), Some(after)) = (part(before), part(after)) else { continue };
-        match judge_canaries(&all, before, after) {
-            CanaryVerdict::Disturbed { why } => {
-                return CanaryVerdict::Disturbed { why: format!("{name}: {why}") };
-            }
-            CanaryVerdict::Quiet => known = true,
-            CanaryVerdict::Unknown => {}
+    for ((name, part), usual) in PARTS.iter().zip(usual) {
+        let (Some(before), Some(after), Some(usual)) = (part(before), part(after), usual) else { continue };
+        if let CanaryVerdict::Disturbed { why } = usual.judge(before, after) {
+            return CanaryVerdict::Disturbed { why: format!("{name}: {why}") };
         }
+        known = true;
     }
     if known { CanaryVerdict::Quiet } else { CanaryVerdict::Unknown }
 }

@@ -1,9 +1,8 @@
 //! A figure and how far it can be trusted.
 
-use super::Histogram;
+use super::{Counts, Histogram};
 use crate::probability::{Z_95, student_quantile};
 use serde::{Deserialize, Serialize};
-use std::borrow::Borrow;
 
 /// A value with a 95 % interval and the sentence that says where the interval comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -108,10 +107,7 @@ pub struct TooFew {
 /// Refused where fewer than ten samples lie beyond the quantile: its upper end would be the maximum.
 pub fn percentile(histogram: &Histogram, quantile: f64) -> Result<Estimate, TooFew> {
     let n = histogram.len() as f64;
-    let need = (10.0 / (1.0 - quantile)).ceil();
-    if n < need {
-        return Err(TooFew { have: histogram.len(), need: need as u64 });
-    }
+    enough(histogram.len(), quantile)?;
     let half = Z_95 * (n * quantile * (1.0 - quantile)).sqrt();
     let at = |rank: f64| histogram.value_at_quantile((rank / n).clamp(0.0, 1.0)) as f64;
     Ok(Estimate {
@@ -122,30 +118,38 @@ pub fn percentile(histogram: &Histogram, quantile: f64) -> Result<Estimate, TooF
     })
 }
 
+/// Whether ten samples lie beyond the quantile.
+fn enough(have: u64, quantile: f64) -> Result<(), TooFew> {
+    let need = (10.0 / (1.0 - quantile)).ceil();
+    if (have as f64) < need { Err(TooFew { have, need: need as u64 }) } else { Ok(()) }
+}
+
 /// A percentile of several trials: of their merged histograms, with an interval that covers both what the
 /// samples leave open (order statistics) and how far the trials lie apart (Student's t on the logarithms of
 /// their own percentiles, because latencies scale). Samples within a trial are not independent of each other;
 /// trials are.
 pub fn percentile_of_trials(trials: &[Histogram], quantile: f64) -> Result<Estimate, TooFew> {
-    percentile_of_groups([trials], quantile)
+    percentile_of_groups([trials.iter().map(Counts::of)], quantile)
 }
 
 /// As [`percentile_of_trials`], of trials that several machines carried out, each with its group: how far
-/// trials lie apart is asked within machines, as in [`mean_of_groups`]. A histogram takes a quarter of a
-/// megabyte: each is asked for once, and let go before the next.
-pub fn percentile_of_groups<H: Borrow<Histogram>>(
-    groups: impl IntoIterator<Item = impl IntoIterator<Item = H>>,
+/// trials lie apart is asked within machines, as in [`mean_of_groups`]. Each is asked for once, and let go
+/// before the next.
+pub fn percentile_of_groups(
+    groups: impl IntoIterator<Item = impl IntoIterator<Item = Counts>>,
     quantile: f64,
 ) -> Result<Estimate, TooFew> {
     let (mut merged, mut own, mut all) = (super::histogram(), Vec::new(), 0);
     for group in groups {
         let mut of_group = Vec::new();
         for trial in group {
-            merged.add(trial.borrow()).expect("all histograms have the same bounds");
+            trial.add_to(&mut merged);
             all += 1;
             // A trial too short for a percentile of its own says nothing about the spread, and hides nobody
             // else's.
-            of_group.extend(percentile(trial.borrow(), quantile).ok().map(|own| own.value.max(1.0).ln()));
+            if enough(trial.len(), quantile).is_ok() {
+                of_group.push((trial.value_at_quantile(quantile) as f64).max(1.0).ln());
+            }
         }
         own.push(of_group);
     }

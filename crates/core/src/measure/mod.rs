@@ -30,15 +30,13 @@ pub use estimate::{
     Estimate, TooFew, mean_of_groups, mean_of_trials, percentile, percentile_of_groups, percentile_of_trials,
 };
 pub use headroom::{Bound, Generator, Headroom};
-pub use latency::{Histogram, Latencies, LatencyText, decode, encode, histogram};
+pub use latency::{Counts, Histogram, Latencies, LatencyText, decode, encode, histogram};
 pub use offered::{KeptUp, Offered, shows};
 pub use rank::{
     cliffs_delta, holm, kruskal_wallis, least_p, least_p_of_pairs, mann_whitney, median, robust_deviation,
     shift, shift_of_pairs, wilcoxon,
 };
-pub use repeats::{
-    CanaryVerdict, detectable, detectable_in_pairs, judge_canaries, median_of_trials, repeats_needed,
-};
+pub use repeats::{CanaryVerdict, Usual, detectable, detectable_in_pairs, median_of_trials, repeats_needed};
 pub use series::{Blocks, block_bootstrap, effective_length, effective_samples, percentile_of_correlated};
 pub use steadiness::{
     Steadiness, SteadyJudgement, SteadyRule, gauge_is_flat, least_warm_up, slope, steadiness, truncation,

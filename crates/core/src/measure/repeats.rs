@@ -93,27 +93,39 @@ pub enum CanaryVerdict {
     Unknown,
 }
 
-/// Judges the canaries that bracket a trial against all canaries of the session: disturbed if either differs
-/// from the session's median by more than three robust standard deviations (METHODS C3), and by more than 2
-/// %, because a session that is very quiet must not make trifles suspicious. Needs eight canaries.
-pub fn judge_canaries(session: &[f64], before: f64, after: f64) -> CanaryVerdict {
-    let (Some(middle), Some(deviation)) = (median(session), robust_deviation(session)) else {
-        return CanaryVerdict::Unknown;
-    };
-    if session.len() < 8 {
-        return CanaryVerdict::Unknown;
+/// What is usual of the canaries of a session.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usual {
+    middle: f64,
+    /// How far a canary may be off.
+    allowed: f64,
+}
+
+impl Usual {
+    /// Of all canaries of a session; `None` with fewer than eight.
+    pub fn of(session: &[f64]) -> Option<Usual> {
+        let (middle, deviation) = (median(session)?, robust_deviation(session)?);
+        let allowed = (3.0 * deviation).max(0.02 * middle.abs());
+        (session.len() >= 8).then_some(Usual { middle, allowed })
     }
-    let allowed = (3.0 * deviation).max(0.02 * middle.abs());
-    for (name, value) in [("before", before), ("after", after)] {
-        if (value - middle).abs() > allowed {
-            let off = 100.0 * (value / middle - 1.0);
-            let limit = 100.0 * allowed / middle.abs();
-            let why =
-                format!("the canary {name} is {off:+.1} % off the session's median, usual is ±{limit:.1} %");
-            return CanaryVerdict::Disturbed { why };
+
+    /// Judges the canaries that bracket a trial: disturbed if either differs from the session's median by
+    /// more than three robust standard deviations (METHODS C3), and by more than 2 %, because a session that
+    /// is very quiet must not make trifles suspicious.
+    pub fn judge(&self, before: f64, after: f64) -> CanaryVerdict {
+        let Usual { middle, allowed } = *self;
+        for (name, value) in [("before", before), ("after", after)] {
+            if (value - middle).abs() > allowed {
+                let off = 100.0 * (value / middle - 1.0);
+                let limit = 100.0 * allowed / middle.abs();
+                let why = format!(
+                    "the canary {name} is {off:+.1} % off the session's median, usual is ±{limit:.1} %"
+                );
+                return CanaryVerdict::Disturbed { why };
+            }
         }
+        CanaryVerdict::Quiet
     }
-    CanaryVerdict::Quiet
 }
 
 #[cfg(test)]
@@ -196,15 +208,16 @@ mod tests {
 
     #[test]
     fn canaries_accuse_what_is_unusual_and_nothing_else() {
+        let judged = |session: &[f64], before, after| Some(Usual::of(session)?.judge(before, after));
         let session: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i % 5)).collect();
-        assert_eq!(judge_canaries(&session, 101.0, 104.0), CanaryVerdict::Quiet);
-        let disturbed = judge_canaries(&session, 101.0, 130.0);
+        assert_eq!(judged(&session, 101.0, 104.0), Some(CanaryVerdict::Quiet));
+        let disturbed = judged(&session, 101.0, 130.0).unwrap();
         assert!(
             matches!(&disturbed, CanaryVerdict::Disturbed { why } if why.contains("after is +27.5 %")),
             "{disturbed:?}"
         );
-        assert_eq!(judge_canaries(&session[..7], 1.0, 1.0), CanaryVerdict::Unknown);
+        assert_eq!(judged(&session[..7], 1.0, 1.0), None);
         // A session without any noise does not make a difference of one per cent suspicious.
-        assert_eq!(judge_canaries(&[100.0; 10], 101.0, 99.0), CanaryVerdict::Quiet);
+        assert_eq!(judged(&[100.0; 10], 101.0, 99.0), Some(CanaryVerdict::Quiet));
     }
 }

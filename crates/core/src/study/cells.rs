@@ -5,7 +5,7 @@ use crate::audit;
 use crate::device::Rates;
 use crate::experiment::{Cell, Experiment};
 use crate::measure::{
-    Account, Budget, Estimate, Histogram, TooFew, Way, Within, mean_of_groups, percentile_of_groups,
+    Account, Budget, Counts, Estimate, TooFew, Way, Within, mean_of_groups, percentile_of_groups,
 };
 use crate::metric::{name as metric, probe};
 use crate::op::{Failure, OpKind};
@@ -105,13 +105,13 @@ impl<'a> CellRecords<'a> {
         mean_of_groups(&values?)
     }
 
-    /// A percentile of histograms that each trial may give, over all of them.
+    /// A percentile of counts that each trial may give, over all of them.
     fn percentile(
         &self,
         quantile: f64,
-        histogram: impl Fn(&Measured) -> Option<Histogram>,
+        counts: impl Fn(&Measured) -> Option<Counts>,
     ) -> Result<Estimate, TooFew> {
-        let of = |group: Vec<&'a Measured>| group.into_iter().filter_map(&histogram);
+        let of = |group: Vec<&'a Measured>| group.into_iter().filter_map(&counts);
         percentile_of_groups(self.by_machine().into_iter().map(of), quantile).map(|e| e.scaled(1e-6))
     }
 
@@ -142,7 +142,7 @@ impl<'a> CellRecords<'a> {
         if let Some(within) = self.alone().and_then(|within| within.of_quantile(quantile)) {
             return within.map(|e| e.scaled(1e-6));
         }
-        self.percentile(quantile, |m| m.residence().ok())
+        self.percentile(quantile, |m| m.books.residence().ok())
     }
 
     /// Classes of operations that occurred, parts of others included.
@@ -154,7 +154,7 @@ impl<'a> CellRecords<'a> {
     /// A percentile of the residence of operations of one class that were done, in milliseconds, of all
     /// trials merged.
     pub fn class_ms(&self, kind: OpKind, quantile: f64) -> Result<Estimate, TooFew> {
-        self.percentile(quantile, |m| Some(m.books().ok()?.of(kind)?.latencies().residence().clone()))
+        self.percentile(quantile, |m| m.books.residence_of(kind).ok().filter(|counts| !counts.is_empty()))
     }
 
     /// "3 conflict, 1 timeout (unknown)": failed operations of one class in all trials.

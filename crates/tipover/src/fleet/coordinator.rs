@@ -4,7 +4,7 @@
 use super::agent::consumer_name;
 use super::link::{Link, digest_of};
 use super::message::{Block, Card, Demands, Given, Said, search_name, trial_name, unfit};
-use super::{BLOCKS, RESULTS, Refused, fresh};
+use super::{BLOCKS, RESULTS, Refused, fresh, patiently};
 use crate::interrupt::Interrupt;
 use crate::store::{Store, replace_file};
 use anyhow::{Context, Result, bail};
@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Cell, Experiment, SearchSpec, Trial};
 use tipover_core::record::{Record, Verdict};
@@ -327,7 +327,7 @@ impl<'a> Coordinator<'a> {
                 Ok(Some(result)) => {
                     from = result.sequence + 1;
                     let block = at_fleet.entry(result.block).or_default();
-                    self.take_in(&by_name, result, block, &mut fetched, hear)?;
+                    self.take_in(&by_name, result, block, &mut fetched, interrupt, hear)?;
                 }
                 Ok(None) if !wait || self.left(&by_name, &at_fleet).next().is_none() => break,
                 Ok(None) => {
@@ -397,8 +397,11 @@ impl<'a> Coordinator<'a> {
         told: Told,
         block: &mut AtFleet,
         fetched: &mut Fetched,
+        interrupt: &Interrupt,
         hear: &mut dyn FnMut(&str),
     ) -> Result<()> {
+        let bring =
+            |file: &Given, path: &Path| patiently(interrupt, || self.link.get_file(&file.digest, path));
         let said: Said = match serde_json::from_slice(&told.payload) {
             Ok(said) => said,
             Err(error) => {
@@ -440,7 +443,7 @@ impl<'a> Coordinator<'a> {
                     Piece::Trial(trial) => trial,
                     Piece::Search(cell, search) => {
                         let file = files.first().with_context(|| format!("{machine} gave no search"))?;
-                        let bring = |path: &std::path::Path| self.link.get_file(&file.digest, path);
+                        let bring = |path: &Path| bring(file, path);
                         let seed = self.experiment.seed;
                         if let Some(record) = self.store.keep_brought_search(cell, search, seed, bring)? {
                             fetched.fetched += 1;
@@ -459,7 +462,7 @@ impl<'a> Coordinator<'a> {
                         if !FILES.contains(&file.name.as_str()) {
                             bail!("{machine} gave a file of a name that no trial has: {:?}", file.name);
                         }
-                        self.link.get_file(&file.digest, &staged.join(&file.name))?;
+                        bring(file, &staged.join(&file.name))?;
                     }
                     Ok(())
                 })?;

@@ -9,6 +9,7 @@ use async_nats::{Client, ConnectOptions};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Handle, Runtime};
 
 /// A result that nobody fetches is kept for so long.
@@ -198,12 +199,23 @@ impl Link {
     /// Writes the object of this digest to `path`, and flushes it.
     ///
     /// # Errors
-    /// It is not there, or is another one.
+    /// It is not there, is another one, or the servers went away meanwhile.
     pub fn get_file(&self, wanted: &str, path: &Path) -> Result<()> {
+        use object_store::GetErrorKind as Kind;
         let copied = self.wait(async {
-            let mut object = self.objects.get(wanted).await.context("getting an object")?;
+            let mut object = self.objects.get(wanted).await.map_err(|error| match error.kind() {
+                Kind::NotFound | Kind::InvalidName => anyhow::Error::new(error).context("getting an object"),
+                _ => anyhow::Error::new(error).context(OutOfReach),
+            })?;
             let mut file = tokio::fs::File::create(path).await?;
-            tokio::io::copy(&mut object, &mut file).await?;
+            let mut piece = vec![0; 64 << 10];
+            loop {
+                let length = object.read(&mut piece).await.context(OutOfReach)?;
+                if length == 0 {
+                    break;
+                }
+                file.write_all(&piece[..length]).await?;
+            }
             file.sync_all().await?;
             anyhow::Ok(())
         });
@@ -327,17 +339,24 @@ async fn bucket(context: &Context, name: &str, max_age: Duration, replicas: usiz
     context.create_key_value(config).await.with_context(|| format!("making the bucket {name}"))
 }
 
-/// Whether the servers did not answer in time. They do when fewer ask at once.
+/// What the servers were asked for did not come, and may come later.
+#[derive(Debug, thiserror::Error)]
+#[error("the servers are out of reach")]
+struct OutOfReach;
+
+/// Whether the servers did not answer in time, or went away. They do when fewer ask at once, or when they are
+/// there again.
 pub(super) fn is_slow(error: &anyhow::Error) -> bool {
     use jetstream::context::{PublishError, RequestError, RequestErrorKind};
-    error.chain().any(|cause| {
-        let asked = cause.downcast_ref::<RequestError>();
-        let read = cause.downcast_ref::<kv::EntryError>();
-        let written = cause.downcast_ref::<PublishError>();
-        asked.is_some_and(|error| error.kind() == RequestErrorKind::TimedOut)
-            || read.is_some_and(|error| error.kind() == kv::EntryErrorKind::TimedOut)
-            || written.is_some_and(|error| error.kind() == PublishErrorKind::TimedOut)
-    })
+    error.downcast_ref::<OutOfReach>().is_some()
+        || error.chain().any(|cause| {
+            let asked = cause.downcast_ref::<RequestError>();
+            let read = cause.downcast_ref::<kv::EntryError>();
+            let written = cause.downcast_ref::<PublishError>();
+            asked.is_some_and(|error| error.kind() == RequestErrorKind::TimedOut)
+                || read.is_some_and(|error| error.kind() == kv::EntryErrorKind::TimedOut)
+                || written.is_some_and(|error| error.kind() == PublishErrorKind::TimedOut)
+        })
 }
 
 /// Whether a server's version, such as "2.10.4", is not older.

@@ -31,7 +31,7 @@ fn experiment() -> Experiment {
 struct Fleet {
     asker: Link,
     agent: Link,
-    _server: Server,
+    server: Server,
     folder: tempfile::TempDir,
 }
 
@@ -53,7 +53,7 @@ fn fleet() -> Option<Fleet> {
     };
     let asker = link(&server.keys.asker, ASKER);
     let agent = link(&server.keys.agent, AGENT);
-    Some(Fleet { asker, agent, _server: server, folder })
+    Some(Fleet { asker, agent, server, folder })
 }
 
 fn options(folder: &Path, machine: &str) -> Options {
@@ -250,6 +250,24 @@ fn held() -> u64 {
 
 /// With `TIPOVER_FLEET_TRIALS=100000` it says what that many cost, and `TIPOVER_FLEET_RESULTS=FOLDER` keeps
 /// them.
+#[test]
+fn a_file_that_servers_cannot_give_now_is_asked_for_again_and_one_that_is_not_there_is_not() {
+    let Some(fleet) = fleet() else { return };
+    let path = fleet.folder.path().join("given");
+    std::fs::write(&path, vec![7; 300_000]).unwrap();
+    let (digest, _) = fleet.asker.put_file(&path).unwrap();
+    let back = fleet.folder.path().join("back");
+    fleet.asker.get_file(&digest, &back).unwrap();
+    assert_eq!(std::fs::read(&back).unwrap(), vec![7; 300_000]);
+    let missing = fleet.asker.get_file(&super::digest(b"nobody gave it"), &back).unwrap_err();
+    assert!(!super::link::is_slow(&missing), "{missing:#}");
+    let nowhere = fleet.asker.get_file(&digest, &fleet.folder.path().join("no/folder")).unwrap_err();
+    assert!(!super::link::is_slow(&nowhere), "{nowhere:#}");
+    drop(fleet.server);
+    let away = fleet.asker.get_file(&digest, &back).unwrap_err();
+    assert!(super::link::is_slow(&away), "{away:#}");
+}
+
 #[test]
 fn what_was_asked_for_comes_whole_however_much_it_is() {
     let Some(fleet) = fleet() else { return };

@@ -2,7 +2,7 @@
 
 use super::{ScriptsSpec, TargetKind};
 use crate::check::Check;
-use crate::measure::Books;
+use crate::measure::BooksText;
 use crate::op::OpKind;
 use crate::units::{Bytes, Ratio};
 use crate::workload::bank::{Bank, BankError, BankSpec};
@@ -247,7 +247,7 @@ impl Default for WorkloadSpec {
 impl WorkloadSpec {
     /// Bytes of keys and values that the operations in `books` wrote, on average lengths; `None` where some
     /// of them write what has no length of its own, such as a transfer.
-    pub fn written_bytes(&self, books: &Books) -> Option<f64> {
+    pub fn written_bytes(&self, books: &BooksText) -> Option<f64> {
         if !matches!(self.kind, WorkloadKind::YcsbReads | WorkloadKind::Ycsb) {
             return None;
         }
@@ -259,7 +259,7 @@ impl WorkloadSpec {
             FieldChoice::One => key + field,
             FieldChoice::All | FieldChoice::EachByName => record,
         };
-        let done = |kind| books.of(kind).map_or(0.0, |book| book.done() as f64);
+        let done = |kind| books.of(kind).map(|book| book.done).sum::<u64>() as f64;
         Some(
             done(OpKind::Update) * update
                 + done(OpKind::Insert) * record

@@ -215,7 +215,7 @@ fn by_class(cells: &Cells<'_>) -> Table {
     for c in &cells.all {
         for kind in c.kinds() {
             let rate = c.mean(|m| {
-                let done = m.books().ok()?.of(kind).map_or(0, |book| book.done());
+                let done: u64 = m.books.of(kind).map(|book| book.done).sum();
                 Some(done as f64 / m.seconds())
             });
             let percentile = |quantile| match c.class_ms(kind, quantile) {

@@ -5,6 +5,7 @@ use crate::report::{
     Block, Callout, CalloutKind, Cell, Column, Columns, Emphasis, Fact, Number, Row, Section, Table, Verdict,
 };
 use crate::study::comparison::{Compared, Side};
+use std::collections::HashSet;
 use tipover_core::experiment::{Experiment, TargetKind};
 use tipover_core::measure::{Canary, CanaryVerdict, Estimate, Headroom, Way, judge_machines};
 use tipover_core::record::{LoadMachine, Phase, Record, Verdict as Belief};
@@ -326,7 +327,8 @@ fn quiet(verdict: Option<CanaryVerdict>) -> String {
 /// What trials and their twins in the same blocks differ by: the noise floor. Empty without twins.
 pub fn noise(records: &[Record]) -> Section {
     let mut side = Side::new("first");
-    records.iter().for_each(|record| side.add_record(record, ""));
+    let twice: HashSet<&str> = records.iter().filter(|r| r.twin).map(|r| r.cell.as_str()).collect();
+    records.iter().filter(|r| twice.contains(&*r.cell)).for_each(|record| side.add_record(record, ""));
     let row = |compared: Compared| {
         let shift = compared.comparison.shift.scaled(100.0);
         Row::new(vec![
