@@ -16,6 +16,9 @@ mod drive;
 #[allow(dead_code)]
 #[path = "../src/history.rs"]
 mod history;
+#[allow(dead_code, unused_imports)]
+#[path = "../src/processors.rs"]
+mod processors;
 
 use anyhow::{Context, Result, ensure};
 use clock::Clock;

@@ -146,7 +146,7 @@ impl Facts {
             kernel: system.release().to_string_lossy().into_owned(),
             architecture: system.machine().to_string_lossy().into_owned(),
             cpu_model: cpu_model(&cpu),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            cores: crate::processors::count() as u32,
             memory_total: bytes("MemTotal"),
             memory_available: bytes("MemAvailable"),
             swap_total: bytes("SwapTotal"),

@@ -16,6 +16,7 @@ mod machine;
 mod pgbench;
 mod places;
 mod probe;
+mod processors;
 mod report;
 mod runner;
 mod storage;

@@ -17,6 +17,7 @@
 //!                                                    in block mode with accesses.trace.map: whose it is
 //! ```
 
+use crate::processors;
 use anyhow::{Context, Result, bail};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -188,18 +189,6 @@ fn names_in(folder: &Path) -> Result<HashSet<String>> {
     names.collect::<std::io::Result<_>>().with_context(|| format!("reading {}", folder.display()))
 }
 
-/// `act` on each of `all`, on all processors, in their order.
-fn side_by_side<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let share = all.len().div_ceil(threads).max(1);
-    let one = &|part: &[T]| part.iter().map(&act).collect::<Vec<R>>();
-    std::thread::scope(|scope| {
-        let parts: Vec<_> = all.chunks(share).map(|part| scope.spawn(move || one(part))).collect();
-        let done = parts.into_iter().map(|part| part.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
-        done.flatten().collect()
-    })
-}
-
 fn look_for_search(path: &Path) -> Result<Found<SearchRecord>> {
     look(path, |text| serde_json::from_str(text).map_err(|error| Unreadable::Damaged(error.to_string())))
 }
@@ -359,7 +348,8 @@ impl Store {
             }
         }
         let mut records = Records::default();
-        for found in side_by_side(&folders, |folder| look_for_record(folder)) {
+        let look = |part: &[PathBuf]| part.iter().map(|folder| look_for_record(folder)).collect();
+        for found in processors::share(&folders, look) {
             match found? {
                 Found::Nothing => {}
                 Found::Damaged(sentence) => records.damaged.push(sentence),

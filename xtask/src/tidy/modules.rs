@@ -32,7 +32,10 @@ const BINARY: &[(&str, &[&str])] = &[
         ],
     ),
     // One plan on many machines: each runs what it was given, and whoever asks keeps what comes back.
-    ("fleet", &["runner", "foresight", "trial", "agent", "machine", "store", "clock", "interrupt"]),
+    (
+        "fleet",
+        &["runner", "foresight", "trial", "agent", "machine", "processors", "store", "clock", "interrupt"],
+    ),
     ("runner", &["foresight", "live", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
     // What goes on, for whoever looks: told by the runner and the drop-ins.
     ("live", &["drive", "report"]),
@@ -43,7 +46,7 @@ const BINARY: &[(&str, &[&str])] = &[
     ("ycsb", &["live", "trial", "drive", "clock"]),
     ("pgbench", &["live", "trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.
-    ("storage", &["machine", "drive", "probe", "store", "clock"]),
+    ("storage", &["machine", "drive", "probe", "processors", "store", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.
     ("agent", &["checking", "drive", "history", "places", "probe", "clock"]),
     // The servers of a cluster as one target; its tests drive it.
@@ -52,14 +55,15 @@ const BINARY: &[(&str, &[&str])] = &[
     ("engine_server", &[]),
     ("checking", &["drive", "history", "clock"]),
     // What the machine is and can do.
-    ("machine", &["probe"]),
+    ("machine", &["probe", "processors"]),
     ("report", &["study", "store"]),
-    ("study", &["store"]),
-    ("drive", &["history", "clock"]),
+    ("study", &["processors", "store"]),
+    ("drive", &["history", "processors", "clock"]),
     ("export", &[]),
     ("history", &[]),
     ("probe", &["clock"]),
-    ("store", &[]),
+    ("store", &["processors"]),
+    ("processors", &[]),
     ("clock", &[]),
     ("interrupt", &[]),
 ];

@@ -34,14 +34,13 @@ pub fn judge_session(trials: &[&[Canary]]) -> Vec<CanaryVerdict> {
 /// The same for a session of several machines, each given with its trial: a machine is judged against itself,
 /// because that machines differ disturbs nobody.
 pub fn judge_machines(trials: &[(Option<&str>, &[Canary])]) -> Vec<CanaryVerdict> {
-    let usual = |session: Vec<&[Canary]>, part: Part| {
-        Usual::of(&session.into_iter().flatten().filter_map(part).collect::<Vec<f64>>())
+    let usual = |session: &[&[Canary]], part: Part| {
+        Usual::of(&session.iter().copied().flatten().filter_map(part).collect::<Vec<f64>>())
     };
     let machines = by_machine(trials).into_iter();
-    let machines: BTreeMap<_, _> = machines
-        .map(|(machine, session)| (machine, PARTS.map(|(_, part)| usual(session.clone(), part))))
-        .collect();
-    trials.iter().map(|(machine, own)| verdict(&machines[machine], own)).collect()
+    let usual: BTreeMap<_, _> =
+        machines.map(|(machine, session)| (machine, PARTS.map(|(_, part)| usual(&session, part)))).collect();
+    trials.iter().map(|(machine, own)| verdict(&usual[machine], own)).collect()
 }
 
 /// The largest [`unrest`] of a machine among several.

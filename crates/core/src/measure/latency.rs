@@ -193,8 +193,7 @@ impl Counts {
                 let doubled = (index / HALF).saturating_sub(1);
                 let lowest = (index - doubled * HALF) << doubled;
                 counts.counters.push((lowest + (1 << doubled) - 1, counter.unsigned_abs()));
-                let len = counts.len.checked_add(counter.unsigned_abs());
-                counts.len = len.ok_or("an HdrHistogram that counted more than there can be")?;
+                counts.len = more(counts.len, counter.unsigned_abs())?;
             }
             index += 1;
         }
@@ -255,6 +254,13 @@ impl Counts {
     }
 }
 
+/// What a histogram has counted: no more than leaves room for a thousand of them to be added.
+fn more(counted: u64, counter: u64) -> Result<u64, String> {
+    const MOST: u64 = 1 << 53;
+    let sum = counted.checked_add(counter).filter(|sum| *sum <= MOST);
+    sum.ok_or_else(|| "an HdrHistogram that counted more than there can be".into())
+}
+
 /// The next counter, ZigZag LEB128 in which a ninth byte has eight bits; `None` at the end.
 fn counter(rest: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
@@ -303,10 +309,13 @@ const LONGEST_COUNTER: u64 = 9;
 /// When it is no histogram, or claims to be larger than any that is needed.
 pub fn decode(text: &str) -> Result<Histogram, String> {
     let bytes = plain(text)?;
-    // The library negates what stands for a row of empty counters.
-    let mut counters = bytes.get(HEADER..).unwrap_or_default();
-    if std::iter::from_fn(|| counter(&mut counters)).any(|counter| counter == i64::MIN) {
-        return Err("not an HdrHistogram: a row of 2^63 empty counters".into());
+    // The library negates what stands for a row of empty counters, and adds the others.
+    let (mut counters, mut counted) = (bytes.get(HEADER..).unwrap_or_default(), 0);
+    while let Some(counter) = counter(&mut counters) {
+        if counter == i64::MIN {
+            return Err("not an HdrHistogram: a row of 2^63 empty counters".into());
+        }
+        counted = more(counted, counter.max(0).unsigned_abs())?;
     }
     let mut rest = bytes.as_slice();
     let histogram =
@@ -468,6 +477,21 @@ mod tests {
         let text = base64::engine::general_purpose::STANDARD.encode(bytes);
         assert!(decode(&text).unwrap_err().contains("2^63"), "{:?}", decode(&text));
         assert!(Counts::from_text(&text).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_would_overflow_when_it_is_added_is_refused() {
+        for (count, is_read) in [(1 << 52, true), ((1 << 52) + 1, false), (i64::MAX as u64, false)] {
+            let mut much = histogram();
+            much.record_n(1_000, count).unwrap();
+            much.record_n(2_000, count).unwrap();
+            let text = encode(&much);
+            assert_eq!(
+                (decode(&text).is_ok(), Counts::from_text(&text).is_ok()),
+                (is_read, is_read),
+                "{count}"
+            );
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub use wait::{SPIN, Urgency, Waiter};
 
 use crate::clock::Clock;
 use crate::history::HistoryWriter;
+use crate::processors;
 use gate::Gate;
 use offer::{Counts, Due, Offer};
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
@@ -120,7 +121,7 @@ impl<'a> Plan<'a> {
             sessions,
             part: Part::ALL,
             all_sessions: sessions,
-            few: FEW_PER_PROCESSOR * processors() as u32,
+            few: FEW_PER_PROCESSOR * processors::count() as u32,
             think: Duration::ZERO,
             arrivals: None,
             warms_up: false,
@@ -332,7 +333,7 @@ struct LastCut {
 impl<'a> Sessions<'a> {
     fn new(plan: &'a Plan<'a>) -> Self {
         let sessions = plan.sessions as usize;
-        let shelves = sessions.min((processors() * BOOKS_PER_PROCESSOR).max(16));
+        let shelves = sessions.min((processors::count() * BOOKS_PER_PROCESSOR).max(16));
         let shelf = || Shelf(Mutex::new(Kept { books: plan.books(), lateness: histogram() }));
         Sessions {
             plan,
@@ -520,7 +521,7 @@ pub fn run<R>(plan: &Plan<'_>, body: impl FnOnce(&Sessions<'_>) -> R) -> Result<
             let doing = || format!("starting a thread for session {first} of {}", plan.sessions);
             started.map(|_| ()).map_err(|error| TargetError::new(doing(), error)).inspect_err(|_| gate.shut())
         };
-        let threads = plan.sessions.min(processors() as u32).max(1);
+        let threads = plan.sessions.min(processors::count() as u32).max(1);
         if plan.sessions > 0 {
             start(0, threads, "session")?;
         }
@@ -574,10 +575,6 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
         // Only the lack of descriptors or memory comes here: nothing that a target does.
         panic!("an event loop cannot go on: {error}");
     }
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 /// Ends the sessions when dropped.

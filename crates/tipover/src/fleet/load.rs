@@ -347,7 +347,7 @@ impl<'a> Helper<'a> {
             machine: self.agent.name().into(),
             instance: instance.into(),
             part: self.block.part,
-            processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            processors: crate::processors::count() as u32,
         }
     }
 

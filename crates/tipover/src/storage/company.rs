@@ -35,8 +35,7 @@ impl Company {
 
     /// What was seen.
     pub fn end(mut self) -> Beside {
-        let machine_ns = std::thread::available_parallelism().map_or(1, usize::from) as f64
-            * self.begun.elapsed().as_nanos() as f64;
+        let machine_ns = crate::processors::count() as f64 * self.begun.elapsed().as_nanos() as f64;
         let last = self.system.as_mut().and_then(|(system, _)| system.sample(&|| self.clock.now()).ok());
         let growth = |name: &str| {
             let (_, first) = self.system.as_ref()?;

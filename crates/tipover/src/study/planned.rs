@@ -2,6 +2,7 @@
 
 use super::imitation::CarriedOut;
 use super::{Disturbance, Disturbances, disturbance};
+use crate::processors;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -159,15 +160,9 @@ impl Basis {
 
     /// On all processors, each of which takes some machines.
     fn judge(&self, today: &Place, catalogue: &Catalogue, question: &Question) -> Vec<Judged> {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let each = catalogue.machine.len().div_ceil(processors).max(1);
-        std::thread::scope(|scope| {
-            let judge = |machine: &[plan::Machine]| {
-                let part = Catalogue { machine: machine.into(), disk: catalogue.disk.clone() };
-                scope.spawn(move || plan::judge(&self.system, &self.draws, today, &part, question))
-            };
-            let parts: Vec<_> = catalogue.machine.chunks(each).map(judge).collect();
-            parts.into_iter().flat_map(|part| part.join().expect("a judgement does not panic")).collect()
+        processors::share(&catalogue.machine, |machines| {
+            let part = Catalogue { machine: machines.into(), disk: catalogue.disk.clone() };
+            plan::judge(&self.system, &self.draws, today, &part, question)
         })
     }
 
