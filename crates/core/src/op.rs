@@ -238,14 +238,34 @@ pub enum OpKind {
     WriteAt,
     /// [`Op::Flush`]
     Flush,
+    /// A statement of a script, by its number in the workload; the last class holds all statements from there
+    /// on.
+    Statement(u8),
 }
 
 impl OpKind {
     /// Scripts that have a class of their own.
     pub const SCRIPTS: usize = 8;
+    /// Statements that have a class of their own.
+    pub const STATEMENTS: usize = 32;
 
     /// All classes, in the order in which they are printed.
-    pub const ALL: [OpKind; 13 + OpKind::SCRIPTS] = [
+    pub const ALL: [OpKind; 13 + OpKind::SCRIPTS + OpKind::STATEMENTS] = {
+        let mut all = [OpKind::Flush; 13 + OpKind::SCRIPTS + OpKind::STATEMENTS];
+        let mut at = 0;
+        while at < OpKind::APART.len() {
+            all[at] = OpKind::APART[at];
+            at += 1;
+        }
+        while at < all.len() {
+            all[at] = OpKind::Statement((at - OpKind::APART.len()) as u8);
+            at += 1;
+        }
+        all
+    };
+
+    /// Those that are no statements.
+    const APART: [OpKind; 13 + OpKind::SCRIPTS] = [
         OpKind::Read,
         OpKind::Update,
         OpKind::Insert,
@@ -275,6 +295,12 @@ impl OpKind {
         OpKind::Script(number.min(OpKind::SCRIPTS as u32 - 1) as u8)
     }
 
+    /// The class of executions of a statement by its number.
+    #[inline]
+    pub fn statement(number: usize) -> OpKind {
+        OpKind::Statement(number.min(OpKind::STATEMENTS - 1) as u8)
+    }
+
     /// Its place in [`OpKind::ALL`].
     #[inline]
     pub fn index(self) -> usize {
@@ -293,15 +319,51 @@ impl OpKind {
             OpKind::ReadAt => 10 + OpKind::SCRIPTS,
             OpKind::WriteAt => 11 + OpKind::SCRIPTS,
             OpKind::Flush => 12 + OpKind::SCRIPTS,
+            OpKind::Statement(number) => 13 + OpKind::SCRIPTS + usize::from(number),
         }
     }
 
     /// As it is written in logs: upper case, as YCSB does. The first script of several is `SCRIPT`, the
-    /// second `SCRIPT-2`, and so on.
+    /// second `SCRIPT-2`, and so on; statements are `STATEMENT-1` to `STATEMENT-32`.
     pub fn name(self) -> &'static str {
         /// Those of scripts after the first.
         const SCRIPTS: [&str; OpKind::SCRIPTS] =
             ["SCRIPT", "SCRIPT-2", "SCRIPT-3", "SCRIPT-4", "SCRIPT-5", "SCRIPT-6", "SCRIPT-7", "SCRIPT-8"];
+        /// Those of statements.
+        const STATEMENTS: [&str; OpKind::STATEMENTS] = [
+            "STATEMENT-1",
+            "STATEMENT-2",
+            "STATEMENT-3",
+            "STATEMENT-4",
+            "STATEMENT-5",
+            "STATEMENT-6",
+            "STATEMENT-7",
+            "STATEMENT-8",
+            "STATEMENT-9",
+            "STATEMENT-10",
+            "STATEMENT-11",
+            "STATEMENT-12",
+            "STATEMENT-13",
+            "STATEMENT-14",
+            "STATEMENT-15",
+            "STATEMENT-16",
+            "STATEMENT-17",
+            "STATEMENT-18",
+            "STATEMENT-19",
+            "STATEMENT-20",
+            "STATEMENT-21",
+            "STATEMENT-22",
+            "STATEMENT-23",
+            "STATEMENT-24",
+            "STATEMENT-25",
+            "STATEMENT-26",
+            "STATEMENT-27",
+            "STATEMENT-28",
+            "STATEMENT-29",
+            "STATEMENT-30",
+            "STATEMENT-31",
+            "STATEMENT-32",
+        ];
         match self {
             OpKind::Read => "READ",
             OpKind::Update => "UPDATE",
@@ -317,6 +379,7 @@ impl OpKind {
             OpKind::ReadAt => "READ-AT",
             OpKind::WriteAt => "WRITE-AT",
             OpKind::Flush => "FLUSH",
+            OpKind::Statement(number) => STATEMENTS[usize::from(number)],
         }
     }
 
@@ -331,6 +394,7 @@ impl OpKind {
                 | OpKind::Transfer
                 | OpKind::Transaction
                 | OpKind::Script(_)
+                | OpKind::Statement(_)
                 | OpKind::WriteAt
                 | OpKind::Flush
         )
@@ -389,6 +453,8 @@ pub enum Failure {
     Unreplicated,
     /// It was due for so long that it was not sent any more.
     Late,
+    /// What came is not what the script expects.
+    Unexpected,
     /// There was no room left.
     Full,
     /// The target cannot do this.
@@ -411,6 +477,7 @@ impl Failure {
             Failure::Unavailable => "unavailable",
             Failure::Unreplicated => "not replicated",
             Failure::Late => "too late to be sent",
+            Failure::Unexpected => "not as expected",
             Failure::Full => "no room left",
             Failure::Unsupported => "not supported",
             Failure::Other => "other",
@@ -457,6 +524,10 @@ mod tests {
         }
         assert_eq!(serde_json::to_string(&OpKind::ReadModifyWrite).unwrap(), "\"read_modify_write\"");
         assert_eq!((OpKind::script(0).name(), OpKind::script(100).name()), ("SCRIPT", "SCRIPT-8"));
+        assert_eq!(
+            (OpKind::statement(0).name(), OpKind::statement(99).name()),
+            ("STATEMENT-1", "STATEMENT-32")
+        );
         assert!(serde_json::from_str::<OpKind>("\"script_9\"").is_err());
     }
 }

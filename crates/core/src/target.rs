@@ -37,7 +37,8 @@ pub trait Target: Send + Sync {
     /// Whether its sessions can execute operations of this class.
     fn accepts(&self, kind: OpKind) -> bool;
 
-    /// Writes `records` of `dataset`, on the calling thread: of scripts, these accounts of pgbench's tables.
+    /// Writes `records` of `dataset`, on the calling thread: of scripts, these rows of the tables that are
+    /// made for them, of pgbench's these accounts.
     /// Ranges may be loaded from several threads at once.
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError>;
 
@@ -72,6 +73,12 @@ pub trait Target: Send + Sync {
     /// How many rows pgbench's tables have; `None` where one of them is not there.
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         Err(TargetError::new("counting the rows of pgbench's tables", "this target has no such tables"))
+    }
+
+    /// The largest key in each of sysbench's first `tables` tables; `None` for one that is not there.
+    fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
+        let _ = tables;
+        Err(TargetError::new("looking at sysbench's tables", "this target has no such tables"))
     }
 
     /// What transactions have changed in pgbench's tables, in one snapshot.
@@ -109,6 +116,21 @@ pub struct Complaint {
     pub words: String,
 }
 
+/// A part of an operation that the session timed by itself: a statement of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timed {
+    /// Its class.
+    pub kind: OpKind,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// When it was sent, in nanoseconds of CLOCK_MONOTONIC.
+    pub sent: u64,
+    /// When its answer was complete.
+    pub ended: u64,
+    /// Rows that came or were changed.
+    pub rows: u64,
+}
+
 /// One sequence of operations on a target, each finished before the next.
 pub trait Session {
     /// Executes `op`, never a read-modify-write, and says what became of it. Blocks, but not for longer than
@@ -137,6 +159,11 @@ pub trait Session {
     /// Tells the session its number among those of the load, before its first operation.
     fn take_seat(&mut self, number: u32) {
         let _ = number;
+    }
+
+    /// The parts of the last execution that were timed by themselves, in their order.
+    fn timed(&self) -> &[Timed] {
+        &[]
     }
 
     /// What the target said about the last operation, if that was not done and words came.

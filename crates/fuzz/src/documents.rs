@@ -4,7 +4,7 @@ use crate::text;
 use std::sync::Arc;
 use tipover_core::experiment::recipe::Recipe;
 use tipover_core::experiment::{Experiment, Spec};
-use tipover_core::workload::script::{Run, Step, Value};
+use tipover_core::workload::script::{Dialect, Quoting, Run, Step, Value};
 use tipover_core::workload::{Bson, CoreWorkload, Documents, JsonText, Properties, Scripts};
 
 pub fn plan(bytes: &[u8]) {
@@ -70,7 +70,7 @@ pub fn script(bytes: &[u8]) {
     const MOST_STEPS: usize = 100_000;
     /// Of what a server brings. One that doubles what it was sent is bounded by how long its messages may be.
     const MOST_BROUGHT: usize = 1 << 10;
-    let mut scripts = Scripts::new(1);
+    let mut scripts = Scripts::new(1, Dialect::Plan);
     if let Err(mistake) = scripts.add("script", bytes, 1) {
         let words = mistake.to_string();
         assert!(mistake.line > 0 && mistake.column > 0 && !words.contains('\n'), "{words}");
@@ -87,9 +87,9 @@ pub fn script(bytes: &[u8]) {
         match run.step() {
             Ok(Step::Send(command)) => {
                 let mut text = Vec::new();
-                run.put_text(command, &mut text);
+                run.put_text(command, Quoting::Backslashes, &mut text);
                 let _ = (
-                    run.statement(command).with_parameters(|n| format!("${n}")),
+                    run.with_parameters(command, |n| format!("${n}")),
                     run.statement(command).parameters().count(),
                 );
                 if run.store(command).is_some() {

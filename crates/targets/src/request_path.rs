@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tipover_core::check::{Answer, Version};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
-use tipover_core::target::{BankRows, Complaint, Facts, Lists, Session, Target, TargetError, Wire};
+use tipover_core::target::{BankRows, Complaint, Facts, Lists, Session, Target, TargetError, Timed, Wire};
 use tipover_core::workload::Dataset;
 use tipover_core::workload::tpcb::Counts;
 
@@ -92,6 +92,10 @@ impl Target for RequestPath {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.target.read_lists()
     }
+    fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
+        self.target.count_sysbench(tables)
+    }
+
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.target.count_tpcb()
     }
@@ -127,6 +131,9 @@ impl Session for PathSession<'_> {
     }
     fn take_seat(&mut self, number: u32) {
         self.session.take_seat(number);
+    }
+    fn timed(&self) -> &[Timed] {
+        self.session.timed()
     }
     fn complaint(&self) -> Option<&Complaint> {
         self.session.complaint()

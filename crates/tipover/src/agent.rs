@@ -4,6 +4,8 @@
 //! JSON text a line on its standard input; it answers in the same way on its standard output. When its input
 //! ends it ends, so no agent outlives its laboratory.
 
+mod tables;
+
 use crate::checking;
 use crate::clock::Clock;
 use crate::drive;
@@ -22,7 +24,6 @@ use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
 use tipover_core::target::{Facts, Target, TargetError};
 use tipover_core::units::Tick;
-use tipover_core::workload::tpcb::{self, Counts};
 use tipover_core::workload::{Dataset, Lengths, Records, Shape};
 use tipover_targets::RequestPath;
 
@@ -203,6 +204,8 @@ pub struct Examined {
     pub reason: Option<String>,
     /// Why what is there cannot be used, where the counts do not say it.
     pub refusal: Option<String>,
+    /// How it is known that the records are there, where the counts do not say it.
+    pub evidence: Option<String>,
 }
 
 impl Examined {
@@ -405,39 +408,11 @@ fn make_ready(spec: &Spec, seed: u64, target: &dyn Target) -> Result<()> {
     Ok(target.settle()?)
 }
 
-/// Counts the rows of pgbench's tables.
-fn examine_tpcb(target: &dyn Target, dataset: &Dataset) -> Examined {
-    let mut found = Examined::default();
-    let counts = match target.count_tpcb() {
-        Ok(counts) => counts.unwrap_or_default(),
-        Err(error) => return Examined { reason: Some(error.to_string()), ..found },
-    };
-    let wanted = Counts::at(dataset.records / tpcb::ACCOUNTS);
-    found.asked = u32::try_from(wanted.accounts).unwrap_or(u32::MAX);
-    if counts == wanted {
-        found.there = found.asked;
-    } else if counts != Counts::default() {
-        let Counts { branches, tellers, accounts } = counts;
-        found.refusal = Some(
-            match counts == Counts::at(branches) {
-                true => format!(
-                    "pgbench's tables are there at scale {branches}: say workload.scripts.scale = {branches}"
-                ),
-                false => format!(
-                    "pgbench's tables hold {branches} branches, {tellers} tellers and {accounts} accounts, which is no \
-                 scale: nothing was changed; drop them"
-                ),
-            } + ", or name another database in the address",
-        );
-    }
-    found
-}
-
 /// Reads some of the records.
 fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
     const ASKED: u32 = 64;
-    if matches!(dataset.shape, Shape::Scripts(_)) {
-        return examine_tpcb(target, dataset);
+    if let Shape::Scripts(scripts) = &dataset.shape {
+        return tables::examine(target, dataset, &scripts.tables);
     }
     let mut found = Examined::default();
     let mut session = match target.open(dataset) {

@@ -32,6 +32,12 @@ impl Clock {
         self.origin_ns
     }
 
+    /// The moment that is at `ns` of CLOCK_MONOTONIC.
+    #[inline]
+    pub fn tick(&self, ns: u64) -> Tick {
+        Tick(ns.saturating_sub(self.origin_ns))
+    }
+
     /// Now.
     #[inline]
     pub fn now(&self) -> Tick {

@@ -12,7 +12,9 @@ use tipover_core::check::{Answer, Version};
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::{BankRows, Complaint, Facts, Lists, Progress, Session, Target, TargetError, Wire};
+use tipover_core::target::{
+    BankRows, Complaint, Facts, Lists, Progress, Session, Target, TargetError, Timed, Wire,
+};
 use tipover_core::workload::Dataset;
 use tipover_core::workload::tpcb::Counts;
 
@@ -165,6 +167,10 @@ impl Target for Places {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.first()?.read_lists()
     }
+    fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
+        self.first()?.count_sysbench(tables)
+    }
+
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.first()?.count_tpcb()
     }
@@ -244,6 +250,10 @@ impl Session for Follower<'_> {
     fn take_seat(&mut self, number: u32) {
         self.seat = number;
         self.at.iter_mut().for_each(|(_, session)| session.take_seat(number));
+    }
+
+    fn timed(&self) -> &[Timed] {
+        self.at.as_ref().map_or(&[], |(_, session)| session.timed())
     }
 
     fn complaint(&self) -> Option<&Complaint> {

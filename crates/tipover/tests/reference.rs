@@ -17,6 +17,7 @@ use tipover_core::units::{Bytes, Ratio, span};
 use tipover_core::workload::bank::BankSpec;
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::file_io::Blocks;
+use tipover_core::workload::sysbench::Sysbench;
 use tipover_core::workload::{Arrivals, Lengths, Values};
 
 const OURS: &str = "our own source can be read";
@@ -222,6 +223,7 @@ const LEAST: &[(&str, &str, Reader)] = &[
     ("BankSpec", "", read::<BankSpec>),
     ("FileIoSpec", "", read::<FileIoSpec>),
     ("ScriptsSpec", "run = [\"tpcb-like\"]", read::<ScriptsSpec>),
+    ("Sysbench", "", read::<Sysbench>),
 ];
 
 /// The page while it is written.

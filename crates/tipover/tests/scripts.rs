@@ -5,7 +5,7 @@ mod program;
 
 use program::results::{Kept, kept};
 use program::{Place, skipped};
-use tipover_core::op::OpKind;
+use tipover_core::op::{Failure, OpKind};
 use tipover_lab::recipe::{Mariadb, Postgres, Server, ServerOptions};
 
 const HEAD: &str = "title = \"T\"\nquestion = \"q\"\nwhy = \"w\"\nhow_to_read = \"h\"\nrepeats = 1\n\
@@ -16,10 +16,10 @@ const HEAD: &str = "title = \"T\"\nquestion = \"q\"\nwhy = \"w\"\nhow_to_read = 
 /// Rows of its own, a decision by what a statement brought, and conflicts.
 const SCHEMA: &str = "create table item (id int primary key, stock int not null);\n\\set id 0\n\
     insert into item select n, 3 from generate_series(1, :items) n;\n";
-const BUY: &str = "\\set id random_zipfian(1, :items, 1.2)\nbegin;\n\
+const BUY: &str = "\\set id random_zipfian(1, :items, 1.2)\nbegin;\n-- name: take\n-- expect: 1 row\n\
     update item set stock = stock - 1 where id = :id returning stock as rest \\gset\n\
     \\if :rest < 1\nupdate item set stock = 3 where id = :id;\n\\endif\ncommit;\n";
-const LOOK: &str = "\\set id random(1, :items)\nselect stock from item where id = :id;\n";
+const LOOK: &str = "\\set id random(1, :items)\nselect stock from item where id = :id; -- name: look\n";
 
 fn only(place: &Place, experiment: &str) -> Kept {
     let mut all = kept(place, experiment);
@@ -32,7 +32,8 @@ fn only(place: &Place, experiment: &str) -> Kept {
 fn done(trial: &Kept, kinds: &[OpKind]) -> Vec<u64> {
     let measured = trial.record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", trial.record.verdict));
     let books = measured.books().expect("books");
-    assert_eq!((books.failures().len(), books.kinds().as_slice()), (0, kinds), "{:?}", books.failures());
+    let operations: Vec<OpKind> = books.operations().map(|(kind, _)| kind).collect();
+    assert_eq!((books.failures().len(), operations.as_slice()), (0, kinds), "{:?}", books.failures());
     kinds.iter().map(|kind| books.of(*kind).map_or(0, |book| book.done())).collect()
 }
 
@@ -61,10 +62,62 @@ fn scripts_of_ones_own_run_on_a_cluster_that_one_of_them_prepares() {
     let log = std::fs::read_to_string(place.here().join(log)).expect("text");
     assert!(log.contains("measure.SCRIPT,") && log.contains("measure.SCRIPT-2,"), "a histogram for each");
     assert!(ended.stdout.contains("By class of operation"), "{}", ended.stdout);
+    statements_have_figures(&place, &trial, both, &ended.stdout);
+    expectations_that_do_not_hold_are_failures(&place);
     // What is wrong in a script stops everything before it starts.
     place.write("buy.sql", &BUY.replace("\\endif", "\\endfi"));
     let wrong = place.run(&["run", "own.toml", "--scale", "tiny"]).with_code(&[2]).stderr;
-    assert!(wrong.contains("buy.sql:6:2: invalid command \\endfi; did you mean"), "{wrong}");
+    assert!(wrong.contains("buy.sql:8:2: invalid command \\endfi; did you mean"), "{wrong}");
+}
+
+/// In the record, the terminal and what is exported.
+#[track_caller]
+fn statements_have_figures(place: &Place, trial: &Kept, both: Vec<u64>, shown: &str) {
+    let books = trial.record.measured.as_ref().expect("it was measured").books().expect("books");
+    let of = |name: &str| {
+        let mut parts = books.parts();
+        let found = parts.find(|(kind, _)| trial.record.spec.class_name(*kind) == name);
+        found.unwrap_or_else(|| panic!("no {name}")).1
+    };
+    let (look, take) = (of("look"), of("take"));
+    // Each of the three sessions may be between a statement and the end of its operation when an interval
+    // ends.
+    for (statement, operations) in [(look, both[0]), (take, both[1])] {
+        assert!(statement.done().abs_diff(operations) <= 3, "{} of {operations}", statement.done());
+        assert_eq!(statement.rows(), statement.done(), "each finds its row");
+    }
+    let whole = books.of(OpKind::Script(0)).expect("it was run").latencies().service().mean();
+    let part = look.latencies().service().mean();
+    assert!(part > 0.2 * whole && part <= whole, "a statement is a part of its operation: {part} of {whole}");
+    assert!(shown.contains("By statement"), "{shown}");
+    for name in ["look", "take", "buy.sql:2 begin;", "buy.sql:9 commit;"] {
+        assert!(shown.contains(name), "{name}: {shown}");
+    }
+    place.run(&["export", "own", "-o", "tables", "--form", "csv"]).with_code(&[0]);
+    let table = std::fs::read_to_string(place.here().join("tables/statements.csv")).expect("it was written");
+    assert!(table.lines().count() >= 5 && table.contains(",look,STATEMENT-1,"), "{table}");
+}
+
+/// A wrong answer is a failure with a name, its transaction is rolled back, and others go on.
+#[track_caller]
+fn expectations_that_do_not_hold_are_failures(place: &Place) {
+    let low = "\\set id random(1, :items)\n-- expect: :value >= 2 and :rows = 1\nselect stock from item where id = :id;\n";
+    place.write("look.sql", low);
+    place.run(&["--results", "wrong", "run", "own.toml", "--scale", "tiny"]).with_code(&[0, 1]);
+    let mut trial = None;
+    for path in place.content() {
+        if path.starts_with("wrong") && path.ends_with("record.json") {
+            trial = Some(std::fs::read_to_string(place.here().join(path)).expect("a record"));
+        }
+    }
+    let record: tipover_core::record::Record = serde_json::from_str(&trial.expect("a record")).expect("json");
+    let books =
+        record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", record.verdict)).books().expect("books");
+    let look = books.of(OpKind::Script(0)).expect("it was run");
+    let unexpected = look.refused().get(&Failure::Unexpected).copied().unwrap_or(0);
+    assert!(unexpected > 0 && look.done() > 0, "stock is 1 or 0 in some rows: {:?}", look.refused());
+    assert_eq!(books.of(OpKind::Script(1)).expect("it was run").failed(), 0, "what was bought is there");
+    place.write("look.sql", LOOK);
 }
 
 /// TPC-B at an address: an empty database gets its tables, the next run finds them, and another scale is

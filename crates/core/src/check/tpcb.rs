@@ -232,10 +232,10 @@ mod tests {
     use super::*;
     use crate::check::{Evidence, History, Source, TpcbRows};
     use crate::op::Failure;
-    use crate::workload::script::{BuiltIn, Value};
+    use crate::workload::script::{BuiltIn, Dialect, Value};
 
     fn judge() -> Tpcb {
-        let mut scripts = Scripts::new(7);
+        let mut scripts = Scripts::new(7, Dialect::Pgbench);
         for name in ["tpcb-like", "select-only"] {
             let script = BuiltIn::find(name).unwrap();
             scripts.add(name, script.portable().as_bytes(), 1).unwrap();

@@ -16,6 +16,8 @@ pub struct Book {
     refused: BTreeMap<Failure, u64>,
     unknown: BTreeMap<Failure, u64>,
     retries: u64,
+    /// That came or were changed, where somebody counts them.
+    rows: u64,
 }
 
 impl Book {
@@ -26,6 +28,7 @@ impl Book {
             refused: BTreeMap::new(),
             unknown: BTreeMap::new(),
             retries: 0,
+            rows: 0,
         }
     }
 
@@ -54,6 +57,7 @@ impl Book {
             }
         }
         self.retries += other.retries;
+        self.rows += other.rows;
     }
 
     fn clear(&mut self) {
@@ -63,7 +67,7 @@ impl Book {
         }
         self.refused.clear();
         self.unknown.clear();
-        self.retries = 0;
+        (self.retries, self.rows) = (0, 0);
     }
 
     fn is_empty(&self) -> bool {
@@ -100,6 +104,11 @@ impl Book {
         self.retries
     }
 
+    /// Rows that came or were changed, of statements.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Latencies of those that were done, all their tries included.
     pub fn latencies(&self) -> &Latencies {
         &self.done
@@ -116,6 +125,7 @@ impl Book {
             refused: self.refused.clone(),
             unknown: self.unknown.clone(),
             retries: self.retries,
+            rows: self.rows,
             latency: (self.done() > 0).then(|| self.done.to_text()),
             failed_latency: self.failed_latencies().map(Latencies::to_text),
         }
@@ -129,6 +139,7 @@ impl Book {
             refused: text.refused.clone(),
             unknown: text.unknown.clone(),
             retries: text.retries,
+            rows: text.rows,
         };
         let failed = book.failed.as_ref().map_or(0, |failed| failed.count());
         if book.done() != text.done || book.failed() != failed {
@@ -165,7 +176,8 @@ pub struct Books {
 impl Books {
     /// Nothing recorded yet; an open loop keeps wait and residence beside service.
     pub fn new(open: bool) -> Self {
-        Books { open, operations: Default::default(), parts: Default::default(), singles: None }
+        let none = || std::array::from_fn(|_| None);
+        Books { open, operations: none(), parts: none(), singles: None }
     }
 
     /// The same, and every operation and part is kept by itself besides.
@@ -212,6 +224,15 @@ impl Books {
         self.parts[kind.index()]
             .get_or_insert_with(|| Box::new(Book::new(open)))
             .record(outcome, timing, retries);
+    }
+
+    /// Records a part of an operation with the rows that came or were changed by it: a statement of a script.
+    #[inline]
+    pub fn record_statement(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing, rows: u64) {
+        let open = self.open;
+        let book = self.parts[kind.index()].get_or_insert_with(|| Box::new(Book::new(open)));
+        book.record(outcome, timing, 0);
+        book.rows += rows;
     }
 
     #[inline]
@@ -457,6 +478,10 @@ fn residence(latency: Option<&LatencyText>, count: u64) -> Result<Counts, String
     }
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// [`Book`] in files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BookText {
@@ -471,6 +496,9 @@ pub struct BookText {
     /// How often one of them was tried again.
     #[serde(default)]
     pub retries: u64,
+    /// Rows that came or were changed, of statements.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows: u64,
     /// Latencies of those that were done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyText>,

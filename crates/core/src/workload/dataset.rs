@@ -104,7 +104,7 @@ pub enum Shape {
 enum Checked {
     Bank(BankSpec),
     Checks(BankSpec),
-    Scripts(Scripts),
+    Scripts(Box<Scripts>),
 }
 
 impl Serialize for Shape {
@@ -114,7 +114,7 @@ impl Serialize for Shape {
             Shape::Documents(documents) => documents.as_ref().serialize(s),
             Shape::Checks(bank) => Checked::Checks(*bank.spec()).serialize(s),
             Shape::Bank(bank) => Checked::Bank(*bank.spec()).serialize(s),
-            Shape::Scripts(scripts) => Checked::Scripts(scripts.as_ref().clone()).serialize(s),
+            Shape::Scripts(scripts) => Checked::Scripts(Box::new(scripts.as_ref().clone())).serialize(s),
         }
     }
 }
@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for Shape {
                 Checked::Checks(spec) => {
                     Shape::Checks(Arc::new(Bank::new(spec).map_err(serde::de::Error::custom)?))
                 }
-                Checked::Scripts(scripts) => Shape::Scripts(Arc::new(scripts)),
+                Checked::Scripts(scripts) => Shape::Scripts(Arc::new(*scripts)),
             },
         })
     }

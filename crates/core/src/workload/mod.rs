@@ -13,6 +13,7 @@ pub mod properties;
 mod random;
 mod records;
 pub mod script;
+pub mod sysbench;
 pub mod tpcb;
 pub mod ycsb;
 mod zipf;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Complaint, Progress, Session, Wire};
+use tipover_core::target::{Complaint, Progress, Session, Timed, Wire};
 
 /// A session: one protocol on one connection.
 pub struct Link<P> {
@@ -332,6 +332,10 @@ impl<P: Protocol> Session for Link<P> {
 
     fn take_seat(&mut self, number: u32) {
         self.protocol.take_seat(number);
+    }
+
+    fn timed(&self) -> &[Timed] {
+        self.protocol.timed()
     }
 
     fn complaint(&self) -> Option<&Complaint> {

@@ -19,7 +19,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use tipover_core::check;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Complaint, Progress};
+use tipover_core::target::{Complaint, Progress, Timed};
 
 /// The begin of a conversation: from the first byte until operations can be sent.
 pub trait Greeting {
@@ -87,6 +87,11 @@ pub trait Protocol: Greeting {
     /// The operation at hand is over because of its connection.
     fn lost(&mut self, reason: &str) {
         let _ = reason;
+    }
+
+    /// See [`tipover_core::target::Session::timed`].
+    fn timed(&self) -> &[Timed] {
+        &[]
     }
 
     /// See [`tipover_core::target::Session::complaint`].

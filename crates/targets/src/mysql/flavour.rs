@@ -11,6 +11,7 @@ use crate::connection::{Dialect, Place, Refusal, Route};
 use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::workload::bank::Bank;
+use tipover_core::workload::sysbench::Numbering;
 use tipover_core::workload::{Dataset, Scripts};
 
 /// MySQL or MariaDB, with the statement that makes the settings of a session.
@@ -73,6 +74,7 @@ impl Sql for Flavour {
         table::find(client, dataset)
     }
 
+    const NUMBERING: Numbering = Numbering::AutoIncrement;
     const SNAPSHOT: &'static [&'static str] =
         &["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"];
 

@@ -218,9 +218,9 @@ impl Target for Mysql {
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
         let doing = format!("loading records {} to {} into {}", records.start, records.end, dataset.table);
-        if matches!(dataset.shape, Shape::Scripts(_)) {
-            let loaded = self.server.load_tpcb(dataset.records, records);
-            return loaded.map_err(|report| report.while_doing("filling pgbench's tables"));
+        if let Shape::Scripts(scripts) = &dataset.shape {
+            let loaded = self.server.load_tables(scripts, dataset.records, records);
+            return loaded.map_err(|report| report.while_doing("filling the tables of the scripts"));
         }
         self.try_load(dataset, records).map_err(|report| report.while_doing(doing))?;
         // For the facts.
@@ -230,8 +230,9 @@ impl Target for Mysql {
     fn settle(&self) -> Result<(), TargetError> {
         let failed = |report: Report| report.while_doing("settling");
         let mut client = self.server.patient_client().map_err(failed)?;
+        self.server.finish_sysbench(&mut client).map_err(failed)?;
         let mut statements = vec!["FLUSH ENGINE LOGS".to_string()];
-        statements.extend(self.server.loaded_tpcb().iter().map(|table| format!("ANALYZE TABLE {table}")));
+        statements.extend(self.server.loaded_tables().iter().map(|table| format!("ANALYZE TABLE {table}")));
         if let Some((_, table)) = self.server.known_table() {
             statements.push(format!("ANALYZE TABLE {}", table.name()));
             // Writes the table's pages to disk and lets purge finish; InnoDB only.
@@ -271,6 +272,10 @@ impl Target for Mysql {
 
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.server.count_tpcb()
+    }
+
+    fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
+        self.server.count_sysbench(tables)
     }
 
     fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {

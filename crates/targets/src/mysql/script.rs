@@ -4,12 +4,12 @@
 use super::greeting::Hello;
 use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
-use crate::connection::sql::{Course, Report as _};
+use crate::connection::sql::{Course, Prepared, Report as _, Which};
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::Complaint;
-use tipover_core::workload::script::{self, Scripts, Value};
+use tipover_core::target::{Complaint, Timed};
+use tipover_core::workload::script::{self, Quoting, Scripts, Value};
 
 /// Which packet of the answer comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +26,26 @@ enum Part {
     Rows(u64),
 }
 
+/// How a statement is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// By this number.
+    Prepared(u32),
+    /// As a text, because the server does not prepare it.
+    Text,
+}
+
+/// The server's code for a statement that it carries out, and does not prepare.
+const CANNOT_BE_PREPARED: u16 = 1295;
+
 /// One session that runs scripts.
 pub struct Scripted {
     hello: Hello,
     course: Course,
-    /// The server's numbers of the statements that this connection knows, by script and command.
-    prepared: Vec<Vec<Option<u32>>>,
+    /// The server's numbers of the statements that this connection knows.
+    prepared: Prepared<Known>,
+    /// The statement that was sent.
+    which: Which,
     part: Part,
     /// What became of the operation, while its transaction is rolled back.
     rolling_back: Option<Outcome>,
@@ -44,21 +58,17 @@ const MORE_RESULTS: u64 = 8;
 impl Scripted {
     /// Session number 0, until it is told another.
     pub fn new(hello: Hello, scripts: Arc<Scripts>) -> Self {
-        let lengths = || scripts.scripts().iter().map(|script| script.commands.len());
-        let prepared = lengths().map(|length| vec![None; length]).collect();
+        let prepared = Prepared::of(&scripts);
         let (course, part) = (Course::new(scripts), Part::Begin);
-        Scripted { hello, course, prepared, part, rolling_back: None }
+        Scripted { hello, course, prepared, which: Which::default(), part, rolling_back: None }
     }
 
-    /// Whether the statement at hand is sent as a prepared one. What brings values into variables is not:
-    /// rows of prepared statements come in binary.
+    /// Whether the statement at hand is sent as a prepared one. What brings values into variables, or has its
+    /// value looked at, is not: rows of prepared statements come in binary.
     fn is_prepared(&self) -> bool {
-        self.course.scripts().protocol != script::Protocol::Simple && !self.course.stores()
-    }
-
-    /// The statement at hand, by script and command.
-    fn here(&self) -> (usize, usize) {
-        (self.course.op.0 as usize, self.course.command)
+        self.course.scripts().protocol != script::Protocol::Simple
+            && !self.course.stores()
+            && !self.course.wants_value()
     }
 
     /// The session cannot go on with this operation, and no transaction may stay open.
@@ -73,7 +83,7 @@ impl Scripted {
         match self.course.next_step() {
             Err(abort) => self.abort(abort.command, abort.reason),
             Ok(script::Step::Send(command)) => {
-                self.course.result = Default::default();
+                self.course.sends();
                 self.course.sent = true;
                 self.send(command, output);
                 Answer::More
@@ -92,25 +102,32 @@ impl Scripted {
 
     fn send(&mut self, command: usize, output: &mut Vec<u8>) {
         if !self.is_prepared() {
-            self.part = Part::Begin;
-            put(output, 0, |payload| {
-                payload.push(0x03);
-                self.course.run.put_text(command, payload);
-            });
-            return;
+            return self.send_text(command, output);
         }
-        let (script, command) = self.here();
-        match self.prepared[script][command] {
-            Some(id) => self.execute(id, output),
-            None => {
-                let text = self.course.run.statement(command).with_parameters(|_| "?".into());
+        let which = &mut self.which;
+        (which.script, which.command) = (self.course.op.0 as usize, command);
+        which.words.clear();
+        self.course.run.put_words(command, &mut which.words);
+        match self.prepared.get(which) {
+            Some(Known::Prepared(id)) => self.execute(*id, output),
+            None if self.prepared.has_room(which) => {
+                let text = self.course.run.with_parameters(command, |_| "?".into());
                 self.part = Part::Prepared;
                 put(output, 0, |payload| {
                     payload.push(0x16);
                     payload.extend_from_slice(text.as_bytes());
                 });
             }
+            Some(Known::Text) | None => self.send_text(command, output),
         }
+    }
+
+    fn send_text(&mut self, command: usize, output: &mut Vec<u8>) {
+        self.part = Part::Begin;
+        put(output, 0, |payload| {
+            payload.push(0x03);
+            self.course.run.put_text(command, Quoting::Backslashes, payload);
+        });
     }
 
     /// Executes a prepared statement with the values of its variables.
@@ -143,13 +160,14 @@ impl Scripted {
     /// An OK packet, or the end of rows, which says the same: the affected rows, the last id, the status.
     fn is_over(&mut self, payload: &[u8], output: &mut Vec<u8>) -> Option<Answer> {
         let mut reader = Reader(payload.get(1..)?);
-        reader.length()?;
+        let changed = reader.length()?;
         reader.length()?;
         let status = reader.number(2)?;
         self.course.in_transaction = status & IN_TRANSACTION != 0;
         if let Some(outcome) = self.rolling_back.take() {
             return Some(Answer::Complete(outcome));
         }
+        self.course.changed(changed);
         if let Err(words) = self.course.complete_result() {
             return Some(self.abort(self.course.command, words));
         }
@@ -161,7 +179,21 @@ impl Scripted {
             return Some(self.abort(self.course.command, words));
         }
         self.course.time();
-        Some(self.go_on(output))
+        Some(match self.course.answered() {
+            Ok(()) => self.go_on(output),
+            Err(outcome) => self.rolled_back(outcome, output),
+        })
+    }
+
+    /// The operation is over, and nothing stays of its open transaction.
+    fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Answer {
+        if !self.course.in_transaction {
+            return Answer::Complete(outcome);
+        }
+        self.rolling_back = Some(outcome);
+        self.part = Part::Begin;
+        put(output, 0, |payload| payload.extend_from_slice(b"\x03ROLLBACK"));
+        Answer::More
     }
 
     /// The server refused a statement: the operation is over, and nothing stays of its open transaction.
@@ -175,17 +207,11 @@ impl Scripted {
         if report.ends_connection() || outcome::is_stale(report) {
             return Answer::Last(outcome);
         }
-        if !self.course.in_transaction {
-            return Answer::Complete(outcome);
-        }
         // A commit that failed may have left the transaction open; its locks go with the connection.
-        if matches!(outcome, Outcome::Unknown(_)) {
+        if self.course.in_transaction && matches!(outcome, Outcome::Unknown(_)) {
             return Answer::Last(outcome);
         }
-        self.rolling_back = Some(outcome);
-        self.part = Part::Begin;
-        put(output, 0, |payload| payload.extend_from_slice(b"\x03ROLLBACK"));
-        Answer::More
+        self.rolled_back(outcome, output)
     }
 
     /// Understands one packet; `None` if it is no answer.
@@ -194,13 +220,19 @@ impl Scripted {
         const LEAST_LONG_ROW: usize = 0xff_ffff;
         let first = payload.first().copied();
         if first == Some(0xff) {
-            return Some(self.failed(&Report::parse(payload), output));
+            let report = Report::parse(payload);
+            if self.part == Part::Prepared && report.code == CANNOT_BE_PREPARED {
+                self.prepared.put(&self.which, Known::Text);
+                self.send_text(self.which.command, output);
+                return Some(Answer::More);
+            }
+            return Some(self.failed(&report, output));
         }
         match self.part {
             Part::Prepared => {
                 let mut reader = Reader(payload.get(1..)?);
-                let (id, (script, command)) = (reader.number(4)? as u32, self.here());
-                self.prepared[script][command] = Some(id);
+                let id = reader.number(4)? as u32;
+                self.prepared.put(&self.which, Known::Prepared(id));
                 let (columns, parameters) = (reader.number(2)?, reader.number(2)?);
                 self.part = Part::Described(columns + parameters);
                 if columns + parameters == 0 {
@@ -210,9 +242,8 @@ impl Scripted {
             Part::Described(left) => {
                 self.part = Part::Described(left - 1);
                 if left == 1 {
-                    let (script, command) = self.here();
-                    let id = self.prepared[script][command]?;
-                    self.execute(id, output);
+                    let Some(Known::Prepared(id)) = self.prepared.get(&self.which) else { return None };
+                    self.execute(*id, output);
                 }
             }
             Part::Begin if first == Some(0x00) => return self.is_over(payload, output),
@@ -236,10 +267,10 @@ impl Scripted {
                 return self.is_over(payload, output);
             }
             Part::Rows(columns) => {
-                self.course.result.rows += 1;
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                self.course.row(|| Reader(payload).counted().map(text));
                 if self.course.stores() && self.rolling_back.is_none() {
                     let mut reader = Reader(payload);
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     self.course.result.last = (0..columns).map(|_| reader.counted().map(text)).collect();
                 }
             }
@@ -255,7 +286,7 @@ fn kind(value: Option<&Value>) -> [u8; 2] {
         Some(Value::Integer(_)) => [0x08, 0],
         Some(Value::Double(_)) => [0x05, 0],
         Some(Value::Boolean(_)) => [0x01, 0],
-        Some(Value::Text(_)) => [0xfd, 0],
+        Some(Value::Text(_) | Value::Quoted(_)) => [0xfd, 0],
     }
 }
 
@@ -265,7 +296,7 @@ fn put_value(payload: &mut Vec<u8>, value: &Value) {
         Value::Integer(value) => payload.extend_from_slice(&value.to_le_bytes()),
         Value::Double(value) => payload.extend_from_slice(&value.to_le_bytes()),
         Value::Boolean(value) => payload.push(u8::from(*value)),
-        Value::Text(text) => put_counted(payload, text.as_bytes()),
+        Value::Text(text) | Value::Quoted(text) => put_counted(payload, text.as_bytes()),
     }
 }
 
@@ -280,7 +311,7 @@ fn column_name(payload: &[u8]) -> Option<String> {
 
 impl Greeting for Scripted {
     fn start(&mut self, may_encrypt: bool, output: &mut Vec<u8>) {
-        self.prepared.iter_mut().for_each(|script| script.fill(None));
+        self.prepared.clear();
         (self.course.in_transaction, self.rolling_back) = (false, None);
         self.hello.start(may_encrypt, output);
     }
@@ -341,6 +372,10 @@ impl Protocol for Scripted {
 
     fn lost(&mut self, reason: &str) {
         self.course.lost(reason);
+    }
+
+    fn timed(&self) -> &[Timed] {
+        self.course.timed()
     }
 
     fn complaint(&self) -> Option<&Complaint> {

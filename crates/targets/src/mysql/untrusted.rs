@@ -13,7 +13,7 @@ use crate::connection::untrusted::{Manner, converse};
 use crate::connection::{Input, Place};
 use std::sync::Arc;
 use tipover_core::workload::bank::{Bank, BankSpec};
-use tipover_core::workload::script::Protocol;
+use tipover_core::workload::script::{Dialect, Protocol};
 use tipover_core::workload::{Dataset, Scripts};
 
 const PASSWORD: &str = "a password that nobody else has";
@@ -48,7 +48,7 @@ pub fn mysql(bytes: &[u8]) {
             converse(&mut Vault::new(hello, Arc::new(bank)), manner, true, said, is_hidden);
         }
         3 => {
-            let mut scripts = Scripts::new(1);
+            let mut scripts = Scripts::new(1, Dialect::Plan);
             scripts.protocol = if manner.choice & 4 == 0 { Protocol::Simple } else { Protocol::Prepared };
             let text =
                 "\\set a 5\nbegin;\nupdate t set b = :a;\nselect b from t where a = :a \\gset\ncommit;\n";

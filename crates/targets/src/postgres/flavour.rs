@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::workload::bank::Bank;
+use tipover_core::workload::sysbench::Numbering;
 use tipover_core::workload::{Dataset, Scripts};
 
 /// PostgreSQL, with these settings of a session.
@@ -80,6 +81,7 @@ impl Sql for Flavour {
         table::find(client, dataset)
     }
 
+    const NUMBERING: Numbering = Numbering::Serial;
     const SNAPSHOT: &'static [&'static str] = &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"];
 
     const TRANSFERS: &'static str = "SELECT translate(transfer_id::text, '-', ''), src_bic, src_ban, dst_bic, \

@@ -78,6 +78,13 @@ pub fn columns(body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     })
 }
 
+/// The rows that a CommandComplete speaks of: its last word, as in `UPDATE 1` and `INSERT 0 1`.
+pub fn rows_of(body: &[u8]) -> u64 {
+    let text = body.strip_suffix(b"\0").unwrap_or(body);
+    let digits = text.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
 /// What an ErrorResponse or NoticeResponse says. Its texts may be in any language; code and routine are not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {

@@ -301,9 +301,9 @@ impl Target for Postgres {
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
         let doing = format!("loading records {} to {} into {}", records.start, records.end, dataset.table);
-        if matches!(dataset.shape, Shape::Scripts(_)) {
-            let loaded = self.server.load_tpcb(dataset.records, records);
-            return loaded.map_err(|report| report.while_doing("filling pgbench's tables"));
+        if let Shape::Scripts(scripts) = &dataset.shape {
+            let loaded = self.server.load_tables(scripts, dataset.records, records);
+            return loaded.map_err(|report| report.while_doing("filling the tables of the scripts"));
         }
         self.try_load(dataset, records).map_err(|reason| TargetError::new(doing, reason))?;
         // For the facts.
@@ -313,8 +313,9 @@ impl Target for Postgres {
     fn settle(&self) -> Result<(), TargetError> {
         let failed = |report: Report| TargetError::new("settling", report);
         let mut client = self.server.patient_client().map_err(failed)?;
+        self.server.finish_sysbench(&mut client).map_err(failed)?;
         let known = self.server.known_table().map(|(_, table)| table.name().to_string());
-        for table in known.into_iter().chain(self.server.loaded_tpcb()) {
+        for table in known.into_iter().chain(self.server.loaded_tables()) {
             // Hint bits and the visibility map are written now, not by the first readers. A view has none.
             match client.query(&format!("VACUUM (ANALYZE) {table}")) {
                 Err(report) if report.ends_connection() => return Err(failed(report)),
@@ -351,6 +352,10 @@ impl Target for Postgres {
 
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.server.count_tpcb()
+    }
+
+    fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
+        self.server.count_sysbench(tables)
     }
 
     fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {

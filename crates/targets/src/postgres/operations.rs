@@ -248,7 +248,7 @@ impl Protocol for Operations<'_> {
                     answer.rows += 1;
                     answer.row = Some((begin, end));
                 }
-                b'C' if answer.kind.writes() => answer.rows = rows_of(body),
+                b'C' if answer.kind.writes() => answer.rows = message::rows_of(body),
                 b'N' => answer.unreplicated |= Report::parse(body).stopped_waiting_for_standbys(),
                 b'E' => {
                     let report = Report::parse(body);
@@ -300,11 +300,4 @@ impl Protocol for Operations<'_> {
     fn cancellation(&self) -> Option<Vec<u8>> {
         self.hello.cancellation()
     }
-}
-
-/// The rows that a CommandComplete speaks of: its last word, as in `UPDATE 1` and `INSERT 0 1`.
-fn rows_of(body: &[u8]) -> u64 {
-    let text = body.strip_suffix(b"\0").unwrap_or(body);
-    let digits = text.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }

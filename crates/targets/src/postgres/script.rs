@@ -3,24 +3,26 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
-use crate::connection::sql::{Course, Report as _};
+use crate::connection::sql::{Course, Prepared, Report as _, Which};
 use crate::connection::{Answer, Greeting, Input, Protocol, Step};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::Complaint;
-use tipover_core::workload::script::{self, Scripts};
+use tipover_core::target::{Complaint, Timed};
+use tipover_core::workload::script::{self, Quoting, Scripts};
 
 /// One session that runs scripts.
 pub struct Scripted {
     hello: Hello,
     course: Course,
-    /// The statements that this connection knows, by script and command.
-    prepared: Vec<Vec<bool>>,
-    /// What they are called there.
-    names: Vec<Vec<String>>,
+    /// What this connection calls the statements that it knows.
+    prepared: Prepared<String>,
+    /// How many it was told; their names are numbers.
+    told: usize,
     /// Those whose preparation was not confirmed yet, in the order in which they were sent.
-    unconfirmed: VecDeque<(usize, usize)>,
+    unconfirmed: VecDeque<Which>,
+    /// The statement that is sent.
+    which: Which,
     in_pipeline: bool,
     /// Whether the pipeline's end was sent.
     ends_pipeline: bool,
@@ -34,15 +36,12 @@ pub struct Scripted {
 impl Scripted {
     /// Session number 0, until it is told another.
     pub fn new(hello: Hello, scripts: Arc<Scripts>) -> Self {
-        let lengths = || scripts.scripts().iter().map(|script| script.commands.len()).enumerate();
-        let prepared = lengths().map(|(_, length)| vec![false; length]).collect();
-        let named = |(script, length)| (0..length).map(|command| format!("P_{script}_{command}")).collect();
-        let names = lengths().map(named).collect();
         Scripted {
             hello,
+            prepared: Prepared::of(&scripts),
             course: Course::new(scripts),
-            prepared,
-            names,
+            told: 0,
+            which: Which::default(),
             unconfirmed: VecDeque::new(),
             in_pipeline: false,
             ends_pipeline: false,
@@ -77,7 +76,10 @@ impl Scripted {
                         let name = self.course.run.script().commands[command].action.name();
                         return self.abort(command, format!("\\{name} is not allowed in pipeline mode"));
                     }
-                    self.course.result = Default::default();
+                    match self.in_pipeline {
+                        true => self.course.result = Default::default(),
+                        false => self.course.sends(),
+                    }
                     self.send(command, output);
                     if !self.in_pipeline {
                         return Answer::More;
@@ -138,29 +140,36 @@ impl Scripted {
         let protocol = self.course.scripts().protocol;
         if protocol == script::Protocol::Simple {
             put(output, b'Q', |body| {
-                self.course.run.put_text(command, body);
+                self.course.run.put_text(command, Quoting::Standard, body);
                 body.push(0);
             });
             self.awaited += 1;
             return;
         }
-        let script = self.course.op.0 as usize;
-        let name = match protocol {
-            script::Protocol::Prepared => self.names[script][command].as_str(),
-            _ => "",
-        };
-        if name.is_empty() || !std::mem::replace(&mut self.prepared[script][command], true) {
-            if !name.is_empty() {
-                self.unconfirmed.push_back((script, command));
+        let which = &mut self.which;
+        (which.script, which.command) = (self.course.op.0 as usize, command);
+        which.words.clear();
+        self.course.run.put_words(command, &mut which.words);
+        let keeps = protocol == script::Protocol::Prepared && self.prepared.has_room(which);
+        if self.prepared.get(which).is_none() {
+            let mut name = String::new();
+            if keeps {
+                self.told += 1;
+                name = format!("P{}", self.told);
+                self.unconfirmed.push_back(which.clone());
             }
-            let text = self.course.run.statement(command).with_parameters(|number| format!("${number}"));
+            let text = self.course.run.with_parameters(command, |number| format!("${number}"));
             put(output, b'P', |body| {
-                put_text(body, name);
+                put_text(body, &name);
                 put_text(body, &text);
                 // The server finds out the types of parameters.
                 body.extend_from_slice(&[0; 2]);
             });
+            if keeps {
+                self.prepared.put(which, name);
+            }
         }
+        let name = self.prepared.get(which).map_or("", String::as_str);
         let parameters = self.course.run.statement(command).parameters();
         let count = parameters.clone().count() as u16;
         put(output, b'B', |body| {
@@ -202,15 +211,14 @@ impl Scripted {
             (self.in_pipeline, self.ends_pipeline) = (false, false);
         }
         self.course.time();
-        self.go_on(output)
+        match self.course.answered() {
+            Ok(()) => self.go_on(output),
+            Err(outcome) => self.rolled_back(outcome, output),
+        }
     }
 
-    /// The server refused a statement: the operation is over, and nothing stays of its open transaction.
-    fn failed(&mut self, request: usize, report: &Report, output: &mut Vec<u8>) -> Answer {
-        (self.in_pipeline, self.ends_pipeline) = (false, false);
-        let may_retry = matches!(report.code.as_str(), "40001" | "40P01");
-        let said = (report.code.clone(), format!("{}:  {report}", report.severity));
-        let outcome = self.course.failed(request, report, said, may_retry);
+    /// The operation is over, and nothing stays of its open transaction.
+    fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Answer {
         if !self.course.in_transaction || self.course.has_ended() {
             return Answer::Complete(outcome);
         }
@@ -220,6 +228,15 @@ impl Scripted {
         Answer::More
     }
 
+    /// The server refused a statement: the operation is over, and nothing stays of its open transaction.
+    fn failed(&mut self, request: usize, report: &Report, output: &mut Vec<u8>) -> Answer {
+        (self.in_pipeline, self.ends_pipeline) = (false, false);
+        let may_retry = matches!(report.code.as_str(), "40001" | "40P01");
+        let said = (report.code.clone(), format!("{}:  {report}", report.severity));
+        let outcome = self.course.failed(request, report, said, may_retry);
+        self.rolled_back(outcome, output)
+    }
+
     /// A message of the server; `Some` if it ends the operation.
     fn message(&mut self, letter: u8, body: &[u8], output: &mut Vec<u8>) -> Option<Answer> {
         match letter {
@@ -227,13 +244,16 @@ impl Scripted {
                 (self.course.result.names, self.course.result.rows) = (column_names(body), 0);
             }
             b'D' => {
-                self.course.result.rows += 1;
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                self.course.row(|| message::columns(body).next().flatten().map(text));
                 if !self.course.result.names.is_empty() {
-                    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
                     self.course.result.last = message::columns(body).map(|value| value.map(text)).collect();
                 }
             }
             b'C' | b'I' => {
+                if self.course.scripts().times_statements {
+                    self.course.changed(message::rows_of(body));
+                }
                 if self.course.run.statement_of(self.course.command).is_some_and(|s| s.store.is_none()) {
                     self.course.result.complete += 1;
                 } else if !self.in_pipeline
@@ -245,8 +265,8 @@ impl Scripted {
             }
             b'E' => {
                 let report = Report::parse(body);
-                for (script, command) in self.unconfirmed.drain(..) {
-                    self.prepared[script][command] = false;
+                for which in self.unconfirmed.drain(..) {
+                    self.prepared.forget(&which);
                 }
                 if report.ends_connection() {
                     let words = format!("{}:  {report}", report.severity);
@@ -301,7 +321,7 @@ fn column_names(body: &[u8]) -> Vec<String> {
 
 impl Greeting for Scripted {
     fn start(&mut self, may_encrypt: bool, output: &mut Vec<u8>) {
-        self.prepared.iter_mut().for_each(|script| script.fill(false));
+        self.prepared.clear();
         self.unconfirmed.clear();
         (self.course.in_transaction, self.in_pipeline, self.ends_pipeline, self.awaited) =
             (false, false, false, 0);
@@ -366,6 +386,10 @@ impl Protocol for Scripted {
 
     fn lost(&mut self, reason: &str) {
         self.course.lost(reason);
+    }
+
+    fn timed(&self) -> &[Timed] {
+        self.course.timed()
     }
 
     fn complaint(&self) -> Option<&Complaint> {

@@ -13,6 +13,7 @@ use crate::connection::{Input, Place};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tipover_core::workload::bank::{Bank, BankSpec};
+use tipover_core::workload::script::Dialect;
 use tipover_core::workload::{Dataset, Scripts};
 
 /// Speaks with a server that says `bytes`: all the time as each of the three who listen to one.
@@ -24,7 +25,7 @@ pub fn postgres(bytes: &[u8]) {
     let may_encrypt = manner.choice & 4 != 0;
     match manner.choice & 3 {
         3 => {
-            let mut scripts = Scripts::new(1);
+            let mut scripts = Scripts::new(1, Dialect::Plan);
             let script = b"begin;\nselect 1 as a \\gset\n\\sleep :a us\nselect :a, 2;\nend;\n";
             scripts.add("script", script, 1).expect("a constant");
             scripts.retries = manner.choice & 4 != 0;

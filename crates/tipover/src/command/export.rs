@@ -13,9 +13,9 @@ use tipover_core::record;
 
 /// Write results as tables for DuckDB, pandas, R or a spreadsheet
 ///
-/// Makes tidy tables of all trials: trials, intervals, percentiles, faults and findings, with units in the
-/// columns' names. A folder gets all of them and dictionary.csv, which says what every column means; a file
-/// gets one (--table). `SELECT * FROM 'folder/trials.parquet'` is all that DuckDB needs.
+/// Makes tidy tables of all trials: trials, intervals, percentiles, statements, faults and findings, with
+/// units in the columns' names. A folder gets all of them and dictionary.csv, which says what every column
+/// means; a file gets one (--table). `SELECT * FROM 'folder/trials.parquet'` is all that DuckDB needs.
 #[derive(Debug, Args)]
 pub struct Export {
     /// The results: a name that `tipover list` shows, or a folder
@@ -30,7 +30,7 @@ pub struct Export {
     #[arg(long, value_enum, default_value_t = Form::Parquet)]
     form: Form,
 
-    /// Which table goes into a file: trials, intervals, percentiles, faults or findings
+    /// Which table goes into a file: trials, intervals, percentiles, statements, faults or findings
     #[arg(long, default_value = "trials")]
     table: String,
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, PlanError, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 11] = [
+pub const PLANS: [(&str, &str); 13] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
@@ -20,6 +20,8 @@ pub const PLANS: [(&str, &str); 11] = [
     ("failover", include_str!("../../../../experiments/failover.toml")),
     ("tpcb-postgres", include_str!("../../../../experiments/tpcb-postgres.toml")),
     ("tpcb-mariadb", include_str!("../../../../experiments/tpcb-mariadb.toml")),
+    ("oltp-postgres", include_str!("../../../../experiments/oltp-postgres.toml")),
+    ("oltp-mariadb", include_str!("../../../../experiments/oltp-mariadb.toml")),
 ];
 
 /// Flags that shape a plan; they mean the same in every verb.

@@ -190,6 +190,7 @@ impl Hand<'_> {
     #[inline]
     fn attempt(&mut self, op: &Op, due: Tick) -> (Outcome, u32) {
         let outcome = self.session.execute(op);
+        self.work.note(self.index, self.session, Some(due));
         match self.work.plan.retries.pause(outcome, 0) {
             Some(_) => self.try_again(op, due, outcome),
             None => (outcome, 0),
@@ -211,6 +212,7 @@ impl Hand<'_> {
             }
             retries += 1;
             outcome = self.session.execute(op);
+            self.work.note(self.index, self.session, None);
         }
         (outcome, retries)
     }

@@ -334,6 +334,8 @@ impl Loop<'_> {
         slot.doubtful |= outcome != Outcome::Done;
         let Some(job) = &mut slot.job else { return };
         job.sending = false;
+        let due = (job.retries + job.retries_before == 0).then_some(job.due);
+        self.work.note(slot.index, slot.session.as_ref(), due);
         if let Some(pause) = plan.retries.pause(outcome, job.retries)
             && self.work.phase() != Phase::Over
             && !slot.session.has_ended()

@@ -306,6 +306,9 @@ enum Phase {
 pub struct Sessions<'a> {
     plan: &'a Plan<'a>,
     shelves: Vec<Shelf>,
+    /// What became of the statements of scripts. Few, because a book for each of many statements takes
+    /// megabytes; sessions open one once an operation.
+    statements: Vec<Mutex<Books>>,
     seats: Vec<Seat>,
     /// Identify the threads' processor clocks.
     threads: Mutex<Vec<i32>>,
@@ -338,6 +341,7 @@ impl<'a> Sessions<'a> {
         Sessions {
             plan,
             shelves: (0..shelves).map(|_| shelf()).collect(),
+            statements: (0..sessions.min(processors::count())).map(|_| Mutex::new(plan.books())).collect(),
             seats: (0..sessions).map(|_| Seat::default()).collect(),
             threads: Mutex::default(),
             last_cut: Mutex::new(LastCut { at: plan.clock.now(), counts: Counts::default(), in_flight: 0 }),
@@ -430,6 +434,11 @@ impl<'a> Sessions<'a> {
                 kept.lateness.reset();
             }
         }
+        for statements in &self.statements {
+            let mut kept = statements.lock();
+            books.merge(&kept);
+            kept.clear();
+        }
         let began = self.seats.iter().map(|seat| seat.0.load(Ordering::Relaxed)).filter(|&began| began > 0);
         let (in_flight, oldest) = began.fold((0, end.0), |(n, oldest), began| (n + 1, oldest.min(began - 1)));
         let backlog = counts.due - counts.begun;
@@ -468,6 +477,22 @@ impl<'a> Sessions<'a> {
         }
         if self.follows {
             self.plan.workload.settle(number, op, outcome);
+        }
+    }
+
+    /// Books what `session`, number `index`, has timed by itself in its last execution of an operation. What
+    /// it began with was due with the whole, unless it is tried again; the others when they were sent.
+    #[inline]
+    fn note(&self, index: u32, session: &dyn Session, due: Option<Tick>) {
+        let timed = session.timed();
+        if timed.is_empty() {
+            return;
+        }
+        let mut books = self.statements[index as usize % self.statements.len()].lock();
+        for (at, part) in timed.iter().enumerate() {
+            let (began, ended) = (self.plan.clock.tick(part.sent), self.plan.clock.tick(part.ended));
+            let due = due.filter(|_| at == 0).map_or(began, |due| due.min(began));
+            books.record_statement(part.kind, part.outcome, &Timing { due, began, ended }, part.rows);
         }
     }
 

@@ -1,4 +1,4 @@
-//! From records to tidy tables: trials, intervals, percentiles, faults, findings.
+//! From records to tidy tables: trials, intervals, percentiles, statements, faults, findings.
 
 use super::{Column, Kind, Table, Value};
 use anyhow::{Result, anyhow};
@@ -6,6 +6,7 @@ use std::time::Duration;
 use tipover_core::check::loss::Losses;
 use tipover_core::check::{Broken, Finding};
 use tipover_core::measure::{Books, Histogram, percentile};
+use tipover_core::op::OpKind;
 use tipover_core::record::{Interval, Record, Verdict};
 use tipover_core::schedule::Effect;
 use tipover_core::units::Tick;
@@ -24,7 +25,14 @@ const QUANTILES: [f64; 8] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999];
 /// # Errors
 /// A record whose histograms cannot be read.
 pub fn tables(sources: &[Source]) -> Result<Vec<Table>> {
-    Ok(vec![trials(sources)?, intervals(sources)?, percentiles(sources)?, faults(sources), findings(sources)])
+    Ok(vec![
+        trials(sources)?,
+        intervals(sources)?,
+        percentiles(sources)?,
+        statements(sources)?,
+        faults(sources),
+        findings(sources),
+    ])
 }
 
 /// A table while it is filled: columns that every row has, and how a row makes its values.
@@ -233,6 +241,45 @@ fn intervals(sources: &[Source]) -> Result<Table> {
                 values.push(interval.offered.as_ref().map(|offered| offered.backlog).into());
                 filled.push(record, values);
             }
+        }
+    }
+    Ok(filled.table)
+}
+
+fn statements(sources: &[Source]) -> Result<Table> {
+    use Kind::{Count, Number, Text};
+    let columns = vec![
+        ("statement", Text, "What the script calls it, else its script, line and first words."),
+        ("class", Text, "Its class, by which latency.hlog calls it."),
+        ("done", Count, "Times that it was done, each try counted."),
+        ("failed", Count, "Times that it was refused, or its outcome is unknown."),
+        ("rows", Count, "Rows that came, or were changed where none come."),
+        ("throughput_per_s", Number, "Times done per second."),
+        (
+            "residence_ms_mean",
+            Number,
+            "Mean time of those done; since it was due for what an operation begins with, else since it was sent.",
+        ),
+        ("residence_ms_p50", Number, "Median of the same; nothing where there are too few samples."),
+        ("residence_ms_p99", Number, "99th percentile of the same; nothing where there are too few samples."),
+        ("residence_ms_max", Number, "The longest of the same."),
+    ];
+    let about = "A row for each statement of scripts in the measured phase of a trial.";
+    let mut filled = Filled::new("statements", about, columns);
+    for Source { record, .. } in sources {
+        let Some(measured) = &record.measured else { continue };
+        let books = read(&measured.books, record)?;
+        for (kind, book) in books.parts().filter(|(kind, _)| matches!(kind, OpKind::Statement(_))) {
+            let mut values = vec![
+                record.spec.class_name(kind).into(),
+                kind.name().into(),
+                book.done().into(),
+                book.failed().into(),
+                book.rows().into(),
+                (book.done() as f64 / measured.seconds()).into(),
+            ];
+            values.extend(spread(book.latencies().residence()));
+            filled.push(record, values);
         }
     }
     Ok(filled.table)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tipover_core::experiment::{Retries, Spec, redact};
 use tipover_core::measure::Books;
 use tipover_core::units::{Rate, Tick};
-use tipover_core::workload::script::{BUILT_IN, BuiltIn, ScriptRuns, Scripts, Value};
+use tipover_core::workload::script::{BUILT_IN, BuiltIn, Dialect, ScriptRuns, Scripts, Value};
 use tipover_core::workload::{Arrivals, Dataset, Records, Workload};
 use tipover_targets::Postgres;
 
@@ -102,7 +102,7 @@ fn spec(options: &Options) -> Result<Spec> {
 
 /// Reads all scripts.
 fn scripts(options: &Options, seed: u64) -> Result<Scripts, Mistake> {
-    let mut scripts = Scripts::new(seed);
+    let mut scripts = Scripts::new(seed, Dialect::Pgbench);
     for (source, weight) in &options.scripts {
         let added = match source {
             Source::BuiltIn(name) => {

@@ -231,7 +231,9 @@ pub fn bring_records(
     let evidence = if dataset.records == 0 && spec.lab.is_none() {
         "the scripts find what is there: no table is ours".into()
     } else if found.loaded(&dataset.table).map_err(anyhow::Error::msg)? {
-        format!("the records were there: all {} looked at, and none after the last", found.asked)
+        let looked =
+            || format!("the records were there: all {} looked at, and none after the last", found.asked);
+        found.evidence.unwrap_or_else(looked)
     } else {
         report.doing("loading");
         facts = agent.load(2, |records| {

@@ -21,6 +21,7 @@ use crate::device;
 use crate::op::OpKind;
 use crate::schedule::Fault;
 use crate::units::Bytes;
+use crate::workload::script::Tables;
 use crate::workload::{
     Dataset, Ledger, Lengths, ListTransactions, RandomReads, Registers, ScriptRuns, Scripts, Transfers,
     Workload, Ycsb,
@@ -424,7 +425,7 @@ impl Spec {
         match self.workload.kind {
             WorkloadKind::Bank => return self.workload.bank.unwrap_or_default().accounts,
             WorkloadKind::Scripts => {
-                return self.workload.scripts.as_ref().map_or(0, ScriptsSpec::accounts);
+                return self.workload.scripts.as_ref().map_or(0, ScriptsSpec::rows);
             }
             kind if kind.is_checked() => return 0,
             _ => {}
@@ -448,8 +449,12 @@ impl Spec {
                 logical.saturating_add(logical / 2)
             }
             WorkloadKind::FileReads | WorkloadKind::FileIo => return self.workload.file_size,
-            // A row of an account takes 130 bytes, and its key 20 more.
-            WorkloadKind::Scripts => rows(150),
+            // A row of an account takes 130 bytes, and its key 20 more; one of sysbench's 220, and its keys
+            // 40.
+            WorkloadKind::Scripts => match self.workload.scripts.as_ref().map(ScriptsSpec::tables) {
+                Some(Tables::Sysbench(_)) => rows(260),
+                _ => rows(150),
+            },
             // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
             WorkloadKind::Bank | WorkloadKind::Ledger | WorkloadKind::Register | WorkloadKind::Isolation => {
                 rows(200)
@@ -475,18 +480,25 @@ impl Spec {
 
     /// The scripts of this cell; `None` if it runs none, or their files were not read yet.
     pub fn scripts(&self, seed: u64) -> Option<Scripts> {
-        self.workload.scripts.as_ref().and_then(|scripts| scripts.scripts(seed).ok().flatten())
+        let kind = self.target.kind;
+        self.workload.scripts.as_ref().and_then(|scripts| scripts.scripts(kind, seed).ok().flatten())
     }
 
     /// What is done once on a new cluster before the first operation, if that is anything: a run of the only
     /// script of this data set.
     pub fn preparation(&self, seed: u64) -> Option<Dataset> {
-        let scripts = self.workload.scripts.as_ref()?.preparation(seed).ok().flatten()?;
+        let scripts = self.workload.scripts.as_ref()?.preparation(self.target.kind, seed).ok().flatten()?;
         Some(Dataset::of_scripts(Arc::new(scripts)))
     }
 
-    /// What people call a class of operations: its name, and that of the script where there are several.
+    /// What people call a class of operations: its name, and that of the script where there are several; of a
+    /// statement what its script calls it.
     pub fn class_name(&self, kind: OpKind) -> String {
+        if let OpKind::Statement(number) = kind {
+            let scripts = self.scripts(0);
+            let name = scripts.as_ref().and_then(|scripts| scripts.class(number.into()));
+            return name.unwrap_or(kind.name()).into();
+        }
         let scripts = self.workload.scripts.as_ref().map_or(&[][..], |scripts| &scripts.run);
         match (kind, scripts) {
             (OpKind::Script(number), [_, _, ..]) if usize::from(number) < scripts.len() => {

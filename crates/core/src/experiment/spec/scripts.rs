@@ -3,7 +3,8 @@
 use super::super::recipe::{self, Recipe};
 use super::TargetKind;
 use crate::nearest::unknown;
-use crate::workload::script::{BUILT_IN, BuiltIn, Protocol, Scripts, Value};
+use crate::workload::script::{BUILT_IN, BuiltIn, Dialect, Protocol, Scripts, Tables, Value};
+use crate::workload::sysbench::{Numbering, OLTP, Oltp, Sysbench};
 use crate::workload::{Random, tpcb};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -15,9 +16,13 @@ use std::str::FromStr;
 pub struct ScriptsSpec {
     /// Which, with their weights: `["tpcb-like", "browse.sql@7"]`.
     pub run: Vec<NamedScript>,
-    /// How many branches pgbench's tables have, each with 100,000 accounts. Absent: one if a built-in script
-    /// is run; else these tables are not made.
+    /// How many branches pgbench's tables have, each with 100,000 accounts. Absent: one if a script of
+    /// pgbench's is run; else these tables are not made.
     pub scale: Option<u64>,
+    /// sysbench's tables and transactions, by its own names. Absent: its defaults if a workload of sysbench's
+    /// is run; else these tables are not made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sysbench: Option<Sysbench>,
     /// Variables of every session, as pgbench's `-D`.
     #[serde(default, deserialize_with = "recipe::words", skip_serializing_if = "BTreeMap::is_empty")]
     pub define: BTreeMap<String, String>,
@@ -59,18 +64,38 @@ impl NamedScript {
         Ok(())
     }
 
-    /// The whole text; `None` of a file that was not read yet.
-    fn whole(&self) -> Result<Option<String>, String> {
+    /// Whose tables it works on, if it is a built-in one.
+    fn owner(&self) -> Option<Owner> {
+        match self.is_file() {
+            true => None,
+            false if Oltp::find(&self.name).is_some() => Some(Owner::Sysbench),
+            false => Some(Owner::Pgbench),
+        }
+    }
+
+    /// The whole text for servers that number rows so; `None` of a file that was not read yet.
+    fn whole(&self, sysbench: &Sysbench, numbering: Numbering) -> Result<Option<String>, String> {
         if self.is_file() {
             return Ok(self.text.clone());
         }
-        let names = BUILT_IN.map(|script| script.name);
+        if let Some(oltp) = Oltp::find(&self.name) {
+            return Ok(Some(oltp.text(sysbench, numbering)));
+        }
+        let names: Vec<&str> =
+            BUILT_IN.iter().map(|script| script.name).chain(OLTP.map(|oltp| oltp.name)).collect();
         let found = BuiltIn::find(&self.name);
         let built_in = found.map_err(|_| {
             format!("{} (or give the path of a file)", unknown("built-in script", &self.name, &names))
         })?;
         Ok(Some(built_in.portable()))
     }
+}
+
+/// Whose tables a built-in script works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Pgbench,
+    Sysbench,
 }
 
 impl FromStr for NamedScript {
@@ -121,9 +146,20 @@ impl ScriptsSpec {
         self.run.iter_mut().chain(&mut self.prepare).try_for_each(|script| script.read(read))
     }
 
-    /// How many branches pgbench's tables have, if the scripts need these.
-    pub fn tables(&self) -> Option<u64> {
-        self.scale.or(self.run.iter().any(|script| !script.is_file()).then_some(1))
+    /// Whether a built-in script of this owner is run.
+    fn runs(&self, owner: Owner) -> bool {
+        self.run.iter().any(|script| script.owner() == Some(owner))
+    }
+
+    /// The tables that are made for the scripts.
+    pub fn tables(&self) -> Tables {
+        if self.sysbench.is_some() || self.runs(Owner::Sysbench) {
+            return Tables::Sysbench(self.sysbench.clone().unwrap_or_default());
+        }
+        match self.scale.or(self.runs(Owner::Pgbench).then_some(1)) {
+            Some(scale) => Tables::Pgbench { scale },
+            None => Tables::None,
+        }
     }
 
     /// Whether they are pgbench's TPC-B on its own tables, with reads beside it or not, and nothing else.
@@ -135,32 +171,42 @@ impl ScriptsSpec {
         all && self.prepare.is_none() && self.define.is_empty()
     }
 
-    /// Accounts in pgbench's tables.
-    pub fn accounts(&self) -> u64 {
-        self.tables().unwrap_or(0).saturating_mul(tpcb::ACCOUNTS)
+    /// Rows of the tables that are made for the scripts: of pgbench's, accounts.
+    pub fn rows(&self) -> u64 {
+        match self.tables() {
+            Tables::None => 0,
+            Tables::Pgbench { scale } => scale.saturating_mul(tpcb::ACCOUNTS),
+            Tables::Sysbench(sysbench) => sysbench.rows(),
+        }
     }
 
-    /// The scripts that are run; what chance has to say in them comes from `seed`. `None` while a file was
-    /// not read.
+    /// The scripts that are run on a target of this kind; what chance has to say in them comes from `seed`.
+    /// `None` while a file was not read.
     ///
     /// # Errors
     /// The first mistake, with script, line and column.
-    pub fn scripts(&self, seed: u64) -> Result<Option<Scripts>, String> {
-        self.of(&self.run, seed)
+    pub fn scripts(&self, target: TargetKind, seed: u64) -> Result<Option<Scripts>, String> {
+        self.of(&self.run, target, seed)
     }
 
     /// The script that is run once before all others, if there is one and it was read.
     ///
     /// # Errors
     /// As [`ScriptsSpec::scripts`].
-    pub fn preparation(&self, seed: u64) -> Result<Option<Scripts>, String> {
-        self.prepare.as_ref().map_or(Ok(None), |script| self.of(std::slice::from_ref(script), seed))
+    pub fn preparation(&self, target: TargetKind, seed: u64) -> Result<Option<Scripts>, String> {
+        let prepare = self.prepare.as_ref();
+        prepare.map_or(Ok(None), |script| self.of(std::slice::from_ref(script), target, seed))
     }
 
-    fn of(&self, named: &[NamedScript], seed: u64) -> Result<Option<Scripts>, String> {
-        let mut scripts = Scripts::new(seed);
+    fn of(&self, named: &[NamedScript], target: TargetKind, seed: u64) -> Result<Option<Scripts>, String> {
+        let mut scripts = Scripts::new(seed, Dialect::Plan);
+        let numbering = match target {
+            TargetKind::Mysql => Numbering::AutoIncrement,
+            _ => Numbering::Serial,
+        };
+        let sysbench = self.sysbench.clone().unwrap_or_default();
         for script in named {
-            let Some(text) = script.whole()? else { return Ok(None) };
+            let Some(text) = script.whole(&sysbench, numbering)? else { return Ok(None) };
             let added = scripts.add(&script.name, text.as_bytes(), script.weight);
             added.map_err(|mistake| mistake.to_string())?;
         }
@@ -168,7 +214,7 @@ impl ScriptsSpec {
             scripts.preset(name, Value::Text(value.as_str().into()))?;
         }
         let numbers = [
-            ("scale", self.tables().unwrap_or(1) as i64),
+            ("scale", self.scale.unwrap_or(1) as i64),
             ("random_seed", seed as i64),
             ("default_seed", Random::new(seed, u64::MAX).bits() as i64),
         ];
@@ -177,6 +223,8 @@ impl ScriptsSpec {
         }
         scripts.protocol = self.protocol;
         scripts.forgets = true;
+        scripts.times_statements = true;
+        scripts.tables = self.tables();
         Ok(Some(scripts))
     }
 
@@ -202,6 +250,15 @@ impl ScriptsSpec {
         if !(1..=MOST_SCALE).contains(&self.scale.unwrap_or(1)) {
             return Err(format!("workload.scripts.scale must be from 1 to {MOST_SCALE}"));
         }
+        if matches!(self.tables(), Tables::Sysbench(_)) && (self.scale.is_some() || self.runs(Owner::Pgbench))
+        {
+            return Err(
+                "workload.scripts makes the tables of one program: pgbench's scripts (and scale) and sysbench's \
+                 (and workload.scripts.sysbench) are plans of their own"
+                    .into(),
+            );
+        }
+        self.sysbench.as_ref().map_or(Ok(()), Sysbench::check)?;
         if self.prepare.is_some() && !in_lab {
             return Err(
                 "workload.scripts.prepare needs [lab]: a database at an address is prepared by its owner"
@@ -209,7 +266,8 @@ impl ScriptsSpec {
             );
         }
         let wrong = |mistake| format!("workload.scripts: {mistake}");
-        for scripts in [self.scripts(0).map_err(wrong)?, self.preparation(0).map_err(wrong)?] {
+        for scripts in [self.scripts(target, 0).map_err(wrong)?, self.preparation(target, 0).map_err(wrong)?]
+        {
             if !scripts.is_some_and(|scripts| scripts.has_pipelines()) {
                 continue;
             }
@@ -234,7 +292,7 @@ mod tests {
     use crate::experiment::{Experiment, Spec};
     use crate::op::OpKind;
     use crate::workload::Records;
-    use crate::workload::script::{Run, Scripts, Step};
+    use crate::workload::script::{Quoting, Run, Scripts, Step};
     use std::sync::Arc;
 
     const PLAN: &str = r#"
@@ -291,6 +349,29 @@ mod tests {
         assert!(!both.contains("END;"), "no server but PostgreSQL takes it for COMMIT");
     }
 
+    #[test]
+    fn sysbenchs_workloads_have_its_tables() {
+        let text =
+            PLAN.replace("[\"tpcb-like@3\", \"browse.sql\"]", "[\"oltp-read-write@3\", \"browse.sql\"]");
+        let spec = read(&text, BROWSE).unwrap();
+        assert_eq!(spec.records(), 10_000);
+        assert_eq!(spec.class_name(OpKind::Script(0)), "SCRIPT (oltp-read-write)");
+        let ten = text.replace("define", "sysbench = { tables = 10, table_size = 7 }\ndefine");
+        let ten = read(&ten, BROWSE).unwrap();
+        assert_eq!(ten.records(), 70);
+        let both = serde_json::to_string(&ten).unwrap();
+        assert_eq!(serde_json::from_str::<Spec>(&both).unwrap(), ten);
+        let wrong = text.replace("define", "sysbench = { tables = 0 }\ndefine");
+        assert!(
+            read(&wrong, BROWSE).unwrap_err().contains("workload.scripts.sysbench.tables must be from 1 to")
+        );
+        // Tables of sysbench's for scripts of one's own.
+        let own = PLAN.replace("[\"tpcb-like@3\", \"browse.sql\"]", "[\"browse.sql\"]");
+        assert_eq!(read(&own, BROWSE).unwrap().records(), 0);
+        let own = own.replace("define", "sysbench = {}\ndefine");
+        assert_eq!(read(&own, BROWSE).unwrap().records(), 10_000);
+    }
+
     /// What operation `n` of `seed` sends on a session that ran `before` first.
     fn sent(scripts: &Arc<Scripts>, before: &[u64], n: u64) -> String {
         let mut run = Run::new(scripts.clone(), 0);
@@ -300,7 +381,7 @@ mod tests {
             run.begin(scripts.chosen(*number), *number);
             loop {
                 match run.step().unwrap() {
-                    Step::Send(command) => run.put_text(command, &mut text),
+                    Step::Send(command) => run.put_text(command, Quoting::Standard, &mut text),
                     Step::Over => break,
                     step => panic!("{step:?}"),
                 }
@@ -328,6 +409,9 @@ mod tests {
         for (from, to, words) in [
             ("tpcb-like@3", "tpcb-like@x", "a weight, which is a whole number"),
             ("tpcb-like@3", "tpcb-lik3", "did you mean `tpcb-like`? (or give the path of a file)"),
+            ("tpcb-like@3", "oltp_read_write", "did you mean `oltp-read-write`?"),
+            ("\"browse.sql\"", "\"oltp-insert\"", "makes the tables of one program"),
+            ("define", "sysbench = { tables = 2 }\ndefine", "makes the tables of one program"),
             ("[\"tpcb-like@3\", \"browse.sql\"]", "[]", "names no script that has a weight"),
             ("items = 50", "\"no name\" = 1", "invalid variable name"),
             ("kind = \"scripts\"", "kind = \"ycsb\"", "workload.scripts needs workload.kind = \"scripts\""),

@@ -2,11 +2,11 @@
 //! thread's.
 
 use super::Names;
+use super::draw::Chance;
 use super::function::{Function, MOST_ARGUMENTS, NAMED, Named};
 use super::text::{Mistake, Place, is_letter};
 use super::value::Value;
 use crate::nearest::did_you_mean;
-use crate::workload::random::Random;
 
 /// Parentheses, functions and CASE within one another; every one takes some of the reader's stack.
 const DEEPEST: usize = 100;
@@ -58,7 +58,7 @@ impl Expression {
     pub fn value(
         &self,
         variables: &dyn Fn(usize) -> Result<Value, String>,
-        random: &mut Random,
+        chance: &mut Chance,
         stack: &mut Vec<Value>,
         notes: &mut Vec<Value>,
     ) -> Result<Value, String> {
@@ -71,7 +71,7 @@ impl Expression {
                 Code::Variable(number) => stack.push(variables(*number)?),
                 Code::Call(function, count) => {
                     let first = stack.len() - count;
-                    let value = function.of(&stack[first..], random, notes)?;
+                    let value = function.of(&stack[first..], chance, notes)?;
                     stack.truncate(first);
                     stack.push(value);
                 }
@@ -463,10 +463,16 @@ impl Reader<'_, '_> {
 
     fn call(&mut self, name: &str) -> Result<(), Mistake> {
         let at = self.token.1;
+        let dialect = self.names.dialect;
         let Some(named) = NAMED.iter().find(|named| named.name == name) else {
-            let near = did_you_mean(name, NAMED.iter().map(|named| named.name));
+            let known = NAMED.iter().filter(|named| named.dialect <= dialect);
+            let near = did_you_mean(name, known.map(|named| named.name));
             return Err(self.lexer.place.mistake(at, format!("unexpected function name ({name}){near}")));
         };
+        if named.dialect > dialect {
+            let words = format!("{name} is none of pgbench's functions: it is for the scripts of plans");
+            return Err(self.lexer.place.mistake(at, words));
+        }
         self.advance()?;
         self.expect_sign("(")?;
         let mut count = 0;

@@ -1,8 +1,9 @@
 //! The functions and operators of expressions.
 
+use super::Dialect;
+use super::draw::{self, Chance};
 use super::value::Value;
 use crate::workload::random::Random;
-use crate::workload::zipf::Zipf;
 
 /// What is computed of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,14 @@ pub enum Function {
     RandomGaussian,
     RandomZipfian,
     Sqrt,
+    // Not pgbench's.
+    Date,
+    RandomDigits,
+    RandomMean,
+    RandomPareto,
+    RandomSpecial,
+    RandomZipf,
+    Timestamp,
 }
 
 /// A function that has a name: how many arguments it takes at least and at most.
@@ -53,17 +62,23 @@ pub struct Named {
     pub most: usize,
     /// Whether the variable `default_seed` is its last argument where that is left out.
     pub seeded: bool,
+    /// Whose it is.
+    pub dialect: Dialect,
 }
 
 /// So many arguments at most; nobody writes more, and a script of ten megabytes may.
 pub const MOST_ARGUMENTS: usize = 255;
 
 const fn named(name: &'static str, function: Function, least: usize, most: usize) -> Named {
-    Named { name, function, least, most, seeded: false }
+    Named { name, function, least, most, seeded: false, dialect: Dialect::Pgbench }
 }
 
 const fn seeded(name: &'static str, function: Function, least: usize) -> Named {
-    Named { name, function, least, most: least + 1, seeded: true }
+    Named { name, function, least, most: least + 1, seeded: true, dialect: Dialect::Pgbench }
+}
+
+const fn ours(name: &'static str, function: Function, arguments: usize) -> Named {
+    Named { name, function, least: arguments, most: arguments, seeded: false, dialect: Dialect::Plan }
 }
 
 /// All that have a name.
@@ -89,6 +104,13 @@ pub const NAMED: &[Named] = &[
     named("random_gaussian", Function::RandomGaussian, 3, 3),
     named("random_zipfian", Function::RandomZipfian, 3, 3),
     named("sqrt", Function::Sqrt, 1, 1),
+    ours("date", Function::Date, 1),
+    ours("random_digits", Function::RandomDigits, 2),
+    ours("random_mean", Function::RandomMean, 2),
+    ours("random_pareto", Function::RandomPareto, 3),
+    ours("random_special", Function::RandomSpecial, 2),
+    ours("random_zipf", Function::RandomZipf, 3),
+    ours("timestamp", Function::Timestamp, 1),
 ];
 
 impl Function {
@@ -99,7 +121,7 @@ impl Function {
     pub fn of(
         self,
         arguments: &[Value],
-        random: &mut Random,
+        chance: &mut Chance,
         notes: &mut Vec<Value>,
     ) -> Result<Value, String> {
         if self == Function::Debug {
@@ -159,12 +181,27 @@ impl Function {
             Function::Random
             | Function::RandomExponential
             | Function::RandomGaussian
-            | Function::RandomZipfian => self.drawn(arguments, random).map(Value::Integer),
+            | Function::RandomZipfian
+            | Function::RandomMean
+            | Function::RandomPareto
+            | Function::RandomSpecial
+            | Function::RandomZipf => self.drawn(arguments, chance).map(Value::Integer),
+            Function::RandomDigits => {
+                draw::digits(arguments[0].integer()?, arguments[1].integer()?, &mut chance.random)
+            }
+            Function::Date => draw::date(arguments[0].integer()?),
+            Function::Timestamp => draw::timestamp(arguments[0].integer()?),
             Function::Debug => unreachable!("it has returned"),
         }
     }
 
     fn of_numbers(self, left: &Value, right: &Value) -> Result<Value, String> {
+        // Only our scripts have texts in expressions.
+        if let (Value::Quoted(left), Value::Quoted(right)) = (left, right)
+            && matches!(self, Function::Equal | Function::Unequal)
+        {
+            return Ok(Value::Boolean((left == right) == (self == Function::Equal)));
+        }
         if matches!(left, Value::Double(_)) || matches!(right, Value::Double(_)) {
             let (left, right) = (left.double()?, right.double()?);
             return Ok(match self {
@@ -226,13 +263,14 @@ impl Function {
     }
 
     /// A random integer of `[lower, upper]`.
-    fn drawn(self, arguments: &[Value], random: &mut Random) -> Result<i64, String> {
+    fn drawn(self, arguments: &[Value], chance: &mut Chance) -> Result<i64, String> {
         let (lower, upper) = (arguments[0].integer()?, arguments[1].integer()?);
         if lower > upper {
             return Err("empty range given to random".into());
         }
         let count = upper.checked_sub(lower).and_then(|width| width.checked_add(1));
         let count = count.ok_or("random range is too large")? as u64;
+        let random = &mut chance.random;
         let offset = match self {
             Function::Random => random.below(count),
             Function::RandomGaussian => {
@@ -253,6 +291,22 @@ impl Function {
                 let unit = -(cut + (1.0 - cut) * (1.0 - random.unit())).ln() / parameter;
                 scaled(unit, count)
             }
+            Function::RandomMean => draw::of_mean(count, random),
+            Function::RandomSpecial => draw::special(count, random),
+            Function::RandomPareto => {
+                let h = arguments[2].double()?;
+                if !(h > 0.0 && h < 1.0) {
+                    return Err(format!("pareto parameter must be between 0 and 1 (not {h:.6})"));
+                }
+                draw::pareto(count, h, random)
+            }
+            Function::RandomZipf => {
+                let theta = arguments[2].double()?;
+                if !(0.0..=1000.0).contains(&theta) {
+                    return Err(format!("zipf parameter must be in range [0, 1000] (not {theta:.6})"));
+                }
+                chance.zipf(count, theta)
+            }
             _ => {
                 let parameter = arguments[2].double()?;
                 if !(1.001..=1000.0).contains(&parameter) {
@@ -260,7 +314,7 @@ impl Function {
                         "zipfian parameter must be in range [1.001, 1000] (not {parameter:.6})"
                     ));
                 }
-                Zipf::new(count, parameter).draw(random) - 1
+                chance.zipf(count, parameter)
             }
         };
         Ok(lower + offset as i64)
@@ -349,7 +403,7 @@ mod tests {
 
     fn drawn(function: Function, parameter: f64, count: i64, draws: u64) -> Vec<f64> {
         let mut bins = vec![0.0; count as usize];
-        let mut random = Random::new(5, 0);
+        let mut random = Chance::new(Random::new(5, 0));
         let arguments = [Value::Integer(1), Value::Integer(count), Value::Double(parameter)];
         for _ in 0..draws {
             let Ok(Value::Integer(at)) = function.of(&arguments, &mut random, &mut Vec::new()) else {
@@ -390,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_widest_range_draws() {
-        let mut random = Random::new(1, 1);
+        let mut random = Chance::new(Random::new(1, 1));
         let mut of =
             |function: Function, arguments: &[Value]| function.of(arguments, &mut random, &mut vec![]);
         let wide = [Value::Integer(i64::MIN), Value::Integer(-2), Value::Double(2.0)];

@@ -5,6 +5,7 @@
 //! server: [`Run`] says step by step what to send, and is told what came back.
 
 mod builtin;
+pub(super) mod draw;
 mod expression;
 mod function;
 mod run;
@@ -15,21 +16,35 @@ mod text;
 mod value;
 
 pub use builtin::{BUILT_IN, BuiltIn};
+pub use draw::put_digits;
 pub use run::{Abort, Run, Step};
-pub use text::{Action, Command, Mistake, Statement};
-pub use value::Value;
+pub use text::{Action, Command, Expected, Mistake, Statement};
+pub use value::{Quoting, Value};
 
+use super::sysbench::Sysbench;
 use super::{Random, Records, Workload};
-use crate::op::Op;
+use crate::op::{Op, OpKind};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Whose language scripts are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// pgbench's, and what it would refuse is refused.
+    #[default]
+    Pgbench,
+    /// The same, with the functions that only plans have.
+    Plan,
+}
+
 /// Numbers of variables by their names, the same for all scripts of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
+    dialect: Dialect,
     numbers: HashMap<String, usize>,
     names: Vec<String>,
 }
@@ -115,12 +130,30 @@ impl Figures {
     }
 }
 
+/// The tables that are made for scripts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tables {
+    /// None: the scripts find those of their owner.
+    #[default]
+    None,
+    /// pgbench's, with so many branches.
+    Pgbench {
+        /// How many.
+        scale: u64,
+    },
+    /// sysbench's.
+    Sysbench(Sysbench),
+}
+
 /// A workload of scripts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
 pub struct Scripts {
     scripts: Vec<Script>,
     names: Names,
+    /// What classes of statements are called.
+    classes: Vec<String>,
     /// Set in every session before its first operation.
     presets: Vec<(usize, Value)>,
     /// Of everything random.
@@ -135,6 +168,10 @@ pub struct Scripts {
     pub retries: bool,
     /// Whether a session ends with the first error that no retry can mend, as pgbench's clients do.
     pub ends_on_error: bool,
+    /// Whether every statement is timed by itself, as a part of its operation.
+    pub times_statements: bool,
+    /// The tables that are made for them.
+    pub tables: Tables,
     /// Whether every operation begins with the presets, whatever the one before left in variables: then what
     /// operation n sends is a function of (seed, n).
     pub forgets: bool,
@@ -143,10 +180,11 @@ pub struct Scripts {
 
 impl Scripts {
     /// None yet.
-    pub fn new(seed: u64) -> Scripts {
+    pub fn new(seed: u64, dialect: Dialect) -> Scripts {
         Scripts {
             scripts: Vec::new(),
-            names: Names::default(),
+            names: Names { dialect, ..Names::default() },
+            classes: Vec::new(),
             presets: Vec::new(),
             seed,
             protocol: Protocol::Simple,
@@ -155,6 +193,8 @@ impl Scripts {
             retries: false,
             ends_on_error: false,
             forgets: false,
+            times_statements: false,
+            tables: Tables::None,
             total_weight: 0,
         }
     }
@@ -164,12 +204,31 @@ impl Scripts {
     /// # Errors
     /// The first mistake in it.
     pub fn add(&mut self, name: &str, bytes: &[u8], weight: u64) -> Result<(), Mistake> {
-        let commands = text::parse(name, bytes, &mut self.names)?;
+        let mut commands = text::parse(name, bytes, &mut self.names)?;
+        for command in &mut commands {
+            let Action::Sql(statement) = &mut command.action else { continue };
+            let shared = statement.name.as_ref().and_then(|name| self.classes.iter().position(|c| c == name));
+            statement.class = shared.unwrap_or(self.classes.len());
+            if shared.is_none() && self.classes.len() < OpKind::STATEMENTS {
+                let shown: String = command.shown.chars().take(Self::SHOWN).collect();
+                let of_its_place = || format!("{name}:{} {shown}", command.line);
+                self.classes.push(statement.name.clone().unwrap_or_else(of_its_place));
+            }
+        }
         let figures = commands.iter().map(|_| Figures::default()).collect();
         let text = String::from_utf8_lossy(bytes).into_owned();
         self.scripts.push(Script { name: name.into(), weight, commands, text, figures });
         self.total_weight = self.total_weight.saturating_add(weight);
         Ok(())
+    }
+
+    /// So many characters of a statement stand for one that has no name.
+    const SHOWN: usize = 40;
+
+    /// What a class of statements is called: by its name, or by its script, line and first words. The last
+    /// class may hold others, too.
+    pub fn class(&self, class: usize) -> Option<&str> {
+        self.classes.get(class).map(String::as_str)
     }
 
     /// Presets a variable of every session, unless it has a value already.
@@ -248,6 +307,8 @@ struct Written {
     scripts: Vec<(String, String, u64)>,
     presets: Vec<(String, Value)>,
     seed: u64,
+    #[serde(default)]
+    dialect: Dialect,
     protocol: Protocol,
     #[serde(default)]
     reconnects: bool,
@@ -259,6 +320,10 @@ struct Written {
     ends_on_error: bool,
     #[serde(default)]
     forgets: bool,
+    #[serde(default)]
+    times_statements: bool,
+    #[serde(default)]
+    tables: Tables,
 }
 
 impl From<Scripts> for Written {
@@ -269,12 +334,15 @@ impl From<Scripts> for Written {
             presets: scripts.presets.into_iter().map(name).collect(),
             scripts: scripts.scripts.into_iter().map(written).collect(),
             seed: scripts.seed,
+            dialect: scripts.names.dialect,
             protocol: scripts.protocol,
             reconnects: scripts.reconnects,
             times_commands: scripts.times_commands,
             retries: scripts.retries,
             ends_on_error: scripts.ends_on_error,
             forgets: scripts.forgets,
+            times_statements: scripts.times_statements,
+            tables: scripts.tables,
         }
     }
 }
@@ -290,7 +358,9 @@ impl TryFrom<Written> for Scripts {
             retries: written.retries,
             ends_on_error: written.ends_on_error,
             forgets: written.forgets,
-            ..Scripts::new(written.seed)
+            times_statements: written.times_statements,
+            tables: written.tables,
+            ..Scripts::new(written.seed, written.dialect)
         };
         for (name, text, weight) in written.scripts {
             scripts.add(&name, text.as_bytes(), weight).map_err(|mistake| mistake.to_string())?;

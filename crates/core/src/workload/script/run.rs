@@ -1,8 +1,9 @@
 //! One session's way through scripts: what is to be sent next, with the variables that it keeps.
 
+use super::draw::Chance;
 use super::expression::Expression;
-use super::text::{Action, Amount, Piece, Statement, Store};
-use super::value::Value;
+use super::text::{Action, Amount, Expectation, Piece, Statement, Store};
+use super::value::{Quoting, Value};
 use super::{Random, Script, Scripts, text};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub struct Run {
     presets: Vec<Option<Value>>,
     /// As they were when the operation began, where it may be tried again.
     before: Vec<Option<Value>>,
-    random: Random,
+    chance: Chance,
     script: u32,
     at: usize,
     stack: Vec<Value>,
@@ -60,10 +61,10 @@ impl Run {
         if let Some(number) = scripts.names.known("client_id") {
             variables[number].get_or_insert(Value::Integer(client.into()));
         }
-        let random = Random::new(0, 0);
+        let chance = Chance::new(Random::new(0, 0));
         let presets = if scripts.forgets { variables.clone() } else { Vec::new() };
         let (stack, notes, before) = (Vec::new(), Vec::new(), Vec::new());
-        Run { scripts, variables, presets, before, random, script: 0, at: 0, stack, notes }
+        Run { scripts, variables, presets, before, chance, script: 0, at: 0, stack, notes }
     }
 
     /// What it runs.
@@ -88,7 +89,7 @@ impl Run {
     #[inline]
     pub fn begin(&mut self, script: u32, number: u64) {
         (self.script, self.at) = (script, 0);
-        self.random = Random::new(self.scripts.seed, number);
+        self.chance.random = Random::new(self.scripts.seed, number);
         if self.scripts.forgets {
             self.variables.clone_from(&self.presets);
         }
@@ -122,13 +123,13 @@ impl Run {
     /// Why the session cannot go on.
     #[inline]
     pub fn command_after(&mut self) -> Result<Option<Step>, Abort> {
-        let Run { scripts, variables, random, stack, notes, at, .. } = self;
+        let Run { scripts, variables, chance, stack, notes, at, .. } = self;
         let commands = &scripts.scripts[self.script as usize].commands;
         let Some(command) = commands.get(*at) else { return Ok(Some(Step::Over)) };
         let here = *at;
         *at += 1;
         let mut value = |expression: &Expression| {
-            expression.value(&|number| variable(scripts, variables, number), random, stack, notes)
+            expression.value(&|number| variable(scripts, variables, number), chance, stack, notes)
         };
         let abort = |reason: String| Abort { command: here, reason };
         match &command.action {
@@ -214,18 +215,55 @@ impl Run {
 
     /// Appends the statement of a command with its variables' values; one that is not set stays as it
     /// stands there, and the server will say so.
-    pub fn put_text(&self, command: usize, out: &mut Vec<u8>) {
+    pub fn put_text(&self, command: usize, quoting: Quoting, out: &mut Vec<u8>) {
         for piece in &self.statement(command).pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Part(number) => self.put_part(*number, out),
                 Piece::Variable(number) => match &self.variables[*number] {
-                    Some(value) => value.put(out),
-                    None => {
-                        out.push(b':');
-                        out.extend_from_slice(self.scripts.names.name(*number).as_bytes());
-                    }
+                    Some(value) => value.put_constant(quoting, out),
+                    None => self.put_part(*number, out),
                 },
             }
+        }
+    }
+
+    /// The value of a variable as it stands, or its name where it has none.
+    fn put_part(&self, number: usize, out: &mut Vec<u8>) {
+        match &self.variables[number] {
+            Some(value) => value.put(out),
+            None => {
+                out.push(b':');
+                out.extend_from_slice(self.scripts.names.name(number).as_bytes());
+            }
+        }
+    }
+
+    /// The statement of a command with parameters where variables go, as `parameter` writes them from their
+    /// number, counted from 1.
+    pub fn with_parameters(&self, command: usize, parameter: impl Fn(usize) -> String) -> String {
+        let mut text = Vec::new();
+        let mut number = 0;
+        for piece in &self.statement(command).pieces {
+            match piece {
+                Piece::Text(piece) => text.extend_from_slice(piece.as_bytes()),
+                Piece::Part(number) => self.put_part(*number, &mut text),
+                Piece::Variable(_) => {
+                    number += 1;
+                    text.extend_from_slice(parameter(number).as_bytes());
+                }
+            }
+        }
+        String::from_utf8(text).expect("all pieces and values are texts")
+    }
+
+    /// Appends what tells the statement of a command from itself with other words: the values that are parts
+    /// of them. Nothing for most.
+    #[inline]
+    pub fn put_words(&self, command: usize, out: &mut Vec<u8>) {
+        for number in self.statement(command).parts() {
+            self.put_part(number, out);
+            out.push(0);
         }
     }
 
@@ -241,6 +279,41 @@ impl Run {
     #[inline]
     pub fn parameter(&self, number: usize) -> Option<&Value> {
         self.variables[number].as_ref().filter(|value| **value != Value::Null)
+    }
+
+    /// What the answer to a command's statement does not hold of what the script expects, as a sentence. So
+    /// many rows came or were changed; `value` is the first of the first row.
+    ///
+    /// # Errors
+    /// An expression that has no value.
+    pub fn check(&mut self, command: usize, rows: u64, value: Option<&str>) -> Result<Option<String>, Abort> {
+        let Run { scripts, variables, chance, stack, notes, .. } = self;
+        let Action::Sql(statement) = &scripts.scripts[self.script as usize].commands[command].action else {
+            return Ok(None);
+        };
+        for expected in &statement.expected {
+            let holds = match &expected.what {
+                Expectation::Rows(least, most) => (*least..=*most).contains(&rows),
+                Expectation::True(expression) => {
+                    let known = |number: usize| match scripts.names.name(number) {
+                        "rows" => Ok(Value::Integer(rows as i64)),
+                        "value" => Ok(value.map_or(Value::Null, |text| {
+                            Value::of_text(text).unwrap_or_else(|| Value::Quoted(text.into()))
+                        })),
+                        _ => variable(scripts, variables, number),
+                    };
+                    let said = expression.value(&known, chance, stack, notes);
+                    said.map_err(|reason| Abort { command, reason })?.is_true()
+                }
+            };
+            if !holds {
+                let value = value.map_or(String::new(), |value| {
+                    format!(", the first value is {}", value.chars().take(40).collect::<String>())
+                });
+                return Ok(Some(format!("expected {}, and there are {rows} rows{value}", expected.text)));
+            }
+        }
+        Ok(None)
     }
 
     /// Where the results of a command's statement go; a server may answer what is none.
@@ -276,6 +349,7 @@ fn variable(scripts: &Scripts, variables: &[Option<Value>], number: usize) -> Re
         Some(Value::Text(text)) => Value::of_text(text).ok_or_else(|| {
             format!("malformed variable \"{}\" value: \"{text}\"", scripts.names.name(number))
         }),
+        Some(value @ Value::Quoted(text)) => Ok(Value::of_text(text).unwrap_or_else(|| value.clone())),
         Some(value) => Ok(value.clone()),
         None => Err(format!("undefined variable \"{}\"", scripts.names.name(number))),
     }

@@ -3,7 +3,7 @@ use crate::op::Op;
 use proptest::prelude::*;
 
 fn scripts(text: &str) -> Result<Scripts, Mistake> {
-    let mut scripts = Scripts::new(7);
+    let mut scripts = Scripts::new(7, Dialect::Pgbench);
     scripts.add("s.sql", text.as_bytes(), 1)?;
     Ok(scripts)
 }
@@ -26,7 +26,7 @@ fn carried_out(text: &str) -> Vec<String> {
         match step {
             Ok(Step::Send(command)) => {
                 let mut text = Vec::new();
-                run.put_text(command, &mut text);
+                run.put_text(command, Quoting::Standard, &mut text);
                 done.push(String::from_utf8(text).unwrap());
             }
             Ok(Step::Over) => return done,
@@ -138,7 +138,8 @@ fn mistakes_say_where_and_what() {
         assert!(error.contains(said), "{:.60}: {error}", text);
         assert!(error.len() < 300 && !error.contains('\n'), "one sentence: {error}");
     }
-    let error = Scripts::new(1).add("s.sql", b"select 1;\n\xff\xfe", 1).unwrap_err().to_string();
+    let error =
+        Scripts::new(1, Dialect::Pgbench).add("s.sql", b"select 1;\n\xff\xfe", 1).unwrap_err().to_string();
     assert!(error.starts_with("s.sql:2:1: this is not UTF-8"), "{error}");
 }
 
@@ -189,7 +190,7 @@ fn conditions_choose_one_branch() {
 
 #[test]
 fn operations_are_a_function_of_seed_and_number() {
-    let mut two = Scripts::new(11);
+    let mut two = Scripts::new(11, Dialect::Pgbench);
     two.add("a", b"\\set x random(1, 1000000)\nselect :x;", 3).unwrap();
     two.add("b", b"\\set x random_gaussian(1, 1000000, 3)\nselect :x;", 1).unwrap();
     let runs = ScriptRuns(Arc::new(two));
@@ -202,7 +203,7 @@ fn operations_are_a_function_of_seed_and_number() {
                 run.begin(script, number);
                 let mut text = Vec::new();
                 let Ok(Step::Send(command)) = run.step() else { panic!("a statement is sent") };
-                run.put_text(command, &mut text);
+                run.put_text(command, Quoting::Standard, &mut text);
                 (n, text)
             })
             .collect();
@@ -225,9 +226,9 @@ fn what_a_server_brings_is_a_variable() {
     assert!(run.bring(0, "?column?", None).unwrap_err().reason.contains("\"p_?column?\""));
     assert_eq!(run.step(), Ok(Step::Send(1)));
     let mut text = Vec::new();
-    run.put_text(1, &mut text);
+    run.put_text(1, Quoting::Standard, &mut text);
     assert_eq!(text, b"select 42;");
-    assert_eq!(run.statement(1).with_parameters(|n| format!("${n}")), "select $1;");
+    assert_eq!(run.with_parameters(1, |n| format!("${n}")), "select $1;");
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn a_failed_operation_is_tried_again_with_its_variables() {
         run.begin(0, number);
         assert_eq!(run.step(), Ok(Step::Send(1)));
         let mut text = Vec::new();
-        run.put_text(1, &mut text);
+        run.put_text(1, Quoting::Standard, &mut text);
         assert_eq!(text, expected.as_bytes());
         if undone {
             run.undo();
@@ -258,6 +259,136 @@ fn built_in_scripts_are_found_by_how_they_begin() {
     for script in BUILT_IN {
         scripts(script.text).unwrap();
     }
+}
+
+/// What a plan's script sends as texts, with its parameters apart, and what makes it another statement.
+fn of_a_plan(text: &str, quoting: Quoting) -> Result<Vec<[String; 3]>, String> {
+    let mut scripts = Scripts::new(7, Dialect::Plan);
+    scripts.add("s.sql", text.as_bytes(), 1).map_err(|mistake| mistake.to_string())?;
+    let mut run = Run::new(Arc::new(scripts), 0);
+    run.begin(0, 3);
+    let mut sent = Vec::new();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    loop {
+        match run.step() {
+            Ok(Step::Send(command)) => {
+                let (mut whole, mut words) = (Vec::new(), Vec::new());
+                run.put_text(command, quoting, &mut whole);
+                run.put_words(command, &mut words);
+                sent.push([text(whole), run.with_parameters(command, |n| format!("${n}")), text(words)]);
+            }
+            Ok(_) => return Ok(sent),
+            Err(abort) => return Err(format!("{}: {}", abort.command, abort.reason)),
+        }
+    }
+}
+
+#[test]
+fn a_variable_in_a_word_is_no_parameter() {
+    let sent =
+        of_a_plan("\\set t 12\nselect :t, a:t, b_:t.c:t, :t:t, ':t', 1::int, x:none;", Quoting::Standard);
+    let expected = [
+        "select 12, a12, b_12.c12, 1212, '12', 1::int, x:none;",
+        "select $1, a12, b_12.c12, $2$3, '$4', 1::int, x:none;",
+        "12\012\012\0:none\0",
+    ];
+    assert_eq!(sent, Ok(vec![expected.map(String::from)]));
+}
+
+#[test]
+fn texts_that_were_drawn_stand_between_quotes() {
+    let sent = of_a_plan("\\set d date(20781)\nselect :d, t:d;", Quoting::Standard).unwrap();
+    assert_eq!(sent[0], ["select '2026-11-24', t2026-11-24;", "select $1, t2026-11-24;", "2026-11-24\0"]);
+    let value = Value::Quoted("it's a \\".into());
+    for (quoting, expected) in [(Quoting::Standard, "'it''s a \\'"), (Quoting::Backslashes, "'it''s a \\\\'")]
+    {
+        let mut out = Vec::new();
+        value.put_constant(quoting, &mut out);
+        assert_eq!(out, expected.as_bytes());
+    }
+}
+
+#[test]
+fn what_only_plans_have_is_refused_by_the_drop_in() {
+    for call in ["random_special(1, 2)", "random_digits(1, 1)", "date(1)", "random_zipf(1, 5, 0.5)"] {
+        let text = format!("\\set x {call}\nselect :x;");
+        assert!(of_a_plan(&text, Quoting::Standard).is_ok(), "{call}");
+        let name = call.split('(').next().unwrap();
+        let refused =
+            format!("s.sql:1:8: {name} is none of pgbench's functions: it is for the scripts of plans");
+        assert_eq!(scripts(&text).unwrap_err().to_string(), refused);
+    }
+    let near = scripts("\\set x random_specia(1, 2)").unwrap_err().to_string();
+    assert!(near.contains("(random_specia)") && !near.contains("random_special"), "{near}");
+    for (call, reason) in [
+        ("random_special(2, 1)", "empty range given to random"),
+        ("random_pareto(1, 2, 1)", "pareto parameter must be between 0 and 1"),
+        ("random_zipf(1, 2, -1)", "zipf parameter must be in range"),
+        ("random_digits(1 << 62, 4)", "characters in all"),
+        ("timestamp(9223372036854775807)", "date takes days"),
+        ("date(1) + 1", "cannot coerce text to int"),
+    ] {
+        let said = of_a_plan(&format!("\\set x {call}"), Quoting::Standard).unwrap_err();
+        assert!(said.contains(reason), "{call}: {said}");
+    }
+}
+
+#[test]
+fn remarks_name_statements_and_say_what_is_expected() {
+    let text = "-- name: one\n-- expect: 1 row\n\\set x 2\nselect 1;\nselect 2; -- name: two\n-- expect: :value = :x\n-- a remark\n\
+        select 2;\n-- expect: 0..10 rows\nselect 3;\n-- name: one\nselect 4;\n";
+    let mut all = Scripts::new(1, Dialect::Plan);
+    all.add("s.sql", text.as_bytes(), 1).unwrap();
+    let statements: Vec<(usize, usize)> = all.scripts()[0]
+        .commands
+        .iter()
+        .filter_map(|command| match &command.action {
+            Action::Sql(statement) => Some((statement.class, statement.expected.len())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(statements, [(0, 1), (1, 0), (2, 1), (3, 1), (0, 0)]);
+    let names: Vec<&str> = (0..5).filter_map(|class| all.class(class)).collect();
+    assert_eq!(names, ["one", "two", "s.sql:8 select 2;", "s.sql:10 select 3;"]);
+    let mut run = Run::new(Arc::new(all), 0);
+    run.begin(0, 0);
+    let mut check = |command: usize, rows: u64, value: Option<&str>| {
+        while run.command() < command {
+            run.step().unwrap();
+        }
+        run.check(command, rows, value).map_err(|abort| abort.reason)
+    };
+    assert_eq!(check(1, 1, None), Ok(None));
+    assert_eq!(check(1, 0, None), Ok(Some("expected 1 row, and there are 0 rows".into())));
+    assert_eq!(check(2, 0, None), Ok(None), "nothing is expected");
+    assert_eq!(check(3, 1, Some("2")), Ok(None));
+    let said = check(3, 1, Some("three")).unwrap_err();
+    assert!(said.contains("cannot coerce text"), "{said}");
+    let said = check(3, 5, Some("4"));
+    assert_eq!(said, Ok(Some("expected :value = :x, and there are 5 rows, the first value is 4".into())));
+    assert_eq!(check(4, 11, None), Ok(Some("expected 0..10 rows, and there are 11 rows".into())));
+}
+
+#[test]
+fn remarks_that_say_nothing_are_mistakes_in_plans_alone() {
+    let long = format!("-- name: {}\nselect 1;", "x".repeat(61));
+    for (text, said) in [
+        ("select 1;\n-- name: last", "s.sql:2:4: no statement follows that this could be about"),
+        ("-- name:\nselect 1;", "a name has from 1 to 60 characters"),
+        (&long, "a name has from 1 to 60 characters"),
+        ("-- name: a\n-- name: b\nselect 1;", "s.sql:2:4: the statement has a name already"),
+        ("-- expect: 5..1 rows\nselect 1;", "rows are expected as `1 row`"),
+        ("-- expect: 1 rowx\nselect 1;", "s.sql:1:14: syntax error"),
+        ("-- expect: :value = sqr(1)\nselect 1;", "s.sql:1:21: unexpected function name (sqr)"),
+    ] {
+        let error = of_a_plan(text, Quoting::Standard).unwrap_err();
+        assert!(error.contains(said), "{text}: {error}");
+        scripts(text).expect("pgbench reads no remarks");
+    }
+    let many: String = (0..100).map(|n| format!("select {n};\n")).collect();
+    let mut all = Scripts::new(1, Dialect::Plan);
+    all.add("s.sql", many.as_bytes(), 1).unwrap();
+    assert!(all.class(OpKind::STATEMENTS - 1).is_some() && all.class(OpKind::STATEMENTS).is_none());
 }
 
 proptest! {

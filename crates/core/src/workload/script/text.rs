@@ -1,8 +1,8 @@
 //! Scripts as pgbench reads them: SQL statements up to their semicolons, meta commands up to the end of the
 //! line.
 
-use super::Names;
 use super::expression::Expression;
+use super::{Dialect, Names};
 use crate::nearest::did_you_mean;
 use std::fmt;
 use std::time::Duration;
@@ -112,6 +112,28 @@ pub struct Statement {
     pub pieces: Vec<Piece>,
     /// Where its results go; nowhere without.
     pub store: Option<Store>,
+    /// What `-- name:` calls it.
+    pub name: Option<String>,
+    /// Under which number of the workload its figures are kept.
+    pub class: usize,
+    /// What `-- expect:` says of its answer.
+    pub expected: Vec<Expected>,
+}
+
+/// What must hold of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    /// As it stands there.
+    pub text: String,
+    pub(super) what: Expectation,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Expectation {
+    /// So many rows at least and at most, that came or were changed.
+    Rows(u64, u64),
+    /// The expression is true, with `:rows` and `:value` in it.
+    True(Expression),
 }
 
 /// A part of a statement.
@@ -121,6 +143,9 @@ pub enum Piece {
     Text(String),
     /// The value of the variable of this number.
     Variable(usize),
+    /// The same where it stands directly behind a letter or digit, as in `sbtest:table`: a part of a word,
+    /// which no server takes as a parameter.
+    Part(usize),
 }
 
 /// `\gset` and `\aset`.
@@ -138,24 +163,17 @@ impl Statement {
     pub fn parameters(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(number) => Some(*number),
-            Piece::Text(_) => None,
+            Piece::Text(_) | Piece::Part(_) => None,
         })
     }
 
-    /// With parameters where variables go, as `parameter` writes them from their number, counted from 1.
-    pub fn with_parameters(&self, parameter: impl Fn(usize) -> String) -> String {
-        let mut text = String::new();
-        let mut number = 0;
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Variable(_) => {
-                    number += 1;
-                    text.push_str(&parameter(number));
-                }
-            }
-        }
-        text
+    /// The variables that are parts of words, one for each use: with other values it is another statement.
+    #[inline]
+    pub fn parts(&self) -> impl Iterator<Item = usize> + '_ {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Part(number) => Some(*number),
+            Piece::Text(_) | Piece::Variable(_) => None,
+        })
     }
 }
 
@@ -251,7 +269,8 @@ pub(super) fn parse(script: &str, bytes: &[u8], names: &mut Names) -> Result<Vec
     if let Some(at) = text.find('\0') {
         return Err(place.mistake(at, "this byte is zero: is it a script?"));
     }
-    let mut reader = Reader { place, commands: Vec::new(), names, blocks: Vec::new(), reached: (0, 1, 1) };
+    let (commands, blocks, pending) = (Vec::new(), Vec::new(), Pending::default());
+    let mut reader = Reader { place, commands, names, blocks, reached: (0, 1, 1), pending };
     reader.script()?;
     if reader.commands.is_empty() {
         return Err(place.mistake(0, format!("empty command list for script \"{script}\"")));
@@ -266,6 +285,16 @@ struct Reader<'a, 'n> {
     blocks: Vec<Block>,
     /// Byte, line and column of the last command: the next one is counted from there.
     reached: (usize, usize, usize),
+    pending: Pending,
+}
+
+/// What remarks said of the statement that follows.
+#[derive(Default)]
+struct Pending {
+    name: Option<String>,
+    expected: Vec<Expected>,
+    /// Where the first of them is.
+    at: Option<usize>,
 }
 
 /// A conditional block that is not closed yet.
@@ -296,7 +325,7 @@ const META: [&str; 13] = [
 impl<'a> Reader<'a, '_> {
     fn script(&mut self) -> Result<(), Mistake> {
         loop {
-            self.skip_between();
+            self.skip_between()?;
             if self.place.at == self.place.end {
                 break;
             }
@@ -309,23 +338,72 @@ impl<'a> Reader<'a, '_> {
                 _ => self.sql()?,
             }
         }
+        if let Some(at) = self.pending.at {
+            return Err(self.place.mistake(at, "no statement follows that this could be about"));
+        }
         match self.blocks.pop() {
             None => Ok(()),
             Some(block) => Err(self.place.mistake(block.at, "\\if without matching \\endif")),
         }
     }
 
-    /// Goes on behind blanks and comments before a command.
-    fn skip_between(&mut self) {
+    /// Goes on behind blanks and comments before a command. What a comment on the line of a statement says is
+    /// about that one, else about the next.
+    fn skip_between(&mut self) -> Result<(), Mistake> {
+        let mut same_line = matches!(self.commands.last(), Some(Command { action: Action::Sql(_), .. }));
         loop {
             let rest = self.place.rest();
             let trimmed = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
             self.place.at += rest.len() - trimmed.len();
+            same_line &= !rest[..rest.len() - trimmed.len()].contains('\n');
             if !trimmed.starts_with("--") {
-                return;
+                return Ok(());
             }
-            self.place.at += trimmed.find('\n').unwrap_or(trimmed.len());
+            let begin = self.place.at;
+            let end = begin + trimmed.find('\n').unwrap_or(trimmed.len());
+            self.place.at = end;
+            if self.names.dialect == Dialect::Plan {
+                self.remark(Place { at: begin + 2, end, ..self.place }, same_line)?;
+            }
         }
+    }
+
+    /// Understands a comment that says something of a statement.
+    fn remark(&mut self, mut place: Place<'a>, about_last: bool) -> Result<(), Mistake> {
+        const LONGEST_NAME: usize = 60;
+        place.skip_blanks();
+        let begin = place.at;
+        let Some((word, rest)) = place.rest().split_once(':') else { return Ok(()) };
+        if !["name", "expect"].contains(&word) {
+            return Ok(());
+        }
+        place.at += word.len() + 1;
+        place.skip_blanks();
+        let text = rest.trim();
+        let statement = match self.commands.last_mut() {
+            Some(Command { action: Action::Sql(statement), .. }) if about_last => Some(statement),
+            _ => None,
+        };
+        let (name, expected) = match statement {
+            Some(statement) => (&mut statement.name, &mut statement.expected),
+            None => {
+                self.pending.at.get_or_insert(begin);
+                (&mut self.pending.name, &mut self.pending.expected)
+            }
+        };
+        if word == "expect" {
+            let what = expectation(place, text, self.names)?;
+            expected.push(Expected { text: text.into(), what });
+            return Ok(());
+        }
+        if text.is_empty() || text.chars().count() > LONGEST_NAME || text.contains(char::is_control) {
+            let words = format!("a name has from 1 to {LONGEST_NAME} characters");
+            return Err(place.mistake(place.at, words));
+        }
+        if name.replace(text.into()).is_some() {
+            return Err(place.mistake(begin, "the statement has a name already"));
+        }
+        Ok(())
     }
 
     fn push(&mut self, action: Action, at: usize, text: &str) {
@@ -355,7 +433,9 @@ impl<'a> Reader<'a, '_> {
                 format!("the statement uses {count} variables, and {MOST_USES} is the most that can be");
             return Err(self.place.mistake(begin, words));
         }
-        self.push(Action::Sql(Statement { pieces, store: None }), begin, trimmed);
+        let Pending { name, expected, .. } = std::mem::take(&mut self.pending);
+        let statement = Statement { pieces, store: None, name, class: 0, expected };
+        self.push(Action::Sql(statement), begin, trimmed);
         Ok(())
     }
 
@@ -373,7 +453,9 @@ impl<'a> Reader<'a, '_> {
             if colon > kept {
                 pieces.push(Piece::Text(text[kept..colon].to_string()));
             }
-            pieces.push(Piece::Variable(self.names.number(&rest[..length])));
+            let number = self.names.number(&rest[..length]);
+            let is_part = text[..colon].chars().next_back().is_some_and(is_letter) && kept < colon;
+            pieces.push(if is_part { Piece::Part(number) } else { Piece::Variable(number) });
             at = colon + 1 + length;
             kept = at;
         }
@@ -544,6 +626,20 @@ impl<'a> Reader<'a, '_> {
             }
         }
         Ok(())
+    }
+}
+
+/// `1 row`, `3 rows`, `1..10 rows`, or an expression.
+fn expectation(place: Place<'_>, text: &str, names: &mut Names) -> Result<Expectation, Mistake> {
+    let number = text.strip_suffix("rows").or(text.strip_suffix("row")).map(str::trim_end);
+    let bounds = number.filter(|number| number.starts_with(|c: char| c.is_ascii_digit()));
+    let Some(bounds) = bounds else {
+        return Expression::parse(place, names).map(Expectation::True);
+    };
+    let (least, most) = bounds.split_once("..").unwrap_or((bounds, bounds));
+    match (least.parse(), most.parse()) {
+        (Ok(least), Ok(most)) if least <= most => Ok(Expectation::Rows(least, most)),
+        _ => Err(place.mistake(place.at, "rows are expected as `1 row`, `3 rows` or `1..10 rows`")),
     }
 }
 

@@ -19,6 +19,17 @@ pub enum Value {
     /// As it came from the command line or from the server; it becomes one of the others where an expression
     /// uses it.
     Text(#[serde(with = "text")] Arc<str>),
+    /// A text that was drawn: in a statement it stands as SQL's constants do, between quotes.
+    Quoted(#[serde(with = "text")] Arc<str>),
+}
+
+/// How a server reads the constants of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quoting {
+    /// A quote is written twice, and nothing else is special.
+    Standard,
+    /// A backslash is written twice, too.
+    Backslashes,
 }
 
 impl Value {
@@ -29,7 +40,7 @@ impl Value {
             Value::Boolean(_) => "boolean",
             Value::Integer(_) => "int",
             Value::Double(_) => "double",
-            Value::Text(_) => "text",
+            Value::Text(_) | Value::Quoted(_) => "text",
         }
     }
 
@@ -39,7 +50,7 @@ impl Value {
             Value::Boolean(value) => value,
             Value::Integer(value) => value != 0,
             Value::Double(value) => value != 0.0,
-            Value::Null | Value::Text(_) => false,
+            Value::Null | Value::Text(_) | Value::Quoted(_) => false,
         }
     }
 
@@ -98,12 +109,26 @@ impl Value {
         number.parse().ok().map(Value::Double)
     }
 
-    /// Appends it as it stands in a statement. Doubles have 15 significant digits, as C's `%.15g`.
+    /// Appends it as it stands in the text of a statement.
+    pub fn put_constant(&self, quoting: Quoting, out: &mut Vec<u8>) {
+        let Value::Quoted(text) = self else { return self.put(out) };
+        out.push(b'\'');
+        for byte in text.bytes() {
+            if byte == b'\'' || (byte == b'\\' && quoting == Quoting::Backslashes) {
+                out.push(byte);
+            }
+            out.push(byte);
+        }
+        out.push(b'\'');
+    }
+
+    /// Appends it without quotes, as a parameter is written. Doubles have 15 significant digits, as C's
+    /// `%.15g`.
     #[inline]
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
             Value::Integer(value) => put_integer(*value, out),
-            Value::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Value::Text(text) | Value::Quoted(text) => out.extend_from_slice(text.as_bytes()),
             Value::Null => out.extend_from_slice(b"NULL"),
             Value::Boolean(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
             Value::Double(value) => out.extend_from_slice(shortened(*value).as_bytes()),

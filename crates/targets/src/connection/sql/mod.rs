@@ -3,12 +3,15 @@
 
 mod checks;
 pub mod found;
+mod prepared;
 mod script;
+mod sysbench;
 mod table;
 #[cfg(test)]
 pub mod testing;
 mod tpcb;
 
+pub use prepared::{Prepared, Which};
 pub use script::Course;
 pub use table::{Found, Syntax, Table};
 
@@ -17,13 +20,16 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::op::{Failure, OpKind, Outcome};
 use tipover_core::target::{Session, TargetError};
 use tipover_core::workload::bank::Bank;
-use tipover_core::workload::{Dataset, Scripts, Shape};
+use tipover_core::workload::script::Tables;
+use tipover_core::workload::sysbench::Numbering;
+use tipover_core::workload::{Dataset, Scripts, Shape, tpcb as pgbench};
 
 /// One row of texts.
 pub type Texts = Vec<Option<String>>;
@@ -131,6 +137,8 @@ pub trait Sql: Sized + Send + Sync {
     /// Looks for the table of `dataset`, in whatever case its names are; `None` if there is none.
     fn find_table(client: &mut Self::Client, dataset: &Dataset) -> FoundTable<Self>;
 
+    /// How it makes the numbers of rows.
+    const NUMBERING: Numbering;
     /// Statements that begin a transaction that sees one moment.
     const SNAPSHOT: &'static [&'static str];
     /// All transfers: the digits of the id, the payer's and the paid one's names, the amount.
@@ -170,8 +178,16 @@ pub struct Server<S: Sql> {
     client: Mutex<Option<S::Client>>,
     /// What the last session found, for the next one.
     table: Mutex<Option<(Dataset, Arc<Table>)>>,
-    /// Whether pgbench's tables were made from here; held by whoever makes them.
-    tpcb: Mutex<bool>,
+    /// The tables of scripts that were made from here; held by whoever makes them.
+    made: Mutex<Made>,
+}
+
+/// Tables of scripts.
+#[derive(Default)]
+struct Made {
+    tables: Tables,
+    /// Whether what follows the last row was done.
+    finished: bool,
 }
 
 impl<S: Sql> Server<S> {
@@ -193,7 +209,7 @@ impl<S: Sql> Server<S> {
             timeout: spec.load.timeout,
             client: Mutex::new(Some(client)),
             table: Mutex::new(None),
-            tpcb: Mutex::new(false),
+            made: Mutex::default(),
         })
     }
 
@@ -261,6 +277,27 @@ impl<S: Sql> Server<S> {
         let table = Arc::new(table.map_err(|reason| TargetError::new(&doing, reason))?);
         *self.table.lock() = Some((dataset.clone(), table.clone()));
         Ok(table)
+    }
+
+    /// Writes these rows of the tables of scripts, of pgbench's by their accounts.
+    pub fn load_tables(&self, scripts: &Scripts, all: u64, rows: Range<u64>) -> Result<(), ReportOf<S>> {
+        match &scripts.tables {
+            Tables::Sysbench(sysbench) => self.load_sysbench(sysbench, rows),
+            Tables::Pgbench { .. } | Tables::None => self.load_tpcb(all, rows),
+        }
+    }
+
+    /// Names of the tables of scripts that were made from here.
+    pub fn loaded_tables(&self) -> Vec<String> {
+        match &self.made.lock().tables {
+            Tables::None => vec![],
+            Tables::Pgbench { .. } => {
+                pgbench::tables(1).iter().map(|table| format!("pgbench_{}", table.name)).collect()
+            }
+            Tables::Sysbench(sysbench) => {
+                (1..=sysbench.tables).map(|number| format!("sbtest{number}")).collect()
+            }
+        }
     }
 
     /// The table that was found last, with its data set.

@@ -2,11 +2,12 @@
 //! into variables, what is complained of. How statements are sent is the protocol's own.
 
 use super::{Report, tell_once};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tipover_core::op::{Op, OpKind, Outcome};
-use tipover_core::target::Complaint;
+use tipover_core::op::{Failure, Op, OpKind, Outcome};
+use tipover_core::target::{Complaint, Timed};
 use tipover_core::workload::script::{Abort, Run, Scripts, Step};
 
 /// A session in the middle of a script.
@@ -25,6 +26,11 @@ pub struct Course {
     pub result: ResultSet,
     /// Whether anything was sent that could have changed something.
     pub sent: bool,
+    /// What the statement at hand has brought in all, and when it was sent, while its answer is awaited.
+    came: Came,
+    sent_at: Option<u64>,
+    /// The statements of the operation at hand that were answered.
+    timed: Vec<Timed>,
     complaint: Option<Complaint>,
     /// Of an operation that failed and may be tried again: which, and at which command.
     failed: Option<((u32, u64), usize)>,
@@ -46,6 +52,23 @@ pub struct ResultSet {
     kept: Option<Kept>,
 }
 
+/// What one statement has brought.
+#[derive(Default)]
+struct Came {
+    rows: u64,
+    changed: u64,
+    /// The first value of the first row, where somebody wants it.
+    value: Option<Option<String>>,
+}
+
+/// Of an operation with more statements than this the first ones are timed: no memory grows with a script.
+const MOST_TIMED: usize = 1_000;
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 struct Kept {
     names: Vec<String>,
     rows: u64,
@@ -65,6 +88,9 @@ impl Course {
             in_transaction: false,
             result: ResultSet::default(),
             sent: false,
+            came: Came::default(),
+            sent_at: None,
+            timed: Vec::new(),
             complaint: None,
             failed: None,
             ended: false,
@@ -94,7 +120,8 @@ impl Course {
             figures.retries.fetch_add(1, Ordering::Relaxed);
         }
         self.op = (script, number);
-        (self.complaint, self.sent) = (None, false);
+        (self.complaint, self.sent, self.sent_at) = (None, false, None);
+        self.timed.clear();
         self.run.begin(script, number);
         true
     }
@@ -129,6 +156,85 @@ impl Course {
         }
     }
 
+    /// The statement at hand is sent now, and its answer is awaited before anything else is.
+    #[inline]
+    pub fn sends(&mut self) {
+        self.result = ResultSet::default();
+        if self.scripts().times_statements {
+            self.came = Came::default();
+            self.sent_at = Some(monotonic_ns());
+        }
+    }
+
+    /// A row came for the statement at hand; `value` tells the first in it.
+    #[inline]
+    pub fn row(&mut self, value: impl FnOnce() -> Option<String>) {
+        self.result.rows += 1;
+        self.came.rows += 1;
+        if self.came.value.is_none() && self.wants_value() {
+            self.came.value = Some(value());
+        }
+    }
+
+    /// So many rows were changed by the statement at hand.
+    #[inline]
+    pub fn changed(&mut self, rows: u64) {
+        self.came.changed += rows;
+    }
+
+    /// Whether the first value of the statement at hand is asked for by an expectation.
+    #[inline]
+    pub fn wants_value(&self) -> bool {
+        self.run.statement_of(self.command).is_some_and(|statement| !statement.expected.is_empty())
+    }
+
+    /// Rows that came for the statement at hand, or were changed where none come.
+    fn rows(&self) -> u64 {
+        self.came.rows.max(self.came.changed)
+    }
+
+    /// The statement at hand is over, and so it went.
+    #[inline]
+    fn ended_with(&mut self, outcome: Outcome) {
+        let Some(sent) = self.sent_at.take() else { return };
+        if self.timed.len() < MOST_TIMED
+            && let Some(statement) = self.run.statement_of(self.command)
+        {
+            let (kind, rows) = (OpKind::statement(statement.class), self.rows());
+            self.timed.push(Timed { kind, outcome, sent, ended: monotonic_ns(), rows });
+        }
+    }
+
+    /// The server has carried out the statement at hand: is its answer what the script expects?
+    ///
+    /// # Errors
+    /// What the operation ends with if it is not.
+    #[inline]
+    pub fn answered(&mut self) -> Result<(), Outcome> {
+        if self.sent_at.is_none() || !self.wants_value() {
+            self.ended_with(Outcome::Done);
+            return Ok(());
+        }
+        let (rows, value) = (self.rows(), self.came.value.take().flatten());
+        let words = match self.run.check(self.command, rows, value.as_deref()) {
+            Ok(None) => {
+                self.ended_with(Outcome::Done);
+                return Ok(());
+            }
+            Ok(Some(words)) => words,
+            Err(abort) => abort.reason,
+        };
+        let unexpected = Outcome::Refused(Failure::Unexpected);
+        self.ended_with(unexpected);
+        self.abort(self.command, words);
+        Err(unexpected)
+    }
+
+    /// See [`tipover_core::target::Session::timed`].
+    pub fn timed(&self) -> &[Timed] {
+        &self.timed
+    }
+
     /// The session cannot go on, or not with this operation.
     pub fn abort(&mut self, command: usize, words: String) {
         if !self.scripts().ends_on_error {
@@ -161,14 +267,17 @@ impl Course {
         } else if self.scripts().ends_on_error {
             self.ended = true;
         }
-        match self.ended {
+        let outcome = match self.ended {
             true => report.outcome(self.kind()),
             false => report.measured_outcome(self.kind()),
-        }
+        };
+        self.ended_with(outcome);
+        outcome
     }
 
     /// The connection is gone, and with it the operation.
     pub fn lost(&mut self, reason: &str) {
+        self.ended_with(Outcome::Unknown(Failure::Unavailable));
         self.complain(self.command, format!("the connection to the server was lost: {reason}"));
         self.run.undo();
     }

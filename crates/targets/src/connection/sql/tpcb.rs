@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use tipover_core::check::TpcbRows;
 use tipover_core::target::TargetError;
+use tipover_core::workload::script::Tables;
 use tipover_core::workload::tpcb::{ACCOUNTS, Counts, Movement, TELLERS, tables};
 
 /// Rows of one INSERT.
@@ -47,14 +48,14 @@ impl<S: Sql> Server<S> {
     pub fn load_tpcb(&self, all: u64, accounts: Range<u64>) -> Result<(), ReportOf<S>> {
         let mut client = self.patient_client()?;
         {
-            let mut made = self.tpcb.lock();
-            if !*made {
+            let mut made = self.made.lock();
+            if made.tables == Tables::None {
                 for table in tables(all / ACCOUNTS) {
                     let key = table.key.map_or(String::new(), |key| format!(", primary key ({key})"));
                     let (name, columns) = (table.name, table.columns);
                     client.query(&format!("create table if not exists pgbench_{name} ({columns}{key})"))?;
                 }
-                *made = true;
+                made.tables = Tables::Pgbench { scale: all / ACCOUNTS };
             }
         }
         let branches = accounts.start.div_ceil(ACCOUNTS)..accounts.end.div_ceil(ACCOUNTS);
@@ -66,12 +67,6 @@ impl<S: Sql> Server<S> {
         insert(&mut client, "accounts(aid,bid,abalance,filler)", accounts, |n| {
             format!("({},{},0,'')", n + 1, n / ACCOUNTS + 1)
         })
-    }
-
-    /// Names of pgbench's tables, if they were loaded from here.
-    pub fn loaded_tpcb(&self) -> Vec<String> {
-        let all = tables(1).map(|table| format!("pgbench_{}", table.name));
-        if *self.tpcb.lock() { all.into() } else { vec![] }
     }
 }
 

@@ -5,13 +5,13 @@ use crate::contract::by_wire;
 use std::sync::Arc;
 use tipover_core::target::Session;
 use tipover_core::workload::Scripts;
-use tipover_core::workload::script::{Protocol, Value};
+use tipover_core::workload::script::{Dialect, Protocol, Value};
 
 const TABLE: &str = "CREATE TABLE t (a INT PRIMARY KEY, b DOUBLE, c VARCHAR(20), d BOOLEAN)";
 const RUN: Op = Op::Script { script: 0, number: 5 };
 
 fn dataset(protocol: Protocol, text: &str) -> Dataset {
-    let mut scripts = Scripts::new(1);
+    let mut scripts = Scripts::new(1, Dialect::Plan);
     scripts.preset("word", Value::Text("it is".into())).unwrap();
     scripts.preset("nothing", Value::Null).unwrap();
     scripts.protocol = protocol;

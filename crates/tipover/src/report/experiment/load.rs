@@ -6,9 +6,9 @@ use crate::report::{
 };
 use tipover_core::check::Verdict as Judged;
 use tipover_core::experiment::{self, LoadSpec, TargetKind, Trial};
-use tipover_core::measure::Estimate;
+use tipover_core::measure::{BookText, Estimate};
 use tipover_core::metric::{name as metric, probe};
-use tipover_core::op::Failure;
+use tipover_core::op::{Failure, OpKind};
 use tipover_core::study::{CellRecords, Cells};
 use tipover_core::units::span;
 
@@ -124,6 +124,7 @@ fn each_second(backlog: &[(f64, u64)]) -> Vec<(f64, u64)> {
 /// The sections of every experiment that no study knows.
 pub fn sections(cells: &Cells<'_>) -> Vec<Section> {
     let mut blocks = vec![Block::Table(whole(cells)), Block::Table(by_class(cells))];
+    blocks.extend(by_statement(cells).map(Block::Table));
     if cells.all.iter().any(|c| c.cell.spec.load.arrivals.is_some()) {
         blocks.push(Block::Table(open_loops(cells)));
     }
@@ -213,11 +214,9 @@ fn bound(c: &CellRecords<'_>) -> String {
 fn by_class(cells: &Cells<'_>) -> Table {
     let mut rows = Vec::new();
     for c in &cells.all {
-        for kind in c.kinds() {
-            let rate = c.mean(|m| {
-                let done: u64 = m.books.of(kind).map(|book| book.done).sum();
-                Some(done as f64 / m.seconds())
-            });
+        for kind in c.kinds().into_iter().filter(|kind| !matches!(kind, OpKind::Statement(_))) {
+            let rate =
+                c.mean(|m| Some(m.books.of(kind).map(|book| book.done).sum::<u64>() as f64 / m.seconds()));
             let percentile = |quantile| match c.class_ms(kind, quantile) {
                 Ok(estimate) => number(&estimate, "ms").into(),
                 Err(few) => Cell::missing(&few.to_string()),
@@ -250,6 +249,59 @@ fn by_class(cells: &Cells<'_>) -> Table {
                       did not happen; unknown ones may have."
             .into(),
     }
+}
+
+/// Counts and latencies of each statement of scripts; `None` where none was timed.
+fn by_statement(cells: &Cells<'_>) -> Option<Table> {
+    let mut rows = Vec::new();
+    for c in &cells.all {
+        let kinds = || c.kinds().into_iter().filter(|kind| matches!(kind, OpKind::Statement(_)));
+        let count = |kind, of: fn(&BookText) -> u64| -> f64 {
+            c.measured().into_iter().flat_map(|m| m.books.of(kind)).map(of).sum::<u64>() as f64
+        };
+        let all: f64 = kinds().map(|kind| count(kind, |book| book.done)).sum();
+        for kind in kinds() {
+            let rate =
+                c.mean(|m| Some(m.books.of(kind).map(|book| book.done).sum::<u64>() as f64 / m.seconds()));
+            let percentile = |quantile| match c.class_ms(kind, quantile) {
+                Ok(estimate) => number(&estimate, "ms").into(),
+                Err(few) => Cell::missing(&few.to_string()),
+            };
+            let done = count(kind, |book| book.done);
+            let each = |sum: f64, of: f64| match of > 0.0 {
+                true => Number::new(sum / of, "").into(),
+                false => Cell::missing("it was never done"),
+            };
+            rows.push(Row::new(vec![
+                name(c).as_str().into(),
+                c.cell.spec.class_name(kind).as_str().into(),
+                shown(rate.as_ref(), "/s", c),
+                each(100.0 * done, all),
+                each(count(kind, |book| book.rows), done),
+                percentile(0.5),
+                percentile(0.99),
+                c.failures_in_words(kind).as_str().into(),
+            ]));
+        }
+    }
+    (!rows.is_empty()).then(|| Table {
+        caption: "By statement".into(),
+        columns: vec![
+            Column::words("cell"),
+            Column::words("statement"),
+            Column::numbers("done", "/s"),
+            Column::numbers("share", "%"),
+            Column::numbers("rows", "each"),
+            Column::numbers("median", "ms").group("residence of what was done"),
+            Column::numbers("p99", "ms").group("residence of what was done"),
+            Column::words("failed, all trials"),
+        ],
+        rows,
+        how_to_read: "A statement is called what `-- name:` before it says, else by its script, line and first words; \
+                      those of one name are counted together. What an operation begins with was due with the whole \
+                      operation, the others when they were sent. Every try is counted; statements in pipelines are not."
+            .into(),
+    })
 }
 
 /// What open loops were to send.
