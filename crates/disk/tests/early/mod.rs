@@ -2,8 +2,8 @@
 //! and what it may not rely on before.
 //!
 //! A record is a page with its number. The culprit acknowledges a record when it has issued its flush, its
-//! honest twins when that is answered, or when a write is that is itself a flush (`O_DSYNC`). Only the time
-//! that a flush takes tells them apart.
+//! honest twins when that is answered, or when a write is that is itself a flush (`O_DSYNC`, FUA). Only the
+//! time that a flush takes tells them apart.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,16 @@ fn page(number: u64) -> Vec<u8> {
 }
 
 fn write(file: &File, number: u64) -> std::io::Result<()> {
-    file.write_all_at(&page(number), number % 64 * PAGE)
+    write_at(file, 0, number)
+}
+
+/// Behind `start`, from memory that direct I/O takes.
+fn write_at(file: &File, start: u64, number: u64) -> std::io::Result<()> {
+    let mut memory = vec![0; 2 * PAGE as usize];
+    let aligned = memory.as_ptr().align_offset(PAGE as usize);
+    let aligned = &mut memory[aligned..aligned + PAGE as usize];
+    aligned.copy_from_slice(&page(number));
+    file.write_all_at(aligned, start + number % 64 * PAGE)
 }
 
 /// Waits until something is under way and stays so: only a flush does.
@@ -111,22 +120,38 @@ enum Acknowledges {
     Flushed,
     /// When its write was answered, of a file opened with `O_DSYNC`.
     Written,
+    /// When its write was answered, of the bare device past the page cache: the kernel sends each with FUA.
+    Forced,
 }
 
-/// Writes records in order, each with a flush of its own, and acknowledges them until the disk fails; calls
-/// `cut` soon after the second. Returns the last record that was acknowledged.
-fn keep_books(path: &Path, acknowledges: Acknowledges, cut: impl FnOnce()) -> u64 {
-    let flags = if acknowledges == Acknowledges::Written { libc::O_DSYNC } else { 0 };
-    let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
+impl Acknowledges {
+    /// Opens what its records go to.
+    fn open(self, path: &Path) -> File {
+        let flags = match self {
+            Acknowledges::AtIssue | Acknowledges::Flushed => 0,
+            Acknowledges::Written => libc::O_DSYNC,
+            Acknowledges::Forced => libc::O_DSYNC | libc::O_DIRECT,
+        };
+        OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
+    }
+}
+
+/// Where the bare device is written: no file of a fresh file system of 256 MiB is there, and its journal is not.
+const BARE: u64 = 200 << 20;
+
+/// Writes records behind `start`, in order, each with a flush of its own, and acknowledges them until the disk
+/// fails; calls `cut` soon after the second. Returns the last record that was acknowledged.
+fn keep_books(path: &Path, start: u64, acknowledges: Acknowledges, cut: impl FnOnce()) -> u64 {
+    let file = acknowledges.open(path);
     let (acknowledged, failed) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (file, acknowledged, failed) = (&file, &acknowledged, &failed);
         let writer = scope.spawn(move || {
             for number in 1.. {
-                if write(file, number).is_err() {
+                if write_at(file, start, number).is_err() {
                     break;
                 }
-                if acknowledges == Acknowledges::Written {
+                if matches!(acknowledges, Acknowledges::Written | Acknowledges::Forced) {
                     acknowledged.store(number, SeqCst);
                     continue;
                 }
@@ -156,20 +181,35 @@ fn losses(mode: Mode, acknowledges: Acknowledges, cuts: u64) -> u64 {
     let mut disk = mount(mode, "");
     let mut losses = 0;
     for n in 0..cuts {
-        let path = disk.path().join(format!("books-{n}"));
-        drop(prepared(&path));
+        let named = disk.path().join(format!("books-{n}"));
+        let bare = acknowledges == Acknowledges::Forced;
+        // Each cut has a place of its own there too.
+        let start = if bare { BARE + n * 64 * PAGE } else { 0 };
+        let path = |disk: &Disk| if bare { disk.block_device().unwrap() } else { named.clone() };
+        if bare {
+            let mut content = vec![1; 64 * PAGE as usize];
+            File::open(path(&disk)).unwrap().read_exact_at(&mut content, start).unwrap();
+            assert!(content.iter().all(|byte| *byte == 0), "the file system keeps nothing there");
+        } else {
+            drop(prepared(&named));
+        }
         disk.set_spec(&"flush_latency=400ms".parse().unwrap()).unwrap();
-        let last = keep_books(&path, acknowledges, || {
+        let before = disk.counters().unwrap();
+        let last = keep_books(&path(&disk), start, acknowledges, || {
             std::thread::sleep(Duration::from_millis(n * 37 % 100));
             disk.power_cut(&PowerCut::default()).unwrap();
         });
         assert!(last >= 2);
+        let flushes = disk.counters().unwrap().flush.requests - before.flush.requests;
+        let honest = acknowledges != Acknowledges::AtIssue;
+        assert!(!honest || flushes >= last, "each of {last} acknowledged records had a flush: {flushes}");
         disk.set_spec(&"".parse().unwrap()).unwrap();
         disk.power_on().unwrap();
-        let content = std::fs::read(&path).unwrap();
         let there = |number: u64| {
-            let at = (number % 64 * PAGE) as usize;
-            content[at..at + PAGE as usize] == page(number)
+            let mut content = page(0);
+            let file = File::open(path(&disk)).unwrap();
+            file.read_exact_at(&mut content, start + number % 64 * PAGE).unwrap();
+            content == page(number)
         };
         losses += u64::from(!(1..=last).all(there));
     }
@@ -187,6 +227,9 @@ pub fn culprit() {
         let honest = |acknowledges| losses(mode, acknowledges, cuts);
         assert_eq!(honest(Acknowledges::Flushed), 0, "{mode:?} mode: its honest twin keeps everything");
         assert_eq!(honest(Acknowledges::Written), 0, "{mode:?} mode: and so does the one with O_DSYNC");
+        if mode == Mode::Block {
+            assert_eq!(honest(Acknowledges::Forced), 0, "and the one that writes to the device with FUA");
+        }
     }
 }
 
