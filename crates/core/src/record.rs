@@ -141,7 +141,8 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The place is made ready and holds the data.
+    /// The place is made ready and holds the data. Where faults begin with the first record, it comes after
+    /// [`Phase::Shape`].
     Load,
     /// The disk is given each trial's shape once, while it is idle, to learn what the shape costs.
     Calibrate,

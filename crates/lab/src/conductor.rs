@@ -59,13 +59,13 @@ struct InForce {
     primaries: Vec<NewPrimary>,
 }
 
-/// Carries out a schedule. Who holds it asks [`Conductor::next`] when to call [`Conductor::act`].
+/// A schedule, as far as it was carried out and with what is still to come. It does not hold the cluster, so
+/// that others can between two parts of it.
 #[derive(Debug)]
-pub struct Conductor<'c> {
-    cluster: &'c mut Cluster,
+pub struct Agenda {
     policy: Policy,
     rules: Vec<String>,
-    agenda: BinaryHeap<Reverse<(Duration, u64)>>,
+    due: BinaryHeap<Reverse<(Duration, u64)>>,
     tasks: BTreeMap<u64, Task>,
     in_force: BTreeMap<u32, InForce>,
     carried: Vec<Carried>,
@@ -73,20 +73,13 @@ pub struct Conductor<'c> {
     asked: Option<(Instant, Tick)>,
 }
 
-impl<'c> Conductor<'c> {
-    /// One that will carry out `timed`, which was expanded from `schedule`.
-    pub fn new(
-        cluster: &'c mut Cluster,
-        schedule: &Schedule,
-        timed: Vec<Timed>,
-        policy: Policy,
-    ) -> Conductor<'c> {
-        let rules = schedule.rules.iter().map(ToString::to_string).collect();
-        let mut conductor = Conductor {
-            cluster,
+impl Agenda {
+    /// `timed`, which was expanded from `schedule`, of which nothing was done yet.
+    pub fn new(schedule: &Schedule, timed: Vec<Timed>, policy: Policy) -> Agenda {
+        let mut agenda = Agenda {
             policy,
-            rules,
-            agenda: BinaryHeap::new(),
+            rules: schedule.rules.iter().map(ToString::to_string).collect(),
+            due: BinaryHeap::new(),
             tasks: BTreeMap::new(),
             in_force: BTreeMap::new(),
             carried: vec![],
@@ -95,16 +88,16 @@ impl<'c> Conductor<'c> {
         for Timed { at, injection, rule, action } in timed {
             let task = match action {
                 Action::Inject { fault } => {
-                    let words = conductor.rules.get(rule as usize).cloned().unwrap_or_default();
+                    let words = agenda.rules.get(rule as usize).cloned().unwrap_or_default();
                     // Its entry stands before it happens, so that one that never does is seen.
-                    conductor.expect(injection, words);
+                    agenda.expect(injection, words);
                     Task::Inject(injection, fault)
                 }
                 Action::Undo { .. } => Task::Undo(injection),
             };
-            conductor.plan(at, task);
+            agenda.plan(at, task);
         }
-        conductor
+        agenda
     }
 
     fn expect(&mut self, injection: u32, rule: String) {
@@ -131,22 +124,41 @@ impl<'c> Conductor<'c> {
     fn plan(&mut self, at: Duration, task: Task) {
         let number = self.tasks.keys().next_back().map_or(0, |last| last + 1);
         self.tasks.insert(number, task);
-        self.agenda.push(Reverse((at, number)));
+        self.due.push(Reverse((at, number)));
+    }
+}
+
+/// Carries out a schedule. Who holds it asks [`Conductor::next`] when to call [`Conductor::act`].
+#[derive(Debug)]
+pub struct Conductor<'c> {
+    cluster: &'c mut Cluster,
+    agenda: Agenda,
+}
+
+impl<'c> Conductor<'c> {
+    /// One that will carry out on `cluster` what is left of `agenda`.
+    pub fn new(cluster: &'c mut Cluster, agenda: Agenda) -> Conductor<'c> {
+        Conductor { cluster, agenda }
+    }
+
+    /// Lets the cluster go with all that is in force there.
+    pub fn pause(self) -> Agenda {
+        self.agenda
     }
 
     /// When something is to be done next, counted from the beginning.
     pub fn next(&self) -> Option<Duration> {
-        self.agenda.peek().map(|Reverse((at, _))| *at)
+        self.agenda.due.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Whether no fault is in force.
     pub fn is_quiet(&self) -> bool {
-        self.in_force.is_empty()
+        self.agenda.in_force.is_empty()
     }
 
     /// What became of every injection so far; the time of one that is still to come is 0.
     pub fn carried(&self) -> &[Carried] {
-        &self.carried
+        &self.agenda.carried
     }
 
     /// The cluster that is broken.
@@ -159,9 +171,9 @@ impl<'c> Conductor<'c> {
     /// # Errors
     /// The laboratory could not do it, or a node does not come back.
     pub fn act(&mut self, elapsed: Duration, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
-        while let Some(Reverse((at, number))) = self.agenda.peek().copied().filter(|r| r.0.0 <= elapsed) {
-            self.agenda.pop();
-            match self.tasks.remove(&number) {
+        while let Some(Reverse((at, number))) = self.agenda.due.peek().copied().filter(|r| r.0.0 <= elapsed) {
+            self.agenda.due.pop();
+            match self.agenda.tasks.remove(&number) {
                 Some(Task::Inject(injection, fault)) => self.inject(injection, fault, at, clock)?,
                 Some(Task::Undo(injection)) => self.undo(injection, clock)?,
                 Some(Task::Toggle(injection)) => self.toggle(injection, at)?,
@@ -177,12 +189,12 @@ impl<'c> Conductor<'c> {
     /// # Errors
     /// The first that could not be undone; the others are all the same.
     pub fn finish(mut self, clock: &dyn Fn() -> Tick) -> (Vec<Carried>, Result<(), ClusterError>) {
-        let open: Vec<u32> = self.in_force.keys().copied().collect();
+        let open: Vec<u32> = self.agenda.in_force.keys().copied().collect();
         let mut result = Ok(());
         for injection in open {
             result = result.and(self.undo(injection, clock));
         }
-        (std::mem::take(&mut self.carried), result)
+        (std::mem::take(&mut self.agenda.carried), result)
     }
 
     /// Looks whether the database has elected another primary because of what is in force. Only where nodes
@@ -190,10 +202,10 @@ impl<'c> Conductor<'c> {
     pub fn watch_elections(&mut self, clock: &dyn Fn() -> Tick) {
         const PAUSE: Duration = Duration::from_millis(100);
         let dead = |force: &InForce| matches!(force.fault, Fault::Kill { .. } | Fault::PowerCut { .. });
-        let answers = !self.in_force.is_empty() && self.in_force.values().all(dead);
-        let lately = self.asked.is_some_and(|(when, _)| when.elapsed() < PAUSE);
+        let answers = !self.agenda.in_force.is_empty() && self.agenda.in_force.values().all(dead);
+        let lately = self.agenda.asked.is_some_and(|(when, _)| when.elapsed() < PAUSE);
         if answers && !lately && self.cluster.recipe().replication.elects_by_itself() {
-            let last = self.in_force.keys().next_back().copied();
+            let last = self.agenda.in_force.keys().next_back().copied();
             let old = self.cluster.primary().to_string();
             last.into_iter().for_each(|injection| self.ask_for_primary(injection, &old, clock));
         }
@@ -203,14 +215,14 @@ impl<'c> Conductor<'c> {
     fn ask_for_primary(&mut self, injection: u32, old: &str, clock: &dyn Fn() -> Tick) {
         self.cluster.find_primary();
         let now = clock();
-        let entry = &mut self.carried[injection as usize];
+        let entry = &mut self.agenda.carried[injection as usize];
         if self.cluster.primary() != old {
             let begun = entry.injection.at;
-            let at = self.asked.map_or(begun, |(_, asked)| asked.max(begun));
+            let at = self.agenda.asked.map_or(begun, |(_, asked)| asked.max(begun));
             let node = self.cluster.primary().to_string();
             entry.primaries.push(NewPrimary { node, at, uncertainty: now.since(at) });
         }
-        self.asked = Some((Instant::now(), now));
+        self.agenda.asked = Some((Instant::now(), now));
     }
 
     fn names(&self, nodes: &Nodes) -> Vec<String> {
@@ -264,14 +276,14 @@ impl<'c> Conductor<'c> {
         self.cluster.find_primary();
         let (before, began) = (clock(), Instant::now());
         let (effect, evidence) = self.begin(&mut force, at, injection, clock)?;
-        let entry = &mut self.carried[force.entry];
+        let entry = &mut self.agenda.carried[force.entry];
         (entry.injection.at, entry.injection.uncertainty) =
             force.moment.unwrap_or_else(|| (before, began.elapsed()));
         entry.injection.effect = effect;
         entry.injection.outages = std::mem::take(&mut force.outages);
         entry.primaries = std::mem::take(&mut force.primaries);
         entry.evidence = evidence;
-        self.in_force.insert(injection, force);
+        self.agenda.in_force.insert(injection, force);
         Ok(())
     }
 
@@ -332,7 +344,7 @@ impl<'c> Conductor<'c> {
             Fault::Cut { link } => self.shape_links(force, link, Link::cut()).map(|()| lasting()),
             Fault::Flap { link, period } => {
                 self.shape_links(force, link, Link::cut())?;
-                self.plan(at + *period / 2, Task::Toggle(injection));
+                self.agenda.plan(at + *period / 2, Task::Toggle(injection));
                 Ok(lasting())
             }
             Fault::Delay { link, by, jitter } => {
@@ -387,7 +399,7 @@ impl<'c> Conductor<'c> {
         injection: u32,
         clock: &dyn Fn() -> Tick,
     ) -> Result<(Effect, Vec<String>), ClusterError> {
-        let power = self.policy.power.of(u64::from(self.policy.turn) + u64::from(injection));
+        let power = self.agenda.policy.power.of(u64::from(self.agenda.policy.turn) + u64::from(injection));
         let cut = PowerCut { seed: power.seed ^ (u64::from(injection) << 32), ..power };
         let clients = match cut.torn {
             Some(_) => self.await_data_pages(&force.nodes),
@@ -513,8 +525,8 @@ impl<'c> Conductor<'c> {
     fn plan_failover(&mut self, hit: &[String], at: Duration, injection: u32) {
         let replicates =
             matches!(self.cluster.recipe().replication, Replication::Streaming | Replication::Binlog);
-        if replicates && !self.policy.failover.is_zero() && hit.iter().any(|n| n == self.cluster.primary()) {
-            self.plan(at + self.policy.failover, Task::FailOver(injection));
+        if replicates && !self.agenda.policy.failover.is_zero() && hit.iter().any(|n| n == self.cluster.primary()) {
+            self.agenda.plan(at + self.agenda.policy.failover, Task::FailOver(injection));
         }
     }
 
@@ -528,8 +540,8 @@ impl<'c> Conductor<'c> {
             self.cluster.promote(&name)?;
             Ok(name)
         });
-        let after = span::print(self.policy.failover);
-        let entry = &mut self.carried[injection as usize];
+        let after = span::print(self.agenda.policy.failover);
+        let entry = &mut self.agenda.carried[injection as usize];
         entry.evidence.push(match &taken {
             Ok(name) => format!("after {after} {name} took over from {old} in {:.0} ms", ms(began)),
             Err(error) => format!("after {after} nobody could take over from {old}: {error}"),
@@ -539,16 +551,16 @@ impl<'c> Conductor<'c> {
     }
 
     fn toggle(&mut self, injection: u32, at: Duration) -> Result<(), ClusterError> {
-        let Some(mut force) = self.in_force.remove(&injection) else { return Ok(()) };
+        let Some(mut force) = self.agenda.in_force.remove(&injection) else { return Ok(()) };
         if let Fault::Flap { link, period } = force.fault.clone() {
             if force.links.is_empty() {
                 self.shape_links(&mut force, &link, Link::cut())?;
             } else {
                 force.touched += self.heal(&mut force)?;
             }
-            self.plan(at + period / 2, Task::Toggle(injection));
+            self.agenda.plan(at + period / 2, Task::Toggle(injection));
         }
-        self.in_force.insert(injection, force);
+        self.agenda.in_force.insert(injection, force);
         Ok(())
     }
 
@@ -577,10 +589,10 @@ impl<'c> Conductor<'c> {
     }
 
     fn undo(&mut self, injection: u32, clock: &dyn Fn() -> Tick) -> Result<(), ClusterError> {
-        let Some(mut force) = self.in_force.remove(&injection) else { return Ok(()) };
+        let Some(mut force) = self.agenda.in_force.remove(&injection) else { return Ok(()) };
         let old = self.cluster.primary().to_string();
         let undone = self.end(&mut force);
-        let entry = &mut self.carried[force.entry];
+        let entry = &mut self.agenda.carried[force.entry];
         entry.injection.undone = Some(clock());
         if let Some((effect, evidence)) = undone? {
             entry.injection.effect = effect;

@@ -40,7 +40,7 @@ pub mod untrusted {
 pub use cgroups::{Cgroups, Version};
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
 pub use cluster::{Binaries, Cluster, ClusterError, ClusterOptions, LinkFault, installed};
-pub use conductor::{Conductor, NO_CLOCK, Policy};
+pub use conductor::{Agenda, Conductor, NO_CLOCK, Policy};
 pub use group::{Dropped, Group};
 pub use leftover::{Cleaned, Leftover, clean, leftovers};
 pub use limits::{LimitError, Limits};

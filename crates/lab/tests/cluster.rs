@@ -12,7 +12,7 @@ use tipover_core::units::{Bytes, Tick};
 use tipover_disk::DaemonCommand;
 use tipover_lab::network::{LABORATORY, Link, NetworkError};
 use tipover_lab::recipe::{Postgres, Stop};
-use tipover_lab::{Binaries, Cluster, ClusterError, ClusterOptions, Conductor, NodeError, Policy};
+use tipover_lab::{Agenda, Binaries, Cluster, ClusterError, ClusterOptions, Conductor, NodeError, Policy};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -362,7 +362,7 @@ fn what_the_kernel_of_a_node_without_power_held_reaches_nobody() {
             let policy = Policy { power: Turns::default(), turn: 0, failover: Duration::ZERO };
             let began = Instant::now();
             let clock = || Tick(began.elapsed().as_nanos() as u64);
-            let mut conductor = Conductor::new(&mut cluster, &schedule, timed, policy);
+            let mut conductor = Conductor::new(&mut cluster, Agenda::new(&schedule, timed, policy));
             while let Some(next) = conductor.next() {
                 std::thread::sleep(next.saturating_sub(began.elapsed()));
                 conductor.act(began.elapsed(), &clock).unwrap();
@@ -400,7 +400,7 @@ fn a_schedule_is_carried_out_undone_and_says_what_it_hit() {
     let began = Instant::now();
     let clock = || Tick(began.elapsed().as_nanos() as u64);
     let policy = Policy { power: Turns::default(), turn: 0, failover: Duration::from_millis(300) };
-    let mut conductor = Conductor::new(&mut cluster, &schedule, timed, policy);
+    let mut conductor = Conductor::new(&mut cluster, Agenda::new(&schedule, timed, policy));
     while let Some(next) = conductor.next() {
         std::thread::sleep(next.saturating_sub(began.elapsed()));
         conductor.act(began.elapsed(), &clock).unwrap();

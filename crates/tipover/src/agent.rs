@@ -15,16 +15,17 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use tipover_core::check::Judgement;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tipover_core::check::{Judgement, Loaded};
 use tipover_core::experiment::{HugePages, LoadSpec, Part, Spec};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
 use tipover_core::target::{Facts, Target, TargetError};
 use tipover_core::units::Tick;
-use tipover_core::workload::{Dataset, Lengths, Records, Shape};
+use tipover_core::workload::{Dataset, Lengths, Loading, Records, Shape};
 use tipover_targets::RequestPath;
 
 /// A text that is handed on and never shown.
@@ -77,6 +78,14 @@ pub enum Command {
     },
     /// Make the tables of checks anew.
     Prepare,
+    /// Write all records by the sessions of the load, or make the accounts of the bank, while something may be
+    /// broken, and go on until everything is known to be there; to be ended by `Halt`.
+    Bring {
+        /// Where to write down what the sessions see.
+        history: PathBuf,
+    },
+    /// Say how much of that is there; only meanwhile.
+    Brought,
     /// These servers of the cluster take writes from now on; only while sessions run.
     Writers {
         /// Their addresses.
@@ -167,7 +176,9 @@ pub enum Answer {
     },
     /// To `Prepare`.
     Prepared,
-    /// To `Run`, `Pace`, `Offer` and `Writers`.
+    /// To `Brought`.
+    Brought(Loaded),
+    /// To `Run`, `Bring`, `Pace`, `Offer` and `Writers`.
     Running,
     /// To `Pause`.
     Paused {
@@ -333,7 +344,11 @@ pub fn serve() -> Result<()> {
                     target.burn(true);
                 }
                 let plan = drive::Plan { history: writer.as_ref().filter(|_| spec.checks_load()), ..plan };
-                let orders = Orders { target: &target, writers: writers.as_ref(), clock };
+                let orders = Orders { target: &target, writers: writers.as_ref(), clock, brought: &|| None };
+                if spec.breaks_loading() {
+                    // Something may be broken already.
+                    wait_for(&target, &dataset);
+                }
                 match run(&plan, &spec, seed, writer.as_ref(), &orders, &mut next) {
                     Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {
                         Ok(()) => answer(&Answer::Stopped)?,
@@ -342,6 +357,18 @@ pub fn serve() -> Result<()> {
                     Ok(Ok(false)) => return Ok(()),
                     Ok(Err(error)) => return Err(error),
                     Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
+                }
+            }
+            Command::Bring { history } => {
+                let orders = Orders { target: &target, writers: writers.as_ref(), clock, brought: &|| None };
+                let brought = match spec.checks_alone() {
+                    true => bring_accounts(&spec, seed, &dataset, &orders, &mut next),
+                    false => bring_records(&spec, &dataset, &history, &orders, &mut next),
+                };
+                match brought {
+                    Ok(true) => answer(&Answer::Stopped)?,
+                    Ok(false) => return Ok(()),
+                    Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
                 }
             }
             Command::Check { history, evidence } => {
@@ -450,6 +477,73 @@ struct Orders<'a> {
     /// Who takes writes, in a cluster.
     writers: Option<&'a Writers>,
     clock: Clock,
+    /// How much is loaded, while that goes on.
+    brought: &'a dyn Fn() -> Option<Loaded>,
+}
+
+/// Inserts all records by the sessions of the load, each until it is known to be there, and obeys meanwhile.
+fn bring_records(
+    spec: &Spec,
+    dataset: &Dataset,
+    history: &Path,
+    orders: &Orders<'_>,
+    next: &mut dyn FnMut() -> Result<Option<Command>>,
+) -> Result<bool> {
+    orders.target.load(dataset, 0..0)?;
+    let (loading, records) = (Loading::new(dataset.records), Records::new(0));
+    let brought =
+        || Some(Loaded { known: loading.known(), ..Loaded::nothing("records", dataset.records) });
+    let writer = checking::history(spec, history)?;
+    let plan =
+        drive::Plan::closed(orders.target, dataset, &loading, &records, spec.load.sessions, orders.clock);
+    let plan = drive::Plan { history: Some(&writer), timeout: spec.load.timeout, ..plan };
+    let orders = Orders { brought: &brought, ..*orders };
+    let goes_on = drive::run(&plan, |sessions| obey(sessions, &orders, next))??;
+    writer.finish()?;
+    Ok(goes_on)
+}
+
+/// Makes the tables of checks, anew after each failure until they are whole, and obeys meanwhile.
+fn bring_accounts(
+    spec: &Spec,
+    seed: u64,
+    dataset: &Dataset,
+    orders: &Orders<'_>,
+    next: &mut dyn FnMut() -> Result<Option<Command>>,
+) -> Result<bool> {
+    let accounts = spec.breaking.as_ref().map_or(0, |breaking| breaking.bank.accounts);
+    let loaded = Mutex::new(Loaded::nothing("accounts", accounts));
+    let over = AtomicBool::new(false);
+    let (target, clock) = (orders.target, orders.clock);
+    let gives_up = || {
+        loaded.lock().unknown += 1;
+        over.load(Ordering::Relaxed)
+    };
+    let brought = || Some(loaded.lock().clone());
+    // No session works; they are there to be obeyed with.
+    let (none, records) = (Loading::new(0), Records::new(0));
+    let plan = drive::Plan::closed(target, dataset, &none, &records, 0, clock);
+    let orders = Orders { brought: &brought, ..*orders };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if checking::prepare_until(spec, seed, target, gives_up).is_ok() {
+                let mut loaded = loaded.lock();
+                (loaded.known, loaded.end) = (accounts, clock.now());
+            }
+        });
+        let goes_on = drive::run(&plan, |sessions| obey(sessions, &orders, next));
+        over.store(true, Ordering::Relaxed);
+        goes_on?
+    })
+}
+
+/// Waits until a session can be opened, as long as one would wait for whoever takes over.
+fn wait_for(target: &dyn Target, dataset: &Dataset) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let began = Instant::now();
+    while target.open(dataset).is_err() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Runs sessions, and those of checks beside them, and obeys until they are to halt: true, or the input ends:
@@ -476,7 +570,7 @@ fn obey(
     orders: &Orders<'_>,
     next: &mut dyn FnMut() -> Result<Option<Command>>,
 ) -> Result<bool> {
-    let Orders { target, writers, clock } = orders;
+    let Orders { target, writers, clock, brought } = orders;
     prefer_this_thread();
     answer(&Answer::Running)?;
     loop {
@@ -510,6 +604,10 @@ fn obey(
                 let urls: Vec<&str> = urls.iter().map(|Secret(url)| url.as_str()).collect();
                 writers.iter().for_each(|writers| writers.set(&urls));
                 answer(&Answer::Running)?;
+            }
+            Some(Command::Brought) => {
+                let Some(loaded) = brought() else { bail!("nothing is being loaded") };
+                answer(&Answer::Brought(loaded))?;
             }
             Some(Command::Pause) => {
                 answer(&Answer::Paused { unanswered: sessions.pause() })?;

@@ -19,7 +19,24 @@ use tipover_core::workload::{Dataset, Records, Snapshots};
 const PREPARED: Duration = Duration::from_secs(5);
 
 /// Makes the tables anew: every account of the bank, an empty ledger, no lists. `seed` is the trial's.
+///
+/// # Errors
+/// They cannot be made.
 pub fn prepare(spec: &Spec, seed: u64, target: &dyn Target) -> Result<()> {
+    let began = Instant::now();
+    prepare_until(spec, seed, target, || spec.lab.is_none() || began.elapsed() > PREPARED)
+}
+
+/// The same, again and again until they are whole, or until it is given up after a failure.
+///
+/// # Errors
+/// The last failure.
+pub fn prepare_until(
+    spec: &Spec,
+    seed: u64,
+    target: &dyn Target,
+    mut gives_up: impl FnMut() -> bool,
+) -> Result<()> {
     let bank = match &spec.breaking {
         // A database without transactions has no bank, and need not be asked for one.
         Some(breaking) if breaking.checks.contains(&Check::Bank) => Some(Bank::new(breaking.bank_of(seed))?),
@@ -29,14 +46,13 @@ pub fn prepare(spec: &Spec, seed: u64, target: &dyn Target) -> Result<()> {
     let all = |bank: &Bank| (0..bank.spec().accounts).map(|n| bank.account(n)).collect::<Vec<_>>();
     let accounts = bank.as_ref().map_or(vec![], all);
     let accounts: Vec<(u64, i64)> = accounts.into_iter().map(|a| (a.place, a.balance)).collect();
-    let began = Instant::now();
-    while let Err(error) = target.prepare(&accounts) {
-        if spec.lab.is_none() || began.elapsed() > PREPARED {
+    while let Err(error) = target.prepare(&accounts).and_then(|()| target.settle()) {
+        if gives_up() {
             return Err(error.into());
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-    Ok(target.settle()?)
+    Ok(())
 }
 
 /// A history in `path` of what sessions on the target of `spec` see.

@@ -25,6 +25,8 @@ use tipover_core::units::Tick;
 
 /// The history's file in the folder of its trial.
 pub const HISTORY: &str = "history.bin";
+/// The file beside it with the history of loading, if something was broken meanwhile.
+pub const LOADING: &str = "loading.bin";
 /// The file beside it with the final reads.
 pub const EVIDENCE: &str = "evidence.json";
 

@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan,
-    Ledger, ListScan, Model, Observation, Register, Tpcb, TpcbScan, Verdict, judge,
+    Ledger, ListScan, Loaded, Model, Observation, Register, Tpcb, TpcbScan, Verdict, judge,
 };
 use crate::op::Op;
 use crate::schedule::Injection;
@@ -50,6 +50,9 @@ pub struct Evidence {
     /// Final reads of pgbench's tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tpcb: Vec<TpcbScan>,
+    /// How the data were loaded, if something was broken meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
 }
 
 /// What went wrong on the way back from the faults, and why.
@@ -185,6 +188,9 @@ impl Evidence {
         let checks = self.checks(history);
         let exposure = self.exposure.clone().unwrap_or_default();
         let mut judges = Judges { ledger: None, bank: None, tpcb: None, others: vec![] };
+        if let Some(loaded) = &self.loaded {
+            judges.others.push(Box::new(loaded.clone()));
+        }
         for check in checks {
             match (check, self.accounts) {
                 (Check::Ledger, _) => {

@@ -10,7 +10,7 @@ use super::{BankScan, KeyScan, ListScan, Observation, Source, TransferRow};
 use crate::op::{Failure, Fields, Op, Outcome, Step};
 use crate::schedule::{Effect, Injection};
 use crate::units::Tick;
-use crate::workload::Random;
+use crate::workload::{Loading, Random, Records, Workload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub enum Work {
     Bank,
     /// Transactions over lists.
     Lists,
+    /// Inserts of the records 0..[`Extent::keys`], each until it is there; then the clients stop.
+    Loading,
 }
 
 /// What every account begins with.
@@ -73,7 +75,7 @@ const ANSWERS_LOST: u64 = 50;
 pub struct Extent {
     /// How many clients work.
     pub clients: u32,
-    /// Keys of each client, or lists that are appended to at a time.
+    /// Keys of each client, lists that are appended to at a time, or records to load.
     pub keys: u64,
     /// When they stop, in milliseconds.
     pub end_ms: u64,
@@ -164,6 +166,7 @@ struct Run<'a> {
     given_up: Vec<u64>,
     down_until: u64,
     values: u64,
+    loading: Loading,
 }
 
 /// One run: what the clients saw, the faults, and the final reads.
@@ -187,6 +190,7 @@ pub fn observe_for(extent: &Extent, culprit: Culprit, work: Work, seed: u64) -> 
         given_up: vec![],
         down_until: 0,
         values: 0,
+        loading: Loading::new(extent.keys),
     };
     for client in 0..extent.clients {
         let at = run.random.below(2 * MS);
@@ -215,7 +219,8 @@ impl Run<'_> {
     }
 
     fn begin(&mut self, client: u32, now: u64) {
-        if now >= self.extent.end_ms * MS {
+        let is_loaded = self.work == Work::Loading && self.loading.known() == self.extent.keys;
+        if now >= self.extent.end_ms * MS || is_loaded {
             return;
         }
         let op = self.op(client);
@@ -227,6 +232,7 @@ impl Run<'_> {
             let ended = now + MS / 2;
             self.entries[index].ended = Some(Tick(ended));
             self.entries[index].outcome = Outcome::Refused(Failure::Unavailable);
+            self.settle(index);
             self.heap.push(Reverse((ended + MS, Happens::Begin(client))));
             return;
         }
@@ -275,7 +281,14 @@ impl Run<'_> {
                 };
                 Op::Transaction { steps: (0..steps).map(|_| step(self)).collect() }
             }
+            Work::Loading => self.loading.op(self.entries.len() as u64, &Records::new(0)),
         }
+    }
+
+    /// Tells whoever loads what became of an operation.
+    fn settle(&mut self, index: usize) {
+        let Entry { op, outcome, .. } = &self.entries[index];
+        self.loading.settle(index as u64, op, *outcome);
     }
 
     fn remember(&mut self, index: usize, op: &Op) {
@@ -333,6 +346,9 @@ impl Run<'_> {
         let dirty = self.culprit == Culprit::DirtyRead && self.one_in(8);
         let answer = match op {
             Op::Read { record, .. } => Answer::Value(self.state.read(*record, at)),
+            Op::Insert { record } if self.state.read(*record, now).is_some() => {
+                return Outcome::Refused(Failure::Exists);
+            }
             Op::ReadBalances => self.snapshot(),
             Op::Transfer { from, amount, .. } => {
                 if self.state.balances.get(from).copied().unwrap_or(0) < *amount {
@@ -434,6 +450,7 @@ impl Run<'_> {
             return;
         }
         self.entries[index].ended = Some(Tick(now));
+        self.settle(index);
         let client = self.entries[index].client;
         let pause = self.random.below(MS);
         self.heap.push(Reverse((now + pause, Happens::Begin(client))));
@@ -448,6 +465,7 @@ impl Run<'_> {
             entry.answer = Answer::Nothing;
             self.given_up.extend(entry.op.written().map(|(key, _)| key));
             let client = entry.client;
+            self.settle(index);
             self.heap.push(Reverse((now + 2 * MS, Happens::Begin(client))));
         }
     }
@@ -556,6 +574,8 @@ mod tests {
                 vec![Box::new(bank)]
             }
             Work::Lists => vec![Box::new(Isolation { claimed: Model::StrictSerializable })],
+            // Whole trials of it are judged in `trial::tests`.
+            Work::Loading => vec![],
         }
     }
 

@@ -138,7 +138,7 @@ macro_rules! reading {
         }
     )*};
 }
-reading!(KeyScan, BankScan, ListScan, TpcbScan);
+reading!(KeyScan, BankScan, ListScan, TpcbScan, super::LoadedScan);
 
 /// The readings of the survivors, in their order; the last one is what counts.
 pub(super) fn of_survivors<R: Reading>(readings: &[R]) -> Vec<&R> {

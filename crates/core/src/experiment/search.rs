@@ -188,6 +188,12 @@ impl SearchSpec {
             )));
         }
         let Some(breaking) = &spec.breaking else { return Ok(()) };
+        if spec.breaks_loading() {
+            return Err(PlanError(
+                "break.from = \"loading\" in a search: it loads once, and its trials begin their faults anew; leave it out"
+                    .into(),
+            ));
+        }
         let shortest = self.short.min(self.long).min(self.confirmation);
         let names = spec.cluster()?.layout().names();
         breaking.faults.expand(&names, shortest, 1).map(drop).map_err(|error| {

@@ -21,6 +21,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// What trials that share a warm-up with one of `spec` go through together.
 pub fn shared_phases(spec: &Spec) -> Vec<Phase> {
+    if spec.breaks_loading() {
+        return vec![Phase::Start];
+    }
     let calibrate = spec.lab.is_none() && spec.disk.mode != DiskMode::None;
     let phases = [
         (Phase::Load, true),
@@ -37,6 +40,7 @@ pub fn own_phases(spec: &Spec, again: bool) -> Vec<Phase> {
     let phases = [
         (Phase::ReWarm, again && !begins_at_once(spec)),
         (Phase::Shape, true),
+        (Phase::Load, spec.breaks_loading()),
         (Phase::Settle, !begins_at_once(spec)),
         (Phase::Measure, true),
         (Phase::Recover, broken),
@@ -68,9 +72,9 @@ pub fn share_warm_up(a: &Trial<'_>, b: &Trial<'_>) -> bool {
 }
 
 /// Checks under faults ask for nothing that was there before, so there is nothing to warm up, and they begin
-/// where it counts.
+/// where it counts. So does what follows on loading under faults: nobody waits for rest meanwhile.
 fn begins_at_once(spec: &Spec) -> bool {
-    spec.breaking.is_some() && spec.checks_alone()
+    spec.breaks_loading() || (spec.breaking.is_some() && spec.checks_alone())
 }
 
 /// A trial as far as it has come.

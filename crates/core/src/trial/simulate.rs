@@ -10,7 +10,10 @@
 
 use super::{Draft, Of, World, WorldFacts, carry_out};
 use crate::check::guilty::{self, Culprit, Extent, Work};
-use crate::check::{Broken, Carried, Check, Evidence, Judgement, Observation, broken};
+use crate::check::loaded::known_since;
+use crate::check::{
+    Broken, Carried, Check, Evidence, Judgement, KeyScan, Loaded, LoadedScan, Observation, broken,
+};
 use crate::device::{Kind, Model};
 use crate::experiment::{Spec, Trial};
 use crate::measure::{Books, WarmUp, Within};
@@ -18,11 +21,11 @@ use crate::metric::{Sample, name, probe};
 use crate::op::{Op, OpKind, Outcome, Timing};
 use crate::predict::cache::{Cache, Policy};
 use crate::record::{Cpu, Interval, Measured, Phase, Provenance, Record};
-use crate::schedule::Action;
+use crate::schedule::{Action, Injection};
 use crate::units::{Bytes, Tick};
 use crate::workload::{Random, Records, Workload};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 /// What a simulated machine costs; the defaults were measured on a 2-core machine with WiredTiger 11.3.1.
@@ -402,6 +405,7 @@ pub struct VirtualWorld {
     seed: u64,
     now: Tick,
     at_work: Option<Running>,
+    loaded: Option<(Loaded, Vec<Injection>)>,
     checked: Option<Checked>,
 }
 
@@ -414,6 +418,7 @@ impl VirtualWorld {
             seed,
             now: Tick(0),
             at_work: None,
+            loaded: None,
             checked: None,
         }
     }
@@ -437,27 +442,24 @@ impl VirtualWorld {
             other => return Err(format!("no database of the virtual world is checked by {other:?}")),
         };
         let length = breaking.map_or(spec.trial.measure_least, |breaking| breaking.length);
-        let faults = match breaking {
-            Some(breaking) => {
-                let nodes = spec.cluster().map_err(|error| error.to_string())?.layout();
-                let names: Vec<String> = nodes.nodes.iter().map(|node| node.name.clone()).collect();
-                breaking.faults.expand(&names, length, seed).map_err(|error| error.to_string())?
-            }
-            None => vec![],
-        };
-        let injected = faults.iter().filter(|line| matches!(line.action, Action::Inject { .. }));
+        // What came before it took its part of the time and of the faults.
+        let before_ms = self.loaded.as_ref().map_or(0, |(loaded, _)| loaded.end.0.div_ceil(1_000_000));
+        let faults_ms = faults_ms(spec, seed)?.into_iter().filter_map(|at| at.checked_sub(before_ms));
         let extent = Extent {
             clients: spec.load.sessions,
-            end_ms: length.as_millis() as u64,
-            faults_ms: injected.map(|line| line.at.as_millis() as u64).collect(),
+            end_ms: (length.as_millis() as u64).saturating_sub(before_ms),
+            faults_ms: faults_ms.collect(),
             ..Extent::default()
         };
-        let seen = guilty::observe_for(&extent, self.culprit, work, seed);
+        let mut seen = guilty::observe_for(&extent, self.culprit, work, seed);
+        shift(&mut seen, Duration::from_millis(before_ms));
+        let (loaded, while_loading) = self.loaded.take().unzip();
+        seen.injections.splice(0..0, while_loading.into_iter().flatten());
         let books = broken::books(&seen.history.entries, Tick(u64::MAX));
         let ended = seen.history.entries.iter().filter_map(|entry| entry.ended).max();
         self.now = ended.unwrap_or_default();
         let measured = Measured {
-            begin: Tick(0),
+            begin: Tick(before_ms * 1_000_000),
             end: self.now,
             books: books.to_text(),
             offered: None,
@@ -475,9 +477,41 @@ impl VirtualWorld {
             injections: seen.injections.clone(),
             keys: seen.keys.clone(),
             lists: seen.lists.clone(),
+            loaded,
             ..Evidence::default()
         };
         Ok((measured, Checked { evidence, seen }))
+    }
+
+    /// Loads the records of the cell while the power of the database goes at the times of the schedule.
+    fn load_under_faults(&mut self, trial: &Trial<'_>) -> Result<String, String> {
+        let (spec, seed) = (&trial.cell.spec, trial.seed(self.seed));
+        let length = spec.breaking.as_ref().map_or(Duration::ZERO, |breaking| breaking.length);
+        let extent = Extent {
+            clients: spec.load.sessions,
+            keys: spec.records(),
+            end_ms: length.as_millis() as u64,
+            faults_ms: faults_ms(spec, seed)?,
+        };
+        let mut seen = guilty::observe_for(&extent, self.culprit, Work::Loading, seed);
+        let mut loaded = Loaded::of(&seen.history, extent.keys);
+        let known = known_since(&seen.history);
+        let scan = |scan: &KeyScan| {
+            let there: BTreeSet<u64> = scan.rows.iter().map(|(key, _)| *key).collect();
+            let missing = (0..extent.keys).filter(|record| !there.contains(record));
+            LoadedScan {
+                source: scan.source.clone(),
+                pass: scan.pass,
+                at: scan.at,
+                missing: missing.map(|record| (record, known.get(&record).copied())).collect(),
+                wrong: vec![],
+            }
+        };
+        loaded.scans = seen.keys.iter().map(scan).collect();
+        seen.injections.retain(|injection| injection.at <= loaded.end);
+        let evidence = format!("{} of {} records, in virtual time", loaded.known, loaded.count);
+        (self.now, self.loaded) = (loaded.end, Some((loaded, seen.injections)));
+        Ok(evidence)
     }
 
     fn checked(&mut self) -> Result<Checked, String> {
@@ -503,6 +537,29 @@ impl VirtualWorld {
     }
 }
 
+/// When the schedule of `spec` injects its faults, in milliseconds.
+fn faults_ms(spec: &Spec, seed: u64) -> Result<Vec<u64>, String> {
+    let Some(breaking) = &spec.breaking else { return Ok(vec![]) };
+    let names = spec.cluster().map_err(|error| error.to_string())?.layout().names();
+    let faults = breaking.faults.expand(&names, breaking.length, seed).map_err(|error| error.to_string())?;
+    let injected = faults.iter().filter(|line| matches!(line.action, Action::Inject { .. }));
+    Ok(injected.map(|line| line.at.as_millis() as u64).collect())
+}
+
+/// Moves all that was seen to a later time.
+fn shift(seen: &mut Observation, by: Duration) {
+    for entry in &mut seen.history.entries {
+        (entry.due, entry.began) = (entry.due + by, entry.began + by);
+        entry.ended = entry.ended.map(|ended| ended + by);
+    }
+    for injection in &mut seen.injections {
+        injection.at = injection.at + by;
+        injection.undone = injection.undone.map(|undone| undone + by);
+    }
+    seen.keys.iter_mut().for_each(|scan| scan.at = scan.at + by);
+    seen.lists.iter_mut().for_each(|scan| scan.at = scan.at + by);
+}
+
 impl World for VirtualWorld {
     type Error = String;
 
@@ -517,6 +574,7 @@ impl World for VirtualWorld {
     fn carry_out(&mut self, phase: Phase, trial: &Trial<'_>, draft: &mut Draft) -> Result<String, String> {
         let spec = &trial.cell.spec;
         Ok(match phase {
+            Phase::Load if spec.breaks_loading() => self.load_under_faults(trial)?,
             Phase::Load => "records are numbers here, and need no place".into(),
             Phase::Calibrate => {
                 spec.shape().map_err(|error| error.to_string())?;

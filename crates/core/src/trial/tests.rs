@@ -38,6 +38,38 @@ const BROKEN: &str = r#"
     [scale.quick]
 "#;
 
+/// Records that are loaded while the only server loses its power, and a ledger beside the load that follows,
+/// under another cut.
+const LOADED: &str = r#"
+    name = "b"
+    title = "B"
+    question = "q"
+    why = "w"
+    how_to_read = "h"
+    repeats = 2
+    [target]
+    kind = "postgres"
+    [disk]
+    size = "1 GiB"
+    [workload]
+    records = 500
+    [load]
+    sessions = 8
+    [lab]
+    recipe = "postgres"
+    [break]
+    from = "loading"
+    checks = ["ledger"]
+    sessions = 4
+    faults = "at 100 ms: power cut all, restart after 30 ms; at 400 ms: power cut all, restart after 30 ms"
+    length = "800 ms"
+    [[sweep]]
+    name = "s"
+    question = "q"
+    axis = []
+    [scale.quick]
+"#;
+
 /// A ledger that is kept while nothing is broken.
 const LEDGER: &str = r#"
     name = "l"
@@ -149,9 +181,13 @@ fn three() -> Vec<Trial<'static>> {
     together
 }
 
-fn broken() -> Trial<'static> {
-    let experiment = Box::leak(Box::new(Experiment::parse(BROKEN, "quick", &[]).unwrap()));
+fn only(plan: &str) -> Trial<'static> {
+    let experiment = Box::leak(Box::new(Experiment::parse(plan, "quick", &[]).unwrap()));
     Trial { cell: &experiment.sweeps[0].cells[0], repeat: 0, twin: false }
+}
+
+fn broken() -> Trial<'static> {
+    only(BROKEN)
 }
 
 const OF: Of<'static> = Of { experiment: "t", seed: 1 };
@@ -209,10 +245,11 @@ fn faults_and_checks_have_phases_of_their_own() {
     let (mut world, mut kept) = (Faulty::new(None), vec![]);
     run(&mut world, vec![broken()], &mut kept).unwrap();
     assert_eq!(names(&kept), [Load, Start, Shape, Measure, Recover, Read, Judge, Rest]);
-    let experiment = Box::leak(Box::new(Experiment::parse(LEDGER, "quick", &[]).unwrap()));
-    let trial = Trial { cell: &experiment.sweeps[0].cells[0], repeat: 0, twin: false };
     let (mut world, mut kept) = (Faulty::new(None), vec![]);
-    run(&mut world, vec![trial], &mut kept).unwrap();
+    run(&mut world, vec![only(LOADED)], &mut kept).unwrap();
+    assert_eq!(names(&kept), [Start, Shape, Load, Measure, Recover, Read, Judge, Rest]);
+    let (mut world, mut kept) = (Faulty::new(None), vec![]);
+    run(&mut world, vec![only(LEDGER)], &mut kept).unwrap();
     assert_eq!(names(&kept), [Load, Start, WarmUp, Shape, Settle, Measure, Rest, Check]);
     assert_eq!(kept[0].checked.as_ref().unwrap().verdict, check::Verdict::Valid);
 }
@@ -235,8 +272,37 @@ fn under_faults_the_honest_is_believed_and_the_culprit_convicted() {
 }
 
 #[test]
+fn faults_meet_loading_and_what_was_known_to_be_there_is_missed() {
+    let judged = |culprit, plan: &str| {
+        let (mut world, mut kept) = (Faulty::new(None), vec![]);
+        world.inner.culprit = culprit;
+        run(&mut world, vec![only(plan)], &mut kept).unwrap();
+        assert_eq!(kept[0].verdict, Verdict::Valid);
+        let span = kept[0].phases.iter().find(|span| span.name == Phase::Measure).unwrap();
+        assert!(kept[0].measured.as_ref().unwrap().begin.0 > 0 && span.end > span.begin, "time goes on");
+        let found = kept[0].broken.clone().unwrap();
+        let loading = found.others.iter().find(|finding| finding.checker == "loading").unwrap().clone();
+        (found, loading)
+    };
+    let (found, loading) = judged(Culprit::Honest, LOADED);
+    assert_eq!(found.verdict, check::Verdict::Valid, "{found:#?}");
+    assert_eq!((loading.counted("known to be there"), loading.counted("faults while loading")), (500, 1));
+    assert!(loading.counted("tries with an unknown outcome") > 0, "{loading:?}");
+    assert_eq!(found.faults.len(), 2, "the second one meets the load that follows");
+    assert!(found.faults[1].injection.at > found.faults[0].injection.at);
+    let (found, loading) = judged(Culprit::AcknowledgedBeforeFlush, LOADED);
+    assert_eq!(found.verdict, check::Verdict::Invalid);
+    assert!(loading.counted("LOST") > 10, "{loading:?}");
+    assert!(loading.evidence[0].contains("known to be there since 0.0"), "{loading:?}");
+    // What comes after loading is no test of it.
+    let late = LOADED.replace("at 100 ms", "at 600 ms");
+    let (found, loading) = judged(Culprit::Honest, &late);
+    assert_eq!((loading.verdict, found.verdict), (check::Verdict::NotTested, check::Verdict::NotTested));
+}
+
+#[test]
 fn an_error_fails_one_trial_and_the_others_are_measured_all_the_same() {
-    for trials in [three(), vec![broken()]] {
+    for trials in [three(), vec![broken()], vec![only(LOADED)]] {
         for of in 0..trials.len() {
             for phase in phases_of(&trials, of) {
                 let mut world = Faulty::new(Some((phase, trials[of].clone(), How::Error)));

@@ -71,6 +71,11 @@ impl Mix {
         self.insert / self.weights().iter().sum::<f64>().max(f64::MIN_POSITIVE)
     }
 
+    /// Whether it gives records that exist other values.
+    pub fn changes_records(&self) -> bool {
+        self.update + self.read_modify_write > 0.0
+    }
+
     /// Says what is wrong with it, if anything is.
     pub fn check(&self) -> Result<(), String> {
         let weights = self.weights();

@@ -1,11 +1,12 @@
 //! Trials under faults: the schedule while sessions are at work, recovery, and the question whether
 //! everything that was acknowledged is still there.
 //!
-//! measure under faults → undo → every node follows → read twice from the survivors and from each replica →
-//! judge
+//! (load under faults →) measure under faults → undo → every node follows → read twice from the survivors and
+//! from each replica → judge
 
 use super::Report;
 use super::cluster::{PATIENCE, writers};
+use super::loading;
 use super::generators::Generators;
 use super::watch::Visible;
 use super::world::{AtWork, RealWorld};
@@ -16,18 +17,21 @@ use crate::in_words;
 use crate::places::Place;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{
-    Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Source, TpcbScan,
+    Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Loaded, LoadedScan, Source, TpcbScan,
 };
+use tipover_core::check::loaded::known_since;
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial};
 use tipover_core::schedule::{Schedule, Timed};
 use tipover_core::target::{Target, TargetError};
 use tipover_core::trial::Draft;
+use tipover_core::units::Tick;
 use tipover_core::workload::Random;
 use tipover_lab::recipe::ServerError;
-use tipover_lab::{Cluster, Conductor, Policy};
+use tipover_lab::{Agenda, Cluster, Conductor, Policy};
 
 /// A replica that fell behind under load catches up without: one transaction and its flush after the other.
 pub(super) const FOLLOWS: Duration = Duration::from_secs(90);
@@ -145,56 +149,98 @@ impl Times {
         self.length + self.jitter
     }
 
-    /// Carries it out on `cluster` while `work` is done, and undoes at the end what is still in force.
+    /// The schedule begins now.
+    pub fn begin(self) -> Begun {
+        let agenda = Agenda::new(&self.schedule, self.timed.clone(), self.policy.clone());
+        Begun { times: self, agenda, begun: Instant::now(), acted: Duration::ZERO, undone: Ok(()) }
+    }
+}
+
+/// A schedule whose time runs, between two phases in which it is carried out.
+pub(super) struct Begun {
+    times: Times,
+    agenda: Agenda,
+    begun: Instant,
+    /// When something was done last, after the beginning.
+    acted: Duration,
+    /// Whether all that was to be undone so far could be.
+    undone: Result<()>,
+}
+
+impl Begun {
+    /// How long it still lasts at least.
+    pub fn left(&self) -> Duration {
+        self.times.length().saturating_sub(self.begun.elapsed())
+    }
+
+    /// Carries it out on `cluster` while `work` is done. What is in force then stays so.
     ///
     /// # Errors
-    /// Those of `work`. What a cluster did not do is in the result.
+    /// Those of `work`.
     pub fn conduct(
-        &self,
+        self,
         cluster: &mut Cluster,
         clock: Clock,
         work: impl FnOnce(&Conducting<'_, '_>) -> Result<()>,
-    ) -> Result<Conducted> {
-        let conductor = Conductor::new(cluster, &self.schedule, self.timed.clone(), self.policy.clone());
-        let conductor = Mutex::new(conductor);
+    ) -> Result<Begun> {
+        let Begun { times, agenda, begun, mut acted, mut undone } = self;
+        let conductor = Mutex::new(Conductor::new(cluster, agenda));
         let conducting = Conducting {
             conductor: &conductor,
             writers: Mutex::default(),
             stop: AtomicBool::new(false),
             over: AtomicBool::new(false),
         };
-        let (worked, undone) = std::thread::scope(|scope| {
-            let acting = scope.spawn(|| self.act(&conducting, clock));
+        let worked = std::thread::scope(|scope| {
+            let acting = scope.spawn(|| {
+                if undone.is_ok() {
+                    undone = times.act(&conducting, clock, begun, &mut acted);
+                }
+                conducting.over.store(true, Ordering::Release);
+            });
             let stops = StopsAtEnd(&conducting.stop);
             let worked = work(&conducting);
             drop(stops);
-            (worked, acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            worked
         });
         worked?;
-        let (carried, finished) = conductor.into_inner().finish(&|| clock.now());
-        Ok(Conducted { carried, undone: undone.and(finished.map_err(Into::into)) })
+        Ok(Begun { times, agenda: conductor.into_inner().pause(), begun, acted, undone })
     }
 
+    /// Undoes what is still in force.
+    pub fn end(self, cluster: &mut Cluster, clock: Clock) -> Conducted {
+        let (carried, finished) = Conductor::new(cluster, self.agenda).finish(&|| clock.now());
+        Conducted { carried, undone: self.undone.and(finished.map_err(Into::into)) }
+    }
+}
+
+impl Times {
     /// Does what is due until all is done, or until it is stopped.
-    fn act(&self, conducting: &Conducting<'_, '_>, clock: Clock) -> Result<()> {
-        let Conducting { conductor, writers: news, stop, over } = conducting;
-        let begun = Instant::now();
+    fn act(
+        &self,
+        conducting: &Conducting<'_, '_>,
+        clock: Clock,
+        begun: Instant,
+        acted: &mut Duration,
+    ) -> Result<()> {
+        let Conducting { conductor, writers: news, stop, .. } = conducting;
         let last = self.timed.iter().map(|line| line.at).max().unwrap_or(self.length);
         // Bringing a node back can take longer than planned; the time to watch it afterwards stays.
-        let (watched, mut acted) = (self.length.saturating_sub(last), Duration::ZERO);
+        let watched = self.length.saturating_sub(last);
         let mut undone = Ok(());
         let mut known = writers(conductor.lock().cluster());
         while !stop.load(Ordering::Acquire) && begun.elapsed() < self.length() + UNDO && undone.is_ok() {
             let elapsed = begun.elapsed();
             let next = conductor.lock().next().map(|next| next + self.jitter);
-            if next.is_none() && elapsed >= self.length().max(acted + watched) {
+            if next.is_none() && elapsed >= self.length().max(*acted + watched) {
                 break;
             }
             if next.is_some_and(|next| next <= elapsed) {
                 let mut conductor = conductor.lock();
                 undone =
                     conductor.act(elapsed.saturating_sub(self.jitter), &|| clock.now()).map_err(Into::into);
-                acted = begun.elapsed();
+                *acted = begun.elapsed();
                 let now = writers(conductor.cluster());
                 if now != known {
                     known.clone_from(&now);
@@ -206,7 +252,6 @@ impl Times {
             let pause = next.unwrap_or(self.length()).saturating_sub(begun.elapsed());
             std::thread::sleep(pause.clamp(Duration::from_micros(200), Duration::from_millis(20)));
         }
-        over.store(true, Ordering::Release);
         undone
     }
 }
@@ -218,6 +263,7 @@ struct Read {
     bank: Vec<BankScan>,
     lists: Vec<ListScan>,
     tpcb: Vec<TpcbScan>,
+    loaded: Vec<LoadedScan>,
     failed: Option<String>,
 }
 
@@ -259,13 +305,17 @@ impl RealWorld<'_> {
     pub(super) fn read_everything(&self, trial: &Trial<'_>, target: &mut AtWork) -> Result<String> {
         self.context.report.doing("reading everything back");
         let spec = &trial.cell.spec;
-        let breaking = spec.breaking.as_ref().context("a trial that breaks something has a [break] table")?;
         let running = target.watch.cluster.as_ref().context("only a cluster is broken")?;
         let recovered = target.recovered.as_mut().context("nobody waited for the nodes")?;
         let sources = running.sources(spec, trial.seed(self.context.seed));
-        recovered.read = self.read_back(&sources, breaking, recovered.whole.is_ok());
-        let Read { keys, bank, lists, tpcb, .. } = &recovered.read;
-        Ok(format!("{} readings of everything", keys.len() + bank.len() + lists.len() + tpcb.len()))
+        let known = match spec.breaks_loading() && !spec.checks_alone() {
+            true => known_since(&history::read(&self.staged()?.join(history::LOADING))?.history),
+            false => BTreeMap::new(),
+        };
+        recovered.read = self.read_back(&sources, spec, &known, recovered.whole.is_ok())?;
+        let Read { keys, bank, lists, tpcb, loaded, .. } = &recovered.read;
+        let all = keys.len() + bank.len() + lists.len() + tpcb.len() + loaded.len();
+        Ok(format!("{all} readings of everything"))
     }
 
     /// Judges what was read by the history, and whether the cluster can be used again.
@@ -302,6 +352,7 @@ impl RealWorld<'_> {
             lists: read.lists,
             scripts: breaking.checks.contains(&Check::Tpcb).then(|| spec.scripts(seed)).flatten(),
             tpcb: read.tpcb,
+            loaded: target.loaded.take().map(|loaded| Loaded { scans: read.loaded, ..loaded }),
         };
         history::keep_evidence(&staged.join(history::EVIDENCE), &evidence)?;
         let broken = Broken::judge(history, &mut evidence, carried, running.data())?;
@@ -311,7 +362,14 @@ impl RealWorld<'_> {
     }
 
     /// Reads everything twice from the survivors and, if all follow, from each replica.
-    fn read_back(&self, sources: &[(Source, Place)], breaking: &BreakSpec, whole: bool) -> Read {
+    fn read_back(
+        &self,
+        sources: &[(Source, Place)],
+        spec: &Spec,
+        known: &BTreeMap<u64, Tick>,
+        whole: bool,
+    ) -> Result<Read> {
+        let breaking = spec.breaking.as_ref().context("a trial that breaks something has a [break] table")?;
         let mut read = Read::default();
         for pass in 1..=2 {
             if pass == 2 {
@@ -319,17 +377,25 @@ impl RealWorld<'_> {
             }
             let readable = |source: &Source| whole || *source == Source::Survivors;
             for (source, place) in sources.iter().filter(|(source, _)| readable(source)) {
-                if let Err(error) = self.read_one(&mut read, breaking, (pass, source), place) {
+                let mut done = self.read_one(&mut read, breaking, (pass, source), place);
+                if done.is_ok() && !known.is_empty() {
+                    let scan = patiently(place, PATIENCE, |target| loading::scan(spec, target, known, self.clock));
+                    done = scan.map(|(missing, wrong)| {
+                        let (source, at) = (source.clone(), self.clock.now());
+                        read.loaded.push(LoadedScan { source, pass, at, missing, wrong });
+                    });
+                }
+                if let Err(error) = done {
                     let who = match source {
                         Source::Survivors => "the survivors".to_string(),
                         Source::Replica(name) => format!("replica {name}"),
                     };
                     read.failed = Some(format!("{who}: {error}"));
-                    return read;
+                    return Ok(read);
                 }
             }
         }
-        read
+        Ok(read)
     }
 
     fn read_one(

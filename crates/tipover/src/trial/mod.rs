@@ -5,6 +5,7 @@ mod agent_process;
 mod cluster;
 mod faults;
 mod generators;
+mod loading;
 mod neighbour;
 mod phases;
 mod recording;

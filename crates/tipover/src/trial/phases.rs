@@ -1,12 +1,12 @@
 //! The phases in which time passes: warm up, settle, measure.
 
 use super::cluster;
-use super::faults::{Conducted, Times};
+use super::faults::{Begun, Conducted, Conducting, Times};
 use super::generators::Shares;
 use super::watch::{Mark, Readers, Watch};
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Answer, Command};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Spec, TargetKind, Trial};
@@ -191,28 +191,33 @@ impl RealWorld<'_> {
         draft: &mut Draft,
     ) -> Result<String> {
         let spec = &trial.cell.spec;
-        let first = match target.first.take() {
-            Some(first) => first,
+        let first = match (target.first.take(), &target.begun) {
+            (Some(first), _) => Some(first),
             // Nothing was warm to begin with, so the sessions begin here.
-            None => {
-                let (load, history) = (Some(Box::new(spec.load.clone())), self.history());
-                target.watch.readers.agent.ask(&Command::Run { load, seed: None, history })?;
-                self.mark(&mut target.watch)?
+            (None, None) => {
+                target.watch.readers.agent.ask(&self.at_once(spec))?;
+                Some(self.mark(&mut target.watch)?)
             }
+            // And under faults that have begun already.
+            (None, Some(_)) => None,
         };
         let recording = self.begin_recording(spec)?;
         let cost_ns = target.generator_cost_ns;
         let (measured, evidence) = match (&spec.breaking, &target.watch.cluster) {
             (Some(breaking), Some(running)) => {
                 let draws = (trial.repeat, trial.seed(self.context.seed));
-                let times = Times::of(spec, breaking, breaking.length, draws, running.cluster())?;
-                let course = self.under_faults(spec, &mut target.watch, first, &times, draft)?;
+                let begun = match target.begun.take() {
+                    Some(begun) => begun,
+                    None => Times::of(spec, breaking, breaking.length, draws, running.cluster())?.begin(),
+                };
+                let course = self.under_faults(spec, &mut target.watch, first, begun, draft)?;
                 target.conducted = Some(course.1);
                 let mut evidence = format!("{} sessions for {:.1} s", spec.load.sessions, course.0.seconds());
                 evidence += &of_offered(course.0.offered.as_ref());
                 measured(spec, course.0, cost_ns, &Default::default(), evidence, draft)?
             }
             _ => {
+                let first = first.context("the sessions began before")?;
                 let course = self.in_peace(spec, &mut target.watch, first, draft)?;
                 let evidence = spec.trial.in_words(course.operations(), course.seconds());
                 let clocks = target.watch.readers.agent.offsets()?;
@@ -262,21 +267,32 @@ impl RealWorld<'_> {
         Ok(())
     }
 
-    /// Measures while the schedule of the cell is carried out on its cluster.
+    /// Starts the sessions with the load of the cell, on a target that is not warmed up.
+    fn at_once(&self, spec: &Spec) -> Command {
+        Command::Run { load: Some(Box::new(spec.load.clone())), seed: None, history: self.history() }
+    }
+
+    /// Measures while the schedule of the cell is carried out on its cluster; without `first` the sessions
+    /// begin then.
     fn under_faults(
         &self,
         spec: &Spec,
         watch: &mut Watch,
-        first: Mark,
-        times: &Times,
+        first: Option<Mark>,
+        begun: Begun,
         draft: &mut Draft,
     ) -> Result<(Course, Conducted)> {
         self.context.report.doing("breaking under load");
-        let mut course = Course::from(first, spec.load.sessions);
+        let mut course = first.map(|first| Course::from(first, spec.load.sessions));
         let Watch { readers, cluster } = watch;
-        let running = cluster.as_mut().expect("only a cluster is broken");
-        let length = times.length();
-        let conducted = times.conduct(running.cluster_mut(), self.clock, |conducting| -> Result<()> {
+        let cluster = cluster.as_mut().context("only a cluster is broken")?.cluster_mut();
+        let length = begun.left();
+        let begun = begun.conduct(cluster, self.clock, |conducting| -> Result<()> {
+            if course.is_none() {
+                readers.agent.ask(&self.at_once(spec))?;
+                course = Some(Course::from(self.seen_first(readers, conducting)?, spec.load.sessions));
+            }
+            let course = course.as_mut().context("the sessions have begun")?;
             let mut closed = Instant::now();
             loop {
                 self.context.interrupt.check()?;
@@ -296,11 +312,24 @@ impl RealWorld<'_> {
                     break;
                 }
             }
-            self.pause(readers, &mut course)?;
+            self.pause(readers, course)?;
             // Whoever is sent nothing more can be brought back in peace.
             readers.agent.ask(&Command::Halt).map(drop)
         })?;
-        Ok((course, conducted))
+        let conducted = begun.end(cluster, self.clock);
+        Ok((course.context("the sessions have begun")?, conducted))
+    }
+
+    /// The first look at everything, for which no node may be acted on.
+    fn seen_first(&self, readers: &mut Readers, conducting: &Conducting<'_, '_>) -> Result<Mark> {
+        loop {
+            conducting.tell_writers(&mut readers.agent)?;
+            let mark = conducting.look(|nodes| self.read(readers, nodes))?;
+            if !mark.nodes.is_empty() || conducting.is_over() {
+                return Ok(mark);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

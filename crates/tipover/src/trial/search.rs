@@ -180,7 +180,7 @@ impl RealWorld<'_> {
         let Watch { readers, cluster } = watch;
         match (times, cluster) {
             (Some(times), Some(running)) => {
-                let conducted = times.conduct(running.cluster_mut(), self.clock, |conducting| {
+                let begun = times.begin().conduct(running.cluster_mut(), self.clock, |conducting| {
                     let mut looked = Instant::now();
                     loop {
                         conducting.tell_writers(&mut readers.agent)?;
@@ -194,6 +194,7 @@ impl RealWorld<'_> {
                         }
                     }
                 })?;
+                let conducted = begun.end(running.cluster_mut(), self.clock);
                 conducted.undone().context("the cluster did not come back after its faults")?;
                 running.settle(FOLLOWS)?;
             }

@@ -2,7 +2,7 @@
 
 use super::agent_process::AgentProcess;
 use super::cluster::{NodeWatch, Running};
-use super::faults::{Conducted, Recovered};
+use super::faults::{Begun, Conducted, Recovered};
 use super::generators::Generators;
 use super::site::{Site, bring_records};
 use super::watch::{Mark, Readers, Watch};
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tipover_core::check::Check;
+use tipover_core::check::{Check, Loaded};
 use tipover_core::device::Spec as DeviceSpec;
 use tipover_core::experiment::{DiskMode, Part, Spec, Trial, redact};
 use tipover_core::measure::Canary;
@@ -63,6 +63,10 @@ pub(super) struct AtWork {
     canary: Canary,
     /// The end of settling, where measuring begins.
     pub first: Option<Mark>,
+    /// How it was loaded, if something was broken meanwhile.
+    pub loaded: Option<Loaded>,
+    /// The schedule, if it began before.
+    pub begun: Option<Begun>,
     /// What was done to the cluster.
     pub conducted: Option<Conducted>,
     /// How it came back from that.
@@ -85,7 +89,7 @@ impl World for RealWorld<'_> {
     fn carry_out(&mut self, phase: Phase, trial: &Trial<'_>, draft: &mut Draft) -> Result<String> {
         let spec = &trial.cell.spec;
         match phase {
-            Phase::Load => {
+            Phase::Load if !spec.breaks_loading() => {
                 let (data, evidence) = self.load_data(spec)?;
                 self.data = Some(data);
                 return Ok(evidence);
@@ -108,6 +112,7 @@ impl World for RealWorld<'_> {
             Phase::WarmUp => self.warm_up(spec, &mut target.watch, draft)?,
             Phase::ReWarm => self.warm_up_again(spec, &mut target.watch, draft)?,
             Phase::Shape => self.shape(spec, &mut target.watch)?,
+            Phase::Load => self.load_under_faults(trial, &mut target, draft)?,
             Phase::Settle => {
                 let (mark, evidence) = self.settle(spec, &mut target.watch, draft)?;
                 target.first = Some(mark);
@@ -119,7 +124,7 @@ impl World for RealWorld<'_> {
             Phase::Judge => self.judge(trial, &mut target, draft)?,
             Phase::Rest => self.rest(spec, &mut target, draft)?,
             Phase::Check => self.check(spec, &mut target.watch, draft)?,
-            Phase::Load | Phase::Calibrate | Phase::Start | Phase::Stop => unreachable!("done above"),
+            Phase::Calibrate | Phase::Start | Phase::Stop => unreachable!("done above"),
         };
         self.at_work = Some(target);
         Ok(evidence)
@@ -251,9 +256,10 @@ impl<'a> RealWorld<'a> {
         if spec.lab.is_some() {
             let mut running = self.site.cluster(spec, report)?;
             let started = running.sentence();
-            let (loaded, evidence) = match spec.checks_alone() {
-                true => (Facts::new(), "empty tables of checks".into()),
-                false => running.load(spec, report, interrupt)?,
+            let (loaded, evidence) = match (spec.breaks_loading(), spec.checks_alone()) {
+                (true, _) => (Facts::new(), "empty".into()),
+                (false, true) => (Facts::new(), "empty tables of checks".into()),
+                (false, false) => running.load(spec, report, interrupt)?,
             };
             let evidence = format!("{started}; {evidence}");
             return Ok((Data { cluster: Some(running), ..nowhere(loaded, false) }, evidence));
@@ -281,7 +287,12 @@ impl<'a> RealWorld<'a> {
 
     /// Starts the target on its data, in its memory group.
     fn start(&mut self, spec: &Spec, seed: u64) -> Result<AtWork> {
-        let Data { folder, loaded, inside, cluster } = self.data.take().context("no data were loaded")?;
+        // What is to be broken while it is loaded has no phase of loading before this one.
+        let data = match self.data.take() {
+            None if spec.breaks_loading() => self.load_data(spec)?.0,
+            data => data.context("no data were loaded")?,
+        };
+        let Data { folder, loaded, inside, cluster } = data;
         // The memory of a plan with a cluster is that of its nodes.
         let (group, huge_pages) = match cluster {
             Some(_) => (None, None),
@@ -300,7 +311,7 @@ impl<'a> RealWorld<'a> {
         if inside {
             agent.load(2, |_| self.context.interrupt.check())?;
         }
-        if spec.breaking.is_some() {
+        if spec.breaking.is_some() && !(spec.breaks_loading() && spec.checks_alone()) {
             self.context.report.doing("preparing the tables of checks");
             agent.ask(&Command::Prepare)?;
         }
@@ -327,6 +338,8 @@ impl<'a> RealWorld<'a> {
             generator_cost_ns,
             canary: self.canary(),
             first: None,
+            loaded: None,
+            begun: None,
             conducted: None,
             recovered: None,
             usable: true,

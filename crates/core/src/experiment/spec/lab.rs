@@ -153,6 +153,10 @@ pub struct BreakSpec {
     pub sessions: u32,
     /// The faults, counted from the beginning of the load. They begin later by up to `jitter`.
     pub faults: Schedule,
+    /// From when on faults are counted, and `length` with them: `"measuring"`, or `"loading"`, from the first
+    /// record or account that is loaded on, on disks that are shaped already. Then nothing is warmed up.
+    #[serde(skip_serializing_if = "Onset::is_measuring")]
+    pub from: Onset,
     /// Each repeat begins its faults later by a part of this, drawn from its seed, so that they do not always
     /// meet the same moment of a periodic flush.
     #[serde(with = "span")]
@@ -188,6 +192,23 @@ pub struct BreakSpec {
     pub hold: Duration,
     /// What power cuts do to what was not flushed, in turns: run after run, and cut after cut.
     pub power: Turns,
+}
+
+/// From when on faults are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Onset {
+    /// From the beginning of the measured phase.
+    #[default]
+    Measuring,
+    /// From the first record that is loaded.
+    Loading,
+}
+
+impl Onset {
+    fn is_measuring(&self) -> bool {
+        *self == Onset::Measuring
+    }
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -251,6 +272,7 @@ impl Default for BreakSpec {
             checks: vec![Check::Ledger],
             sessions: 0,
             faults: Schedule::default(),
+            from: Onset::default(),
             jitter: Duration::from_millis(500),
             length: Duration::from_secs(6),
             bank: BankSpec { accounts: 1_000, ..BankSpec::default() },
@@ -465,6 +487,8 @@ mod tests {
             ),
             ("recipe = \"postgres\"", "recipe = \"postgres\"\n        cpus = 0", "cpus: must be more than 0"),
             ("[break]\n", "[break]\n        bank = { accounts = 1 }\n", "at least 2"),
+            ("[\"ledger\", \"bank\"]", "[\"ledger\"]\n        from = \"loading\"", "nothing is loaded here"),
+            ("faults = \"at 1 s: power cut all, restart after 100 ms\"", "from = \"loading\"", "names no fault"),
         ] {
             let text = PLAN.replacen(from, to, 1);
             assert_ne!(text, PLAN, "{from}");

@@ -11,7 +11,7 @@ mod workload;
 pub use crate::check::Check;
 pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
-pub use lab::{BreakSpec, LabSpec, NamedRecipe, Turns};
+pub use lab::{BreakSpec, LabSpec, NamedRecipe, Onset, Turns};
 pub use load::{LoadSpec, Part, Retries, TrialSpec};
 pub use scripts::{NamedScript, ScriptsSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
@@ -344,7 +344,31 @@ impl Spec {
                 );
             }
         }
+        if self.breaks_loading() {
+            self.check_loading(breaking)?;
+        }
         breaking.check(self.load.sessions).map_err(super::PlanError)
+    }
+
+    /// What no type can say of a cell whose faults begin while it is loaded.
+    fn check_loading(&self, breaking: &BreakSpec) -> Result<(), super::PlanError> {
+        let wrong = |text: &str| Err(super::PlanError(format!("break.from = \"loading\": {text}")));
+        if breaking.faults.rules.is_empty() {
+            return wrong("break.faults names no fault that could begin then");
+        }
+        if self.workload.kind == WorkloadKind::Scripts {
+            return wrong(
+                "scripts find tables that are made in one piece, of which nobody could say what became of it: count \
+                 the faults from \"measuring\"",
+            );
+        }
+        if self.checks_alone() && !breaking.checks.contains(&Check::Bank) {
+            return wrong(
+                "nothing is loaded here: ledger, register and isolation begin with empty tables. Check the bank, whose \
+                 accounts are loaded, or give workload.records with break.sessions beside them",
+            );
+        }
+        Ok(())
     }
 
     /// What no type can say of a workload that is sent to a cluster.
@@ -372,6 +396,11 @@ impl Spec {
     pub fn checks_alone(&self) -> bool {
         let alone = |breaking: &BreakSpec| breaking.sessions == 0 && !breaking.checks.contains(&Check::Tpcb);
         self.workload.kind.is_checked() || self.breaking.as_ref().is_some_and(alone)
+    }
+
+    /// Whether faults begin with the first record that is loaded.
+    pub fn breaks_loading(&self) -> bool {
+        self.breaking.as_ref().is_some_and(|breaking| breaking.from == Onset::Loading)
     }
 
     /// Whether the load itself is checked, so that all that its sessions see is written down.
