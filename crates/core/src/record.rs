@@ -3,6 +3,7 @@
 use crate::check::{Broken, Judgement};
 use crate::device;
 use crate::experiment::Spec;
+use crate::machine;
 use crate::measure::{
     Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, Offered,
     Way, Within, shows,
@@ -78,7 +79,7 @@ pub struct Record {
     /// Whether the trial can be believed.
     pub verdict: Verdict,
     /// What was found about the machine.
-    pub machine: serde_json::Value,
+    pub machine: machine::Facts,
     /// Requirements of the machine that were missed, as sentences.
     pub missed: Vec<String>,
     /// What was read back from the target.
@@ -390,7 +391,7 @@ impl Record {
     /// whole of its threads, whose driver is the generator's too.
     pub fn headroom(&self) -> Option<Headroom> {
         let measured = self.measured.as_ref()?;
-        let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
+        let cores = self.machine.processors()?;
         let cpu = &measured.cpu;
         let own_ns = match measured.machines.first() {
             Some(first) => first.sessions_ns,
@@ -464,7 +465,7 @@ impl Record {
     /// not read.
     pub fn neighbours(&self) -> Option<f64> {
         let measured = self.measured.as_ref().filter(|_| !self.spec.is_served())?;
-        let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
+        let cores = self.machine.processors()?;
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let (first, last) = (measured.first.get(probe::SYSTEM)?, measured.last.get(probe::SYSTEM)?);
         let machine_ns = cores * last.end.since(first.end).as_nanos() as f64;
@@ -478,7 +479,7 @@ impl Record {
 
     /// Share of the machine's processor time in the measured phase that its host gave to others.
     pub fn steal(&self) -> Option<f64> {
-        let cores = self.machine["cores"].as_u64().filter(|_| self.machine["simulated"].is_null())? as f64;
+        let cores = self.machine.processors()?;
         let measured = self.measured.as_ref()?;
         Some(measured.growth(probe::SYSTEM, "system_cpu_steal_ns")? / (cores * measured.seconds() * 1e9))
     }

@@ -10,13 +10,14 @@ use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::OpenOptions;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
+use tipover_core::peer;
 
 /// Runs the daemon; for the hidden verb that [`crate::MountOptions::daemon`] names. It speaks over its
 /// standard input, which must be a Unix socket, and returns when everything is unmounted.
@@ -30,7 +31,11 @@ pub fn serve() -> ExitCode {
     }
 }
 
-fn connect() -> io::Result<UnixStream> {
+/// The socket that a daemon of ours is started with, as its standard input.
+///
+/// # Errors
+/// It was not started by us.
+pub fn connect() -> io::Result<UnixStream> {
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     control.peer_addr().map_err(|_| {
         io::Error::other(
@@ -87,17 +92,19 @@ impl Daemon {
     /// Obeys one client until it is gone, or until there is nothing left to obey with.
     fn converse(self: &Arc<Self>, control: UnixStream) -> io::Result<()> {
         let mut answers = control.try_clone()?;
-        for line in BufReader::new(control).lines() {
-            let Ok(line) = line else { break };
-            let request = serde_json::from_str(&line)?;
+        let mut requests = BufReader::new(control);
+        loop {
+            let request = match peer::hear(&mut requests) {
+                Ok(Some(request)) => request,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
+                Ok(None) | Err(_) => break,
+            };
             let last = matches!(request, Request::Unmount);
             let response = self
                 .act(request)
                 .unwrap_or_else(|failure| Response::Failed { step: failure.step, reason: failure.reason });
-            let mut text = serde_json::to_string(&response)?;
-            text.push('\n');
             // A client that does not listen any more is gone; the next read says so too.
-            if answers.write_all(text.as_bytes()).is_err() || last {
+            if peer::say(&mut answers, &response).is_err() || last {
                 if last {
                     let _ = self.parent.shutdown(Shutdown::Both);
                     let _ = self.end.send(());

@@ -51,7 +51,7 @@ pub mod untrusted {
 
 pub use calibrate::{Calibration, Check};
 pub use clock::monotonic;
-pub use daemon::serve;
+pub use daemon::{connect as control_socket, serve};
 pub use extents::{Extent, FileMap};
 pub use kept::{FindError, Mounted, mounted};
 pub use leftovers::{Leftover, clean, leftovers};

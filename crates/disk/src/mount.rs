@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -254,9 +254,7 @@ impl Control {
         }
     }
     fn exchange(&mut self, request: &Request, unwanted: &dyn Fn() -> bool) -> io::Result<Response> {
-        let mut text = serde_json::to_string(request)?;
-        text.push('\n');
-        self.out.write_all(text.as_bytes())?;
+        tipover_core::peer::say(&mut self.out, request)?;
         let mut line = Vec::new();
         let begin = Instant::now();
         loop {

@@ -17,7 +17,7 @@ use tipover_core::units::span;
 /// # Errors
 /// It is no request.
 pub fn request(line: &str) -> serde_json::Result<String> {
-    serde_json::to_string(&serde_json::from_str::<Request>(line)?)
+    tipover_core::peer::again::<Request>(line)
 }
 
 /// Reads a line as what a daemon answers; prints it again.
@@ -25,7 +25,7 @@ pub fn request(line: &str) -> serde_json::Result<String> {
 /// # Errors
 /// It is no response.
 pub fn response(line: &str) -> serde_json::Result<String> {
-    serde_json::to_string(&serde_json::from_str::<Response>(line)?)
+    tipover_core::peer::again::<Response>(line)
 }
 
 /// Where the bytes are kept.

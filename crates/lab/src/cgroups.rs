@@ -6,20 +6,10 @@
 use crate::limits::{ADVICE_NONE, ADVICE_V1, ADVICE_V2, LimitError};
 use crate::mount::{parse_mountinfo, parse_own_groups, visible};
 use crate::{Group, Limits, Name};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-
-/// The two designs of control groups in Linux.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Version {
-    /// One hierarchy per controller.
-    V1,
-    /// One hierarchy for all.
-    V2,
-}
+use tipover_core::machine::Version;
 
 /// A mounted hierarchy and the group in it to which this process belongs. Paths are real, the root included.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -525,7 +525,10 @@ impl<'c> Conductor<'c> {
     fn plan_failover(&mut self, hit: &[String], at: Duration, injection: u32) {
         let replicates =
             matches!(self.cluster.recipe().replication, Replication::Streaming | Replication::Binlog);
-        if replicates && !self.agenda.policy.failover.is_zero() && hit.iter().any(|n| n == self.cluster.primary()) {
+        if replicates
+            && !self.agenda.policy.failover.is_zero()
+            && hit.iter().any(|n| n == self.cluster.primary())
+        {
             self.agenda.plan(at + self.agenda.policy.failover, Task::FailOver(injection));
         }
     }

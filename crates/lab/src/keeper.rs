@@ -5,7 +5,7 @@
 use crate::network::LinkCounters;
 use crate::{Binaries, Cluster, ClusterError, ClusterOptions};
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tipover_core::experiment::recipe::Recipe;
+use tipover_core::peer;
 use tipover_disk::DaemonCommand;
 
 /// How long a keeper may take to answer; a cluster that comes up has minutes.
@@ -213,14 +214,10 @@ pub fn ask(name: &str, request: &Request) -> Result<Answer, KeeperError> {
         KeeperError::NotUp { name: name.into(), others }
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    writeln!(stream, "{}", line(request))?;
+    peer::say(&mut stream, request)?;
     let mut said = String::new();
     BufReader::new(stream).read_line(&mut said)?;
     serde_json::from_str(&said).map_err(|_| KeeperError::Nonsense(said))
-}
-
-fn line<T: Serialize>(said: &T) -> String {
-    serde_json::to_string(said).expect("names and numbers are JSON")
 }
 
 /// Makes what is ordered, says through `say` how that went, and holds it until it is told to end, or until
@@ -306,14 +303,14 @@ fn serve(
             Ok(Request::Down) => {
                 drop(cluster);
                 // A client that is gone already is no reason to stay.
-                let _ = writeln!(stream, "{}", line(&Answer::Gone));
+                let _ = peer::say(&mut stream, &Answer::Gone);
                 return Ok(());
             }
             // Somebody only looked whether we live.
             Err(_) if asked.is_empty() => continue,
             Err(error) => Answer::Failed(error.to_string()),
         };
-        let _ = writeln!(stream, "{}", line(&answer));
+        let _ = peer::say(&mut stream, &answer);
     }
     Ok(())
 }
@@ -361,12 +358,9 @@ fn describe(order: &Order, cluster: &mut Cluster) -> Status {
 
 /// Lines to and from a keeper, read and written again.
 pub mod untrusted {
-    use super::{Answer, Order, Request, line};
-    use serde::{Serialize, de::DeserializeOwned};
+    use super::{Answer, Order, Request};
+    use tipover_core::peer::again;
 
-    fn again<T: Serialize + DeserializeOwned>(said: &str) -> serde_json::Result<String> {
-        Ok(line(&serde_json::from_str::<T>(said)?))
-    }
     /// What it is to make.
     pub fn order(said: &str) -> serde_json::Result<String> {
         again::<Order>(said)

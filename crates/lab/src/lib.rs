@@ -37,7 +37,7 @@ pub mod untrusted {
     pub use crate::network::daemon::{request, response};
 }
 
-pub use cgroups::{Cgroups, Version};
+pub use cgroups::Cgroups;
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
 pub use cluster::{Binaries, Cluster, ClusterError, ClusterOptions, LinkFault, installed};
 pub use conductor::{Agenda, Conductor, NO_CLOCK, Policy};
@@ -51,4 +51,5 @@ pub use recipe::find_built;
 pub use rustix::process::Signal;
 pub use scratch::{Scratch, clean_folders, leftover_folders};
 pub use shaped::mount_options;
+pub use tipover_core::machine::Version;
 pub use usage::{CpuTime, DeviceUse, MemoryUse};

@@ -17,6 +17,7 @@ use tipover_core::check::{self, Version};
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
+use tipover_core::peer;
 use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
 use tipover_core::workload::{Dataset, Shape};
 
@@ -76,18 +77,12 @@ pub fn serve(stream: TcpStream, target: &dyn Target, heard: &dyn Fn(Outcome)) ->
         match serde_json::from_str(&line?)? {
             Question::Open { dataset } => match target.open(&dataset) {
                 Ok(mut session) => return serve_session(session.as_mut(), &dataset, lines, output, heard),
-                Err(error) => tell(&mut output, &Reply::Failed { reason: error.to_string() })?,
+                Err(error) => peer::say(&mut output, &Reply::Failed { reason: error.to_string() })?,
             },
-            question => tell(&mut output, &administer(target, question))?,
+            question => peer::say(&mut output, &administer(target, question))?,
         }
     }
     Ok(())
-}
-
-fn tell(output: &mut impl Write, reply: &Reply) -> io::Result<()> {
-    serde_json::to_writer(&mut *output, reply)?;
-    output.write_all(b"\n")?;
-    output.flush()
 }
 
 fn serve_session(
@@ -97,7 +92,7 @@ fn serve_session(
     mut output: impl Write,
     heard: &dyn Fn(Outcome),
 ) -> io::Result<()> {
-    tell(&mut output, &Reply::Did)?;
+    peer::say(&mut output, &Reply::Did)?;
     let is_checked = matches!(dataset.shape, Shape::Checks(_));
     for line in lines {
         let Question::Execute { op, acknowledged } = serde_json::from_str(&line?)? else {
@@ -112,7 +107,7 @@ fn serve_session(
             Some(bytes) if outcome == Outcome::Done => check::Answer::Value(Some(Version::found(bytes))),
             _ => session.answer(),
         };
-        tell(&mut output, &Reply::Executed { outcome, records: session.fetched_records(), answer })?;
+        peer::say(&mut output, &Reply::Executed { outcome, records: session.fetched_records(), answer })?;
     }
     Ok(())
 }
@@ -179,8 +174,7 @@ fn line(input: &Input) -> Option<(u8, Range<usize>)> {
 }
 
 fn ask(output: &mut Vec<u8>, question: &Question) {
-    serde_json::to_writer(&mut *output, question).expect("a vector takes everything");
-    output.push(b'\n');
+    peer::say(output, question).expect("a vector takes everything");
 }
 
 impl Served {

@@ -12,10 +12,9 @@ use crate::drive;
 use crate::history::HistoryWriter;
 use crate::places::{Place, Places, Writers};
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
-use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{Judgement, Loaded};
@@ -23,6 +22,7 @@ use tipover_core::experiment::{HugePages, LoadSpec, Part, Spec};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
+use tipover_core::peer;
 use tipover_core::target::{Facts, Target, TargetError};
 use tipover_core::units::Tick;
 use tipover_core::workload::{Dataset, Lengths, Loading, Records, Shape};
@@ -283,13 +283,9 @@ pub struct Share {
 
 /// Obeys commands until its input ends.
 pub fn serve() -> Result<()> {
-    let mut input = std::io::stdin().lock().lines();
-    let mut next = || -> Result<Option<Command>> {
-        match input.next() {
-            None => Ok(None),
-            Some(line) => Ok(Some(serde_json::from_str(&line?).context("a command that is not one")?)),
-        }
-    };
+    let mut input = std::io::stdin().lock();
+    let mut next =
+        || -> Result<Option<Command>> { peer::hear(&mut input).context("a command that is not one") };
     let Some(Command::Start { mut spec, address, servers, folder, seed, part, origin_ns }) = next()? else {
         bail!("an agent must be started first");
     };
@@ -491,8 +487,7 @@ fn bring_records(
 ) -> Result<bool> {
     orders.target.load(dataset, 0..0)?;
     let (loading, records) = (Loading::new(dataset.records), Records::new(0));
-    let brought =
-        || Some(Loaded { known: loading.known(), ..Loaded::nothing("records", dataset.records) });
+    let brought = || Some(Loaded { known: loading.known(), ..Loaded::nothing("records", dataset.records) });
     let writer = checking::history(spec, history)?;
     let plan =
         drive::Plan::closed(orders.target, dataset, &loading, &records, spec.load.sessions, orders.clock);
@@ -623,12 +618,7 @@ fn obey(
 }
 
 fn answer(answer: &Answer) -> Result<()> {
-    let mut line = serde_json::to_string(answer)?;
-    line.push('\n');
-    let mut out = std::io::stdout().lock();
-    out.write_all(line.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    Ok(peer::say(&mut std::io::stdout().lock(), answer)?)
 }
 
 fn cut(sessions: &drive::Sessions<'_>, target: &dyn Target, clock: &Clock) -> Result<Answer> {

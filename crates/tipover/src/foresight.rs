@@ -208,7 +208,7 @@ pub fn refusal(experiment: &Experiment, results: &Path) -> Option<String> {
 
 /// What this machine lacks for the experiment besides labels, in a sentence.
 pub fn lacking(experiment: &Experiment, results: &Path) -> Option<String> {
-    let requirements = machine::check(&machine::Facts::read(results), &needs(experiment));
+    let requirements = machine::check(&machine::read(results), &needs(experiment));
     let unmet = requirements.iter().filter(|r| !r.met && r.severity == Severity::CannotRun);
     let unmet = unmet.map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next));
     // Cells differ in little that matters here: each sentence stands once.

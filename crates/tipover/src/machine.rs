@@ -1,179 +1,78 @@
 //! The machine under the laboratory: facts that go into every record, and what a measurement requires of it.
 //!
-//! [`Facts::read`] looks; [`check`] judges facts against needs and is pure, so that it can be tested on
+//! [`read`] looks; [`check`] judges facts against needs and is pure, so that it can be tested on
 //! machines that were never built.
 
 mod database;
 mod kernel;
 
 pub use database::{Home, check as check_database};
-pub use kernel::{BlockDevice, KernelSettings};
+pub use kernel::device_under;
+pub use tipover_core::machine::{Ability, BlockDevice, Facts, Folder};
 
 use crate::probe::steal_share;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use tipover_core::machine::FORMAT;
 use tipover_core::units::{Bytes, Ratio, significant};
-use tipover_lab::{Cgroups, Limits, Version, parse_mountinfo};
+use tipover_lab::{Cgroups, Limits, parse_mountinfo};
 
-/// Whether this process can do something here, with the reason if not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ability {
-    /// Tried or looked at, and it works.
-    Yes,
-    /// It does not work.
-    No {
-        /// Why not, in words.
-        why: String,
-    },
-}
-
-impl Ability {
-    fn of<T>(tried: Result<T, impl ToString>) -> Ability {
-        match tried {
-            Ok(_) => Ability::Yes,
+/// Looks at this machine, with `folder` (or its nearest existing parent) as the place for results and
+/// disks. Takes a few milliseconds; makes and removes one control group.
+pub fn read(folder: &Path) -> Facts {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let word = |path: &str| Some(text(path).trim().to_string()).filter(|word| !word.is_empty());
+    let system = rustix::system::uname();
+    let meminfo = text("/proc/meminfo");
+    let memory = parse_meminfo(&meminfo);
+    let bytes = |key: &str| memory.get(key).copied().unwrap_or_default();
+    let cpu = text("/proc/cpuinfo");
+    let cgroups = Cgroups::look();
+    let has = |path: &str| Path::new(path).exists();
+    let maker = ["sys_vendor", "product_name"].map(|name| text(&format!("/sys/class/dmi/id/{name}")));
+    let container =
+        has("/.dockerenv") || has("/run/.containerenv") || std::env::var_os("container").is_some();
+    let root = rustix::process::geteuid().is_root();
+    Facts {
+        format: FORMAT,
+        simulated: false,
+        kernel: system.release().to_string_lossy().into_owned(),
+        architecture: system.machine().to_string_lossy().into_owned(),
+        cpu_model: cpu_model(&cpu),
+        cores: crate::processors::count() as u32,
+        memory_total: bytes("MemTotal"),
+        memory_available: bytes("MemAvailable"),
+        swap_total: bytes("SwapTotal"),
+        swap_used: Bytes(bytes("SwapTotal").0.saturating_sub(bytes("SwapFree").0)),
+        clock_source: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        huge_pages: chosen(&text("/sys/kernel/mm/transparent_hugepage/enabled")),
+        governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        load_average: parse_load(&text("/proc/loadavg")),
+        cgroup_versions: cgroups.as_ref().map(Cgroups::versions).unwrap_or_default(),
+        cgroup_controllers: cgroups.as_ref().map(Cgroups::controllers).unwrap_or_default(),
+        memory_limit: match &cgroups {
+            Ok(cgroups) => tried(cgroups.can(&Limits::memory(64 << 20))),
             Err(error) => Ability::No { why: error.to_string() },
-        }
-    }
-
-    /// Whether it works.
-    pub fn yes(&self) -> bool {
-        *self == Ability::Yes
-    }
-
-    fn found(&self) -> String {
-        match self {
-            Ability::Yes => "usable".into(),
-            Ability::No { why } => why.clone(),
-        }
+        },
+        fuse: fuse(root),
+        loop_devices: loop_devices(root),
+        root,
+        folder: look_at(folder),
+        virtualisation: virtualisation(&cpu, &maker.join(" "), container),
+        mkfs: ["ext4", "xfs"].map(|name| (name.to_string(), find_program(&format!("mkfs.{name}")))).into(),
+        steal: steal_share(&text("/proc/stat")).map(Ratio),
+        leftovers: cgroups.iter().flat_map(|c| c.leftovers()).map(|leftover| leftover.name).collect(),
+        kernel_settings: kernel::settings(bytes("MemTotal")),
+        device: device_under(existing(folder).as_path()),
     }
 }
 
-/// A folder and the filesystem under it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Folder {
-    /// The folder asked about.
-    pub path: PathBuf,
-    /// `ext4`, `xfs`, `overlay`, ...; "unknown" if the mount table does not say.
-    pub filesystem: String,
-    /// What this user may still write.
-    #[serde(rename = "free_bytes")]
-    pub free: Bytes,
-    /// The whole filesystem.
-    #[serde(rename = "total_bytes")]
-    pub total: Bytes,
-}
-
-/// Where trials run, as found by looking. What could not be found out is `None`, never guessed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
-    /// Kernel release, such as "6.18.44".
-    pub kernel: String,
-    /// Instruction set, such as "x86_64".
-    pub architecture: String,
-    /// The CPU's own name.
-    pub cpu_model: Option<String>,
-    /// Cores that this process may use.
-    pub cores: u32,
-    /// Memory of the machine.
-    #[serde(rename = "memory_total_bytes")]
-    pub memory_total: Bytes,
-    /// What programs can still get without swapping, by the kernel's estimate.
-    #[serde(rename = "memory_available_bytes")]
-    pub memory_available: Bytes,
-    /// Swap space.
-    #[serde(rename = "swap_total_bytes")]
-    pub swap_total: Bytes,
-    /// Swap in use.
-    #[serde(rename = "swap_used_bytes")]
-    pub swap_used: Bytes,
-    /// What the kernel's clock reads: "tsc", "kvm-clock", "hpet", ...
-    pub clock_source: Option<String>,
-    /// Transparent huge pages: "always", "madvise" or "never".
-    pub huge_pages: Option<String>,
-    /// CPU frequency governor; `None` = not exposed, as in most virtual machines.
-    pub governor: Option<String>,
-    /// Mean number of tasks running or waiting for a disk, over 1, 5 and 15 minutes.
-    pub load_average: [f64; 3],
-    /// Which designs of control groups are mounted.
-    pub cgroup_versions: BTreeSet<Version>,
-    /// Their controllers, each with the version that holds it.
-    pub cgroup_controllers: BTreeMap<String, Version>,
-    /// Whether a memory limit can be set, tried with a group that was removed at once.
-    pub memory_limit: Ability,
-    /// Whether `/dev/fuse` can be opened and this process may mount, itself or through fusermount3.
-    pub fuse: Ability,
-    /// Whether loop devices can be made.
-    pub loop_devices: Ability,
-    /// Whether this process is root.
-    pub root: bool,
-    /// Where results and disks are to lie.
-    pub folder: Folder,
-    /// What runs under this kernel: "virtual machine (KVM)", "container on ...", or `None` for bare metal.
-    pub virtualisation: Option<String>,
-    /// Programs that make filesystems, by filesystem; `None` = not installed.
-    pub mkfs: BTreeMap<String, Option<PathBuf>>,
-    /// Share of CPU time since boot that the hypervisor gave to others.
-    pub steal: Option<Ratio>,
-    /// What earlier runs of Tipover left behind, by name.
-    pub leftovers: Vec<String>,
-    /// Settings of the kernel's memory management.
-    pub kernel_settings: KernelSettings,
-    /// The block device under the folder; `None` where there is none to be seen.
-    pub device: Option<BlockDevice>,
-}
-
-impl Facts {
-    /// Looks at this machine, with `folder` (or its nearest existing parent) as the place for results and
-    /// disks. Takes a few milliseconds; makes and removes one control group.
-    pub fn read(folder: &Path) -> Facts {
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let word = |path: &str| Some(text(path).trim().to_string()).filter(|word| !word.is_empty());
-        let system = rustix::system::uname();
-        let meminfo = text("/proc/meminfo");
-        let memory = parse_meminfo(&meminfo);
-        let bytes = |key: &str| memory.get(key).copied().unwrap_or_default();
-        let cpu = text("/proc/cpuinfo");
-        let cgroups = Cgroups::look();
-        let has = |path: &str| Path::new(path).exists();
-        let maker = ["sys_vendor", "product_name"].map(|name| text(&format!("/sys/class/dmi/id/{name}")));
-        let container =
-            has("/.dockerenv") || has("/run/.containerenv") || std::env::var_os("container").is_some();
-        let root = rustix::process::geteuid().is_root();
-        Facts {
-            kernel: system.release().to_string_lossy().into_owned(),
-            architecture: system.machine().to_string_lossy().into_owned(),
-            cpu_model: cpu_model(&cpu),
-            cores: crate::processors::count() as u32,
-            memory_total: bytes("MemTotal"),
-            memory_available: bytes("MemAvailable"),
-            swap_total: bytes("SwapTotal"),
-            swap_used: Bytes(bytes("SwapTotal").0.saturating_sub(bytes("SwapFree").0)),
-            clock_source: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            huge_pages: chosen(&text("/sys/kernel/mm/transparent_hugepage/enabled")),
-            governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            load_average: parse_load(&text("/proc/loadavg")),
-            cgroup_versions: cgroups.as_ref().map(Cgroups::versions).unwrap_or_default(),
-            cgroup_controllers: cgroups.as_ref().map(Cgroups::controllers).unwrap_or_default(),
-            memory_limit: match &cgroups {
-                Ok(cgroups) => Ability::of(cgroups.can(&Limits::memory(64 << 20))),
-                Err(error) => Ability::No { why: error.to_string() },
-            },
-            fuse: fuse(root),
-            loop_devices: loop_devices(root),
-            root,
-            folder: look_at(folder),
-            virtualisation: virtualisation(&cpu, &maker.join(" "), container),
-            mkfs: ["ext4", "xfs"]
-                .map(|name| (name.to_string(), find_program(&format!("mkfs.{name}"))))
-                .into(),
-            steal: steal_share(&text("/proc/stat")).map(Ratio),
-            leftovers: cgroups.iter().flat_map(|c| c.leftovers()).map(|leftover| leftover.name).collect(),
-            kernel_settings: KernelSettings::read(bytes("MemTotal")),
-            device: BlockDevice::under(existing(folder).as_path()),
-        }
+fn tried<T>(result: Result<T, impl ToString>) -> Ability {
+    match result {
+        Ok(_) => Ability::Yes,
+        Err(error) => Ability::No { why: error.to_string() },
     }
 }
 

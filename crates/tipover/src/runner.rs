@@ -134,10 +134,8 @@ pub fn carry_out(
     if missing.is_empty() {
         return Ok(tally);
     }
-    let unmet: Vec<Requirement> = machine::check(&machine::Facts::read(work), &needs(experiment))
-        .into_iter()
-        .filter(|r| !r.met)
-        .collect();
+    let unmet: Vec<Requirement> =
+        machine::check(&machine::read(work), &needs(experiment)).into_iter().filter(|r| !r.met).collect();
     let missed: Vec<String> = unmet.iter().map(Requirement::sentences).collect();
     let progress = Progress::new(planned, tally.present, order.live);
     progress.say(&format!(
@@ -291,7 +289,7 @@ fn intervene(
 
 /// Requirements that this machine misses, as sentences.
 fn missed_requirements(experiment: &Experiment, work: &Path) -> Vec<String> {
-    machine::check(&machine::Facts::read(work), &needs(experiment))
+    machine::check(&machine::read(work), &needs(experiment))
         .iter()
         .filter(|r| !r.met)
         .map(Requirement::sentences)

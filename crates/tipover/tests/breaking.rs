@@ -405,3 +405,47 @@ fn lost_transactions_of_tpcb_are_seen_where_all_sums_agree() {
         }
     }
 }
+
+/// A server is killed while its data are loaded: what was unknown is made known, all is there at the end, and
+/// somebody says so.
+#[test]
+fn what_is_loaded_while_its_server_is_killed_is_complete_and_judged() {
+    let _alone = alone();
+    let place = Place::new();
+    let plan = |workload: &str, breaking: &str| {
+        format!(
+            "name = \"p\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
+             [target]\nkind = \"postgres\"\n{workload}[load]\nsessions = 4\ntimeout = \"2 s\"\n[lab]\n\
+             recipe = \"postgres\"\n[break]\nfrom = \"loading\"\nfaults = \"at 100 ms: kill all, restart after 200 ms\"\n\
+             jitter = \"0 s\"\n{breaking}[[sweep]]\nname = \"s\"\nquestion = \"\"\naxis = []\n[scale.quick]\n"
+        )
+    };
+    let ycsb = "[workload]\nkind = \"ycsb\"\nmix = \"c\"\nrecords = 6000\n";
+    place.write("records.toml", &plan(ycsb, "checks = [\"ledger\"]\nsessions = 2\nlength = \"12 s\"\n"));
+    let bank = "checks = [\"bank\"]\nbank = { accounts = 100000 }\nlength = \"10 s\"\n";
+    place.write("accounts.toml", &plan("", bank));
+    for (name, what, count) in [("records", "records", 6_000), ("accounts", "accounts", 100_000)] {
+        let ended = place.run(&["run", &format!("{name}.toml"), "--results", name]);
+        if ended.stderr.contains("is not installed") {
+            return skipped(ended.stderr.trim());
+        }
+        let ended = ended.with_code(&[0]);
+        let (_, record) = &records(&place, name)[0];
+        assert_eq!(record["verdict"]["kind"], "valid", "{name}: {record}{}", ended.stderr);
+        let phases = record["phases"].as_array().expect("a list");
+        let names: Vec<&str> = phases.iter().filter_map(|phase| phase["name"].as_str()).collect();
+        assert_eq!(names[..4], ["start", "shape", "load", "measure"], "{name}");
+        assert!(phases[2]["evidence"].as_str().expect("words").contains(&format!("all {count} {what}")));
+        let others = record["broken"]["others"].as_array().expect("a list");
+        let loading =
+            others.iter().find(|finding| finding["checker"] == "loading").expect("a judge of loading");
+        assert_eq!(loading["verdict"], "valid", "{name}: {loading}");
+        let counted = |kind: &str| loading["counts"][kind].as_u64().unwrap_or(0);
+        assert_eq!((counted("known to be there"), counted("faults while loading")), (count, 1));
+        let tries = counted("tries with an unknown outcome") + counted("tries that were refused");
+        assert!(tries > 0, "the kill met nothing: {name}: {loading}");
+        assert_ne!(record["broken"]["verdict"], "invalid", "{name}: {}", record["broken"]);
+        assert_judged_again(&place, name);
+    }
+    assert!(place.content().iter().any(|path| path.ends_with("loading.bin")));
+}

@@ -126,7 +126,8 @@ impl Observed {
         let misses = mean(cell.misses_per_operation()).ok_or_else(|| cell.why_none())?;
         let memory =
             spec.machine.memory.ok_or("its memory was not limited, so the page cache's is not known")?;
-        let cores = cell.records.iter().find_map(|record| record.machine["cores"].as_u64());
+        let cores =
+            cell.records.iter().find_map(|record| Some(record.machine.cores).filter(|cores| *cores > 0));
         let reads = mean(cell.mean(|m| Some(m.disk_rates()?.reads.0 / m.throughput())));
         let reads = reads.ok_or("counters are missing: those of the shaped disk")?;
         let reads_per_miss = cell.reads_per_miss();

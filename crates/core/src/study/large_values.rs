@@ -155,7 +155,7 @@ impl Load {
         let latency = |kind, quantile| cell.percentile_figure(cell.class_ms(kind, quantile));
         let device = |column: fn(&Rates) -> Option<f64>| cell.figure(cell.device(column)).not_negative();
         let mean = |of: &dyn Fn(&Measured) -> Option<f64>| cell.figure(cell.mean(of)).not_negative();
-        let cores = cell.records.first().and_then(|r| r.machine["cores"].as_u64()).unwrap_or(1) as f64;
+        let cores = f64::from(cell.records.first().map_or(1, |record| record.machine.cores.max(1)));
         let huge: Vec<f64> = cell
             .records
             .iter()

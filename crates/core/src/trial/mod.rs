@@ -12,6 +12,7 @@ mod tests;
 
 use crate::check::{Broken, Judgement};
 use crate::experiment::{DiskMode, Spec, Trial};
+use crate::machine;
 use crate::measure::{Canary, WarmUp};
 use crate::metric::Metric;
 use crate::record::{FORMAT, Interval, Measured, Phase, PhaseSpan, Provenance, Record, Verdict};
@@ -104,7 +105,7 @@ pub struct WorldFacts {
     /// Who carries out the trials, with what.
     pub provenance: Provenance,
     /// The machine.
-    pub machine: serde_json::Value,
+    pub machine: machine::Facts,
     /// Requirements of the machine that are missed, as sentences.
     pub missed: Vec<String>,
     /// What the target says of itself.

@@ -16,6 +16,7 @@ use crate::check::{
 };
 use crate::device::{Kind, Model};
 use crate::experiment::{Spec, Trial};
+use crate::machine;
 use crate::measure::{Books, WarmUp, Within};
 use crate::metric::{Sample, name, probe};
 use crate::op::{Op, OpKind, Outcome, Timing};
@@ -643,7 +644,12 @@ impl World for VirtualWorld {
                 started_unix_s: 0,
                 machine: None,
             },
-            machine: serde_json::json!({"simulated": true, "cores": self.machine.cores}),
+            machine: machine::Facts {
+                format: machine::FORMAT,
+                simulated: true,
+                cores: self.machine.cores,
+                ..machine::Facts::default()
+            },
             missed: vec![],
             target: BTreeMap::from([("system".into(), "simulated".into())]),
             disk: BTreeMap::from([("mode".into(), "simulated".into())]),

@@ -7,7 +7,7 @@ use crate::{Child, Launch, LaunchError};
 use parking_lot::Mutex;
 use rustix::thread::LinkNameSpaceType;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use tipover_core::peer;
 use tipover_disk::DaemonCommand;
 
 /// The member that is this machine itself: whoever measures, and whoever connects from outside.
@@ -211,18 +212,14 @@ impl Network {
             let words = if said.is_empty() { String::new() } else { format!("; {}", said.join("; ")) };
             NetworkError::Gone(format!("{error}{words}"))
         };
-        let mut text = serde_json::to_string(request).map_err(|error| gone(&error))?;
-        text.push('\n');
-        let mut control = self.control.lock();
-        control.get_mut().write_all(text.as_bytes()).map_err(|error| gone(&error))?;
-        let mut line = String::new();
-        match control.read_line(&mut line).map_err(|error| gone(&error))? {
-            0 => return Err(gone(&"it hung up")),
-            _ => drop(control),
-        }
-        match serde_json::from_str(&line).map_err(|error| gone(&error))? {
-            Response::Failed { step, reason } => Err(NetworkError::Step { step, reason }),
-            response => Ok(response),
+        let heard = {
+            let mut control = self.control.lock();
+            peer::say(control.get_mut(), request).and_then(|()| peer::hear(&mut *control))
+        };
+        match heard.map_err(|error| gone(&error))? {
+            None => Err(gone(&"it hung up")),
+            Some(Response::Failed { step, reason }) => Err(NetworkError::Step { step, reason }),
+            Some(response) => Ok(response),
         }
     }
 }

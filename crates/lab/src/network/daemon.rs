@@ -5,12 +5,13 @@ use super::link::{Link, Pair};
 use super::switch::{Switch, Timing};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
+use tipover_core::peer;
 
 /// The laboratory itself is the first member; nodes follow.
 pub(super) const FIRST: u8 = 1;
@@ -53,7 +54,7 @@ pub(super) enum Response {
 /// # Errors
 /// It is no request.
 pub fn request(line: &str) -> serde_json::Result<String> {
-    serde_json::to_string(&serde_json::from_str::<Request>(line)?)
+    peer::again::<Request>(line)
 }
 
 /// Reads a line as what the daemon answers; prints it again.
@@ -61,29 +62,19 @@ pub fn request(line: &str) -> serde_json::Result<String> {
 /// # Errors
 /// It is no response.
 pub fn response(line: &str) -> serde_json::Result<String> {
-    serde_json::to_string(&serde_json::from_str::<Response>(line)?)
+    peer::again::<Response>(line)
 }
 
 /// Runs the network's daemon; for the hidden verb that [`super::NetworkOptions::daemon`] names. It speaks
 /// over its standard input, which must be a Unix socket. All it made goes with it.
 pub fn serve() -> ExitCode {
-    match connect().and_then(obey) {
+    match tipover_disk::control_socket().and_then(obey) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tipover network daemon: {error}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn connect() -> io::Result<UnixStream> {
-    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    control.peer_addr().map_err(|_| {
-        io::Error::other(
-            "standard input is not a socket; this command is started by `tipover` itself, not by hand",
-        )
-    })?;
-    Ok(control)
 }
 
 struct Built {
@@ -97,9 +88,14 @@ fn obey(control: UnixStream) -> io::Result<()> {
     // The client guards us by a death signal and by this socket; whichever is first.
     let mut answers = control.try_clone()?;
     let mut built: Option<Built> = None;
-    for line in BufReader::new(control).lines() {
-        let Ok(line) = line else { break };
-        let response = match (serde_json::from_str(&line)?, &built) {
+    let mut requests = BufReader::new(control);
+    loop {
+        let request = match peer::hear(&mut requests) {
+            Ok(Some(request)) => request,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
+            Ok(None) | Err(_) => break,
+        };
+        let response = match (request, &built) {
             (Request::Build { nodes, mtu, seed }, None) => match build(nodes, mtu, seed) {
                 Ok((made, response)) => {
                     built = Some(made);
@@ -130,10 +126,8 @@ fn obey(control: UnixStream) -> io::Result<()> {
             }
             (_, _) => Response::Failed { step: "obeying".into(), reason: "not now".into() },
         };
-        let mut text = serde_json::to_string(&response)?;
-        text.push('\n');
         // A client that does not listen any more is gone.
-        if answers.write_all(text.as_bytes()).is_err() {
+        if peer::say(&mut answers, &response).is_err() {
             break;
         }
     }

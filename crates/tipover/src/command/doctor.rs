@@ -55,7 +55,7 @@ impl Doctor {
                     .map(|(g, error)| format!("not removed: memory group {}: {error}", g.name)),
             );
         }
-        let mut facts = machine::Facts::read(results);
+        let mut facts = machine::read(results);
         facts.leftovers.extend(tipover_disk::leftovers().iter().map(ToString::to_string));
         let folders = places.iter().flat_map(|place| tipover_lab::leftover_folders(place));
         facts.leftovers.extend(folders.map(|folder| format!("folder {}", folder.display())));

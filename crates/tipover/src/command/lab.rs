@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufReader;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -23,6 +23,7 @@ use tipover_core::device;
 use tipover_core::experiment::recipe::{RECIPES, Recipe};
 use tipover_core::experiment::{DiskMode, DiskSpec};
 use tipover_core::metric::{Metric, Sample};
+use tipover_core::peer;
 use tipover_core::units::Bytes;
 use tipover_disk::DaemonCommand;
 use tipover_lab::keeper::{self, Answer, Daemons, KeeperError, Order, Request, Status};
@@ -225,17 +226,16 @@ impl Up {
         command.stderr(Stdio::null()).process_group(0);
         let mut keeper = command.spawn().context("starting the laboratory's keeper")?;
         let mut input = keeper.stdin.take().context("the keeper's input was piped")?;
-        writeln!(input, "{}", serde_json::to_string(&order)?)?;
+        peer::say(&mut input, &order)?;
         let output = keeper.stdout.take().context("the keeper's output was piped")?;
         let (said, hears) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = said.send(BufReader::new(output).read_line(&mut line).map(|_| line));
+            let _ = said.send(peer::hear(&mut BufReader::new(output)));
         });
-        let line = loop {
+        let answer = loop {
             match hears.recv_timeout(Duration::from_millis(50)) {
-                Ok(line) => break line?,
-                Err(_) if interrupt.is_set() => break String::new(),
+                Ok(answer) => break answer?,
+                Err(_) if interrupt.is_set() => break None,
                 Err(_) => {}
             }
         };
@@ -246,13 +246,11 @@ impl Up {
             keeper.wait()?;
             interrupt.check()?;
         }
-        if line.is_empty() {
-            bail!("the laboratory's keeper ended without a word ({})", keeper.wait()?);
-        }
-        match serde_json::from_str(&line)? {
-            Answer::Up(status) => show(&status, json)?,
-            Answer::Failed(reason) => bail!("{reason}"),
-            _ => bail!("the keeper answered another question"),
+        match answer {
+            None => bail!("the laboratory's keeper ended without a word ({})", keeper.wait()?),
+            Some(Answer::Up(status)) => show(&status, json)?,
+            Some(Answer::Failed(reason)) => bail!("{reason}"),
+            Some(_) => bail!("the keeper answered another question"),
         }
         Ok(Ending::Held)
     }
@@ -445,9 +443,8 @@ fn count(cluster: &Cluster, probes: &mut Vec<NodeProbe>, clock: &Clock) -> Resul
 /// Runs a keeper; for the hidden verb. It reads its order from standard input, says on standard output how it
 /// went, and ends on `down` or on a signal.
 pub fn keep() -> Result<()> {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    let order: Order = serde_json::from_str(&line).context("this command is started by `tipover lab up`")?;
+    let order: Option<Order> = peer::hear(&mut std::io::stdin().lock()).unwrap_or_default();
+    let order = order.context("this command is started by `tipover lab up`")?;
     let interrupt = Interrupt::listen()?;
     signal_hook::flag::register(signal_hook::consts::SIGHUP, interrupt.asked.clone())?;
     let _holding = interrupt.hold();
@@ -461,9 +458,7 @@ pub fn keep() -> Result<()> {
         |cluster: &Cluster| count(cluster, &mut probes, &clock).map_err(|error| in_words(&error));
     let kept = keeper::keep(&order, &daemons, &interrupt.asked, &mut counters, &mut |answer| {
         is_up.store(true, Ordering::Relaxed);
-        let mut output = std::io::stdout();
-        writeln!(output, "{}", serde_json::to_string(answer)?)?;
-        output.flush()
+        peer::say(&mut std::io::stdout(), answer)
     });
     Ok(kept?)
 }

@@ -5,7 +5,7 @@ use super::run::{carry_out, command_line, prepare};
 use super::{BadInput, Ending, located};
 use crate::foresight;
 use crate::live::LiveArgument;
-use crate::machine::Facts;
+use crate::machine;
 use crate::report::{self, Terminal};
 use crate::study::imitation::{CarriedOut, imitation};
 use crate::study::planned::{Basis, Growth, Planned, Wanted, name_of, planned};
@@ -123,7 +123,7 @@ impl Plan {
             .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
         answer.left_out.extend(records.damaged);
         if let Some(most) = self.check {
-            let processor = records.whole.iter().find_map(|record| record.machine["cpu_model"].as_str());
+            let processor = records.whole.iter().find_map(|record| record.machine.cpu_model.as_deref());
             let wanted = (experiment.repeats, most as usize);
             let carried_out = self.carried_out(&answer, &basis, wanted, processor, parent, interrupt)?;
             answer.carried_out(carried_out);
@@ -155,7 +155,7 @@ impl Plan {
         results: &Path,
         interrupt: &Interrupt,
     ) -> Result<CarriedOut> {
-        let here = Facts::read(results);
+        let here = machine::read(results);
         let refused = |machine: &Machine, experiment: &Experiment| {
             if machine.cores != f64::from(here.cores) {
                 return Some(format!(

@@ -10,7 +10,7 @@ use super::message::{
 use super::{BLOCKS, RESULTS, fresh, some_of, unix_s};
 use crate::foresight;
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::machine::Facts;
+use crate::machine;
 use crate::runner::{self, Order};
 use crate::store::Store;
 use anyhow::{Context, Result, bail};
@@ -99,7 +99,7 @@ fn card(options: &Options) -> Card {
         instance: fresh(),
         version: version(),
         labels: options.labels.clone(),
-        facts: Facts::read(&options.folder),
+        facts: machine::read(&options.folder),
         allowed: options.allowed.clone(),
         installed: installed.collect(),
         state: State::Idle,
@@ -216,7 +216,7 @@ impl<'a> Agent<'a> {
 
     pub(super) fn tell(&self, state: State) -> Result<()> {
         {
-            let facts = Facts::read(&self.options.folder);
+            let facts = machine::read(&self.options.folder);
             let mut card = self.known.card.lock().unwrap_or_else(PoisonError::into_inner);
             (card.state, card.facts) = (state, facts);
         }
@@ -229,7 +229,7 @@ impl<'a> Agent<'a> {
     async fn next_message(&self) -> Result<Option<Message>> {
         let card = {
             let mut card = self.known.card.lock().unwrap_or_else(PoisonError::into_inner);
-            card.facts = Facts::read(&self.options.folder);
+            card.facts = machine::read(&self.options.folder);
             card.clone()
         };
         let lanes = self.known.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -394,7 +394,7 @@ impl<'a> Agent<'a> {
             return Err("it demands something else than it says".into());
         }
         let mut card = self.known.card();
-        card.facts = Facts::read(&self.options.folder);
+        card.facts = machine::read(&self.options.folder);
         let reasons = unfit(&card, &real);
         if !reasons.is_empty() {
             return Err(reasons.join("; "));

@@ -1,8 +1,7 @@
 //! What vendors ask of a database in production, judged on the facts that a live server tells and on the
 //! machine under it. The requirements are data: `database.toml`.
 
-use super::kernel::BlockDevice;
-use super::{Facts, Requirement, Severity};
+use super::{BlockDevice, Facts, Requirement, Severity};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tipover_core::experiment::TargetKind;

@@ -1,92 +1,55 @@
 //! Settings of the kernel, and of the device under a folder, that vendors' production notes speak of.
 
-use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use tipover_core::machine::{BlockDevice, KernelSettings};
 use tipover_core::units::Bytes;
 use tipover_lab::parse_mountinfo;
 
-/// Settings of the memory management.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct KernelSettings {
-    /// How readily memory of programs is swapped: vm.swappiness.
-    pub swappiness: Option<u32>,
-    /// Dirty bytes from which on the kernel writes back in the background.
-    #[serde(rename = "dirty_background_bytes")]
-    pub dirty_background: Option<Bytes>,
-    /// Dirty bytes from which on writers must wait.
-    #[serde(rename = "dirty_most_bytes")]
-    pub dirty_most: Option<Bytes>,
-    /// vm.zone_reclaim_mode.
-    pub zone_reclaim: Option<u32>,
-    /// Whether FUSE over io_uring is switched on; `None` where it cannot be used anyway.
-    pub fuse_ring: Option<bool>,
-}
-
-impl KernelSettings {
-    /// From `/proc/sys/vm` and the modules; ratios are of `memory`.
-    pub fn read(memory: Bytes) -> KernelSettings {
-        let number = |name: &str| -> Option<u64> {
-            std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
-        };
-        // One of the two is 0, and the other counts.
-        let bytes = |bytes: &str, ratio: &str| match number(bytes) {
-            Some(bytes) if bytes > 0 => Some(Bytes(bytes)),
-            _ => number(ratio).map(|ratio| Bytes((memory.0 as f64 * ratio as f64 / 100.0) as u64)),
-        };
-        KernelSettings {
-            swappiness: number("swappiness").map(|n| n as u32),
-            dirty_background: bytes("dirty_background_bytes", "dirty_background_ratio"),
-            dirty_most: bytes("dirty_bytes", "dirty_ratio"),
-            zone_reclaim: number("zone_reclaim_mode").map(|n| n as u32),
-            fuse_ring: match tipover_disk::ring_state() {
-                (switched_on, None) => Some(switched_on),
-                (_, Some(_)) => None,
-            },
-        }
+/// From `/proc/sys/vm` and the modules; ratios are of `memory`.
+pub fn settings(memory: Bytes) -> KernelSettings {
+    let number = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
+    };
+    // One of the two is 0, and the other counts.
+    let bytes = |bytes: &str, ratio: &str| match number(bytes) {
+        Some(bytes) if bytes > 0 => Some(Bytes(bytes)),
+        _ => number(ratio).map(|ratio| Bytes((memory.0 as f64 * ratio as f64 / 100.0) as u64)),
+    };
+    KernelSettings {
+        swappiness: number("swappiness").map(|n| n as u32),
+        dirty_background: bytes("dirty_background_bytes", "dirty_background_ratio"),
+        dirty_most: bytes("dirty_bytes", "dirty_ratio"),
+        zone_reclaim: number("zone_reclaim_mode").map(|n| n as u32),
+        fuse_ring: match tipover_disk::ring_state() {
+            (switched_on, None) => Some(switched_on),
+            (_, Some(_)) => None,
+        },
     }
 }
 
-/// The block device under a folder.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct BlockDevice {
-    /// The kernel's name: "nvme0n1", "vda".
-    pub name: String,
-    /// Who orders its requests: "none", "mq-deadline", "bfq".
-    pub scheduler: Option<String>,
-    /// How far the kernel reads ahead.
-    #[serde(rename = "readahead_bytes")]
-    pub readahead: Option<Bytes>,
-    /// "write back" if it has a cache that must be flushed, "write through" if not.
-    pub write_cache: Option<String>,
-    /// How the folder's filesystem is mounted: "rw,relatime".
-    pub mount_options: String,
-}
-
-impl BlockDevice {
-    /// The device under `folder`; `None` where there is none, as under tmpfs or overlay.
-    pub fn under(folder: &Path) -> Option<BlockDevice> {
-        let device = std::fs::metadata(folder).ok()?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let system = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-        // A partition has its queue in its disk.
-        let disk = if system.join("queue").exists() { system.as_path() } else { system.parent()? };
-        let read = |name: &str| -> Option<String> {
-            let text = std::fs::read_to_string(disk.join("queue").join(name)).ok()?;
-            Some(text.trim().to_string())
-        };
-        let scheduler = read("scheduler").map(|text| super::chosen(&text).unwrap_or(text));
-        let readahead = read("read_ahead_kb").and_then(|kib| kib.parse().ok()).map(Bytes::kib);
-        let real = folder.canonicalize().ok()?;
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Some(BlockDevice {
-            name: system.file_name()?.to_str()?.to_string(),
-            scheduler,
-            readahead,
-            write_cache: read("write_cache"),
-            mount_options: mount_options(&mounts, &real).unwrap_or_default(),
-        })
-    }
+/// The device under `folder`; `None` where there is none, as under tmpfs or overlay.
+pub fn device_under(folder: &Path) -> Option<BlockDevice> {
+    let device = std::fs::metadata(folder).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let system = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    // A partition has its queue in its disk.
+    let disk = if system.join("queue").exists() { system.as_path() } else { system.parent()? };
+    let read = |name: &str| -> Option<String> {
+        let text = std::fs::read_to_string(disk.join("queue").join(name)).ok()?;
+        Some(text.trim().to_string())
+    };
+    let scheduler = read("scheduler").map(|text| super::chosen(&text).unwrap_or(text));
+    let readahead = read("read_ahead_kb").and_then(|kib| kib.parse().ok()).map(Bytes::kib);
+    let real = folder.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    Some(BlockDevice {
+        name: system.file_name()?.to_str()?.to_string(),
+        scheduler,
+        readahead,
+        write_cache: read("write_cache"),
+        mount_options: mount_options(&mounts, &real).unwrap_or_default(),
+    })
 }
 
 /// Options of the mount that holds `path`, its own and its filesystem's.
@@ -121,13 +84,13 @@ mod tests {
 
     #[test]
     fn this_kernel_can_be_asked() {
-        let settings = KernelSettings::read(Bytes::gib(10));
+        let settings = settings(Bytes::gib(10));
         assert!(
             settings.swappiness.is_some() && settings.dirty_most >= settings.dirty_background,
             "{settings:?}"
         );
         // What lies under the temporary folder is this machine's affair; looking must not fail.
-        let _ = BlockDevice::under(&std::env::temp_dir());
-        assert_eq!(BlockDevice::under(Path::new("/proc")), None, "no device is under a made-up filesystem");
+        let _ = device_under(&std::env::temp_dir());
+        assert_eq!(device_under(Path::new("/proc")), None, "no device is under a made-up filesystem");
     }
 }

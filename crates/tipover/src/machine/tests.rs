@@ -2,10 +2,13 @@
 
 use super::*;
 use proptest::prelude::*;
+use tipover_core::machine::{KernelSettings, Version};
 
 /// A machine with nothing to complain about.
 fn ideal() -> Facts {
     Facts {
+        format: FORMAT,
+        simulated: false,
         kernel: "6.18.44".into(),
         architecture: "x86_64".into(),
         cpu_model: Some("A Good One".into()),
@@ -172,7 +175,7 @@ fn facts_read_back_from_their_json() {
 
 #[test]
 fn this_machine_can_be_looked_at() {
-    let facts = Facts::read(Path::new("not/yet/made"));
+    let facts = super::read(Path::new("not/yet/made"));
     assert!(facts.memory_total >= facts.memory_available && facts.memory_total > Bytes(0));
     assert!(facts.cores >= 1 && facts.folder.total > Bytes(0) && facts.folder.filesystem != "unknown");
     for requirement in check(&facts, &Needs::default()).iter().filter(|r| !r.met) {

@@ -3,7 +3,7 @@
 use crate::agent::{Answer, Command, Secret, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::ChildStdin;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{HugePages, Part, Spec};
 use tipover_core::metric::Sample;
+use tipover_core::peer;
 use tipover_core::units::Bytes;
 use tipover_lab::{Child, Group, Launch, Signal};
 
@@ -67,10 +68,8 @@ impl AgentProcess {
 
     /// Sends a command without waiting for its answer.
     pub fn tell(&mut self, command: &Command) -> Result<()> {
-        let mut line = serde_json::to_string(command)?;
-        line.push('\n');
         let told = match &mut self.input {
-            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.flush()),
+            Some(input) => peer::say(input, command),
             None => bail!("the agent was already told to end"),
         };
         // A broken pipe means that it died; why it died is the better message.

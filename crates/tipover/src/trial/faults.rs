@@ -6,8 +6,8 @@
 
 use super::Report;
 use super::cluster::{PATIENCE, writers};
-use super::loading;
 use super::generators::Generators;
+use super::loading;
 use super::watch::Visible;
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Command, Secret};
@@ -20,10 +20,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tipover_core::check::loaded::known_since;
 use tipover_core::check::{
     Aftermath, BankScan, Broken, Carried, Evidence, KeyScan, ListScan, Loaded, LoadedScan, Source, TpcbScan,
 };
-use tipover_core::check::loaded::known_since;
 use tipover_core::experiment::{BreakSpec, Check, Spec, Trial};
 use tipover_core::schedule::{Schedule, Timed};
 use tipover_core::target::{Target, TargetError};
@@ -379,7 +379,8 @@ impl RealWorld<'_> {
             for (source, place) in sources.iter().filter(|(source, _)| readable(source)) {
                 let mut done = self.read_one(&mut read, breaking, (pass, source), place);
                 if done.is_ok() && !known.is_empty() {
-                    let scan = patiently(place, PATIENCE, |target| loading::scan(spec, target, known, self.clock));
+                    let scan =
+                        patiently(place, PATIENCE, |target| loading::scan(spec, target, known, self.clock));
                     done = scan.map(|(missing, wrong)| {
                         let (source, at) = (source.clone(), self.clock.now());
                         read.loaded.push(LoadedScan { source, pass, at, missing, wrong });

@@ -2,7 +2,7 @@
 //! its data. Both are the kernel's word and not the server's; where they cannot be had, a sentence
 //! says why.
 
-use crate::machine::{BlockDevice, Home};
+use crate::machine::{self, Home};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ pub fn home(address: &Address, kind: TargetKind) -> Result<Home, String> {
         }
         _ => None,
     };
-    Ok(Home { device: BlockDevice::under(&folder), wal_apart })
+    Ok(Home { device: machine::device_under(&folder), wal_apart })
 }
 
 /// Where a server keeps its data: in its working folder by habit, unless that is `/`, where daemons go that

@@ -154,7 +154,7 @@ impl<'a> RealWorld<'a> {
     pub fn new(site: &'a mut Site, context: &'a Surroundings<'a>) -> Result<RealWorld<'a>> {
         let facts = WorldFacts {
             provenance: provenance(context, Duration::ZERO),
-            machine: serde_json::to_value(machine::Facts::read(context.work))?,
+            machine: machine::read(context.work),
             missed: context.missed.to_vec(),
             target: Facts::new(),
             disk: Facts::new(),
@@ -366,8 +366,7 @@ impl<'a> RealWorld<'a> {
             return;
         }
         let home = spec.target.address.as_ref().and_then(|at| neighbour::home(at, spec.target.kind).ok());
-        let machine = serde_json::from_value::<machine::Facts>(self.facts.machine.clone()).ok();
-        let here = machine.as_ref().zip(home.as_ref());
+        let here = home.as_ref().map(|home| (&self.facts.machine, home));
         let all = machine::check_database(spec.target.kind, facts, here);
         for sentence in all.iter().filter(|r| !r.met).map(machine::Requirement::sentences) {
             if !self.facts.missed.contains(&sentence) {

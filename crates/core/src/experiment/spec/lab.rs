@@ -488,7 +488,11 @@ mod tests {
             ("recipe = \"postgres\"", "recipe = \"postgres\"\n        cpus = 0", "cpus: must be more than 0"),
             ("[break]\n", "[break]\n        bank = { accounts = 1 }\n", "at least 2"),
             ("[\"ledger\", \"bank\"]", "[\"ledger\"]\n        from = \"loading\"", "nothing is loaded here"),
-            ("faults = \"at 1 s: power cut all, restart after 100 ms\"", "from = \"loading\"", "names no fault"),
+            (
+                "faults = \"at 1 s: power cut all, restart after 100 ms\"",
+                "from = \"loading\"",
+                "names no fault",
+            ),
         ] {
             let text = PLAN.replacen(from, to, 1);
             assert_ne!(text, PLAN, "{from}");

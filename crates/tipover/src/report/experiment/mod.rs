@@ -201,7 +201,7 @@ mod tests {
     /// As if a real machine of two cores had been measured, of whose time `others` went to other programs.
     fn on_a_machine(records: &mut [Record], others: f64) {
         for (n, record) in records.iter_mut().enumerate() {
-            record.machine = serde_json::json!({"cores": 2});
+            record.machine = tipover_core::machine::Facts { cores: 2, ..Default::default() };
             let spin_ns = 4e6 + n as f64;
             record.canaries = vec![Canary { spin_ns, wake_ns: 6e4, sync_ns: None }; 2];
             let Some(measured) = &mut record.measured else { continue };

@@ -380,26 +380,25 @@ pub fn environment(cells: &Cells<'_>) -> Section {
         blocks.push(Block::Callout(Callout { kind: CalloutKind::Warning, text }));
     }
     let machine = &record.machine;
-    let word = |key: &str| machine[key].as_str().map(ToString::to_string);
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: Option<String>, note: &str| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
             facts.push(Fact::new(name, value).note(note));
         }
     };
-    fact("processor", word("cpu_model"), "");
+    fact("processor", machine.cpu_model.clone(), "");
     fact(
         "cores",
-        machine["cores"].as_u64().map(|n| n.to_string()),
+        Some(machine.cores).filter(|cores| *cores > 0).map(|n| n.to_string()),
         "for engine, generator and disk together",
     );
-    fact("memory", machine["memory_total_bytes"].as_u64().map(|b| Bytes(b).rounded()), "");
-    fact("kernel", word("kernel"), "");
-    fact("runs under", word("virtualisation"), "");
-    fact("clock", word("clock_source"), "");
+    fact("memory", Some(machine.memory_total).filter(|bytes| bytes.0 > 0).map(|bytes| bytes.rounded()), "");
+    fact("kernel", Some(machine.kernel.clone()), "");
+    fact("runs under", machine.virtualisation.clone(), "");
+    fact("clock", machine.clock_source.clone(), "");
     fact(
         "load average before",
-        machine["load_average"][0].as_f64().map(|l| format!("{l:.2}")),
+        machine.processors().map(|_| format!("{:.2}", machine.load_average[0])),
         "over one minute",
     );
     let spec = &record.spec;
