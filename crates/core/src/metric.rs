@@ -154,6 +154,8 @@ pub mod name {
     pub const ENGINE_STATISTICS_AGE_MS: &str = "engine_statistics_age_ms";
     /// Checkpoints that began.
     pub const ENGINE_CHECKPOINTS: &str = "engine_checkpoints";
+    /// How often the node's server was started since the node was first looked at.
+    pub const PROCESS_SERVER_STARTS: &str = "process_server_starts";
     /// Bytes that the process asked for in read calls (`rchar`).
     pub const PROCESS_ASKED_READ_BYTES: &str = "process_asked_read_bytes";
     /// Bytes that the kernel fetched from storage for it (`read_bytes`).

@@ -7,7 +7,7 @@
 use super::{Device, GroupUse, Network, NotAvailable, Probe, Processes, Values, acquire};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use tipover_core::metric::{Kind, Metric, Sample, of_disk, probe as probes};
+use tipover_core::metric::{Kind, Metric, Sample, name as metric, of_disk, probe as probes};
 use tipover_core::units::Tick;
 use tipover_lab::Node;
 
@@ -19,6 +19,8 @@ pub struct NodeProbe {
     device: Option<Device>,
     network: Option<Network>,
     disk: bool,
+    /// The process of its server when it was last looked at, and how often that was another one.
+    server: (u32, u32),
     missing: Vec<NotAvailable>,
     /// What was counted before a source began anew, and its last values, by probe.
     before: BTreeMap<&'static str, (Values, Values)>,
@@ -30,6 +32,7 @@ impl NodeProbe {
         let mut probe = NodeProbe { disk: node.disk().is_some(), ..NodeProbe::default() };
         let mut keep = |what: Result<(), NotAvailable>| probe.missing.extend(what.err());
         let root = node.server().map_or(0, |server| server.pid());
+        probe.server.0 = root;
         // A group knows its processes whoever their parents are.
         let processes = match node.group() {
             Some(group) => Processes::in_group(group),
@@ -67,7 +70,14 @@ impl NodeProbe {
     pub fn metrics(&self) -> BTreeMap<String, Vec<Metric>> {
         let disk = self.disk.then(|| (probes::DISK.to_string(), of_disk()));
         let sources = self.sources().into_iter().map(|(name, probe)| (name.to_string(), probe.metrics()));
-        sources.chain(disk).collect()
+        let mut all: BTreeMap<String, Vec<Metric>> = sources.chain(disk).collect();
+        if let Some(processes) = all.get_mut(probes::PROCESS) {
+            let help = "Starts of the node's server since the node was first looked at. One that is started again counts \
+                        anew, so what it counts itself is then no evidence for a budget.";
+            let name = metric::PROCESS_SERVER_STARTS.into();
+            processes.push(Metric { name, kind: Kind::Gauge, help: help.into() });
+        }
+        all
     }
 
     /// What cannot be read of it here, with the reasons.
@@ -84,7 +94,9 @@ impl NodeProbe {
         self.find_again(node);
         let mut samples = BTreeMap::new();
         if let Some(processes) = &mut self.processes {
-            samples.insert(probes::PROCESS, processes.sample(now)?);
+            let mut sample = processes.sample(now)?;
+            sample.values.insert(metric::PROCESS_SERVER_STARTS.into(), f64::from(self.server.1));
+            samples.insert(probes::PROCESS, sample);
         }
         if let Some(disk) = node.disk() {
             let counted = || Ok(Sample::from(&disk.counters().context("the disk's counters")?).values);
@@ -113,6 +125,9 @@ impl NodeProbe {
     fn find_again(&mut self, node: &Node) {
         let root = node.server().map_or(0, |server| server.pid());
         if root != 0 {
+            let (known, starts) = &mut self.server;
+            *starts += u32::from(*known != 0 && *known != root);
+            *known = root;
             self.processes.iter_mut().for_each(|processes| processes.set_root(root));
             self.network.iter_mut().for_each(|network| network.set_process(root));
         }

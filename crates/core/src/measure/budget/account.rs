@@ -57,6 +57,16 @@ impl Account {
             self.levels.insert(name.clone(), *value);
         }
         self.old_s = self.level(metric::ENGINE_STATISTICS_AGE_MS).unwrap_or(0.0) / 1e3;
+        if self.restarts() > 0.0 {
+            // A server that is started again counts anew, or not even that: what it said before is no
+            // beginning.
+            self.grown.retain(|name, _| !name.starts_with("engine_"));
+        }
+    }
+
+    /// How often the server was started again in the window, as far as that is known.
+    pub(super) fn restarts(&self) -> f64 {
+        self.grown(metric::PROCESS_SERVER_STARTS).unwrap_or(0.0)
     }
 
     /// Both together, such as two trials of a cell or two nodes of a cluster. What only one of them counted

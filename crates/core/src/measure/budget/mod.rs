@@ -208,6 +208,18 @@ impl Agreement {
         Agreement { what: what.into(), residual_bytes, residual, closes: (!blurred).then_some(fits), reason }
     }
 
+    /// Of a server that was started again in the window: its counters began anew, so it is no witness.
+    fn with_restarts(account: &Account) -> Option<Agreement> {
+        let times = match account.restarts() {
+            0.0 => return None,
+            1.0 => "once".to_string(),
+            n => format!("{n} times"),
+        };
+        let reason =
+            format!("its server was started again {times} meanwhile, and counts anew: nothing is proved");
+        Some(Agreement::proves_nothing("before and after a restart", 0.0, 0.0, &reason))
+    }
+
     /// A comparison of which the two sides are not independent.
     fn proves_nothing(what: &str, one: f64, other: f64, reason: &str) -> Agreement {
         let nothing = Agreement::of(what, one, other, 0.0, |_| String::new());

@@ -62,6 +62,7 @@ pub(super) fn budget(account: &Account) -> Budget {
     if missed.is_none() {
         checks.clear();
     }
+    checks.extend(Agreement::with_restarts(account));
     let cache = if account.is_direct() { "page cache, which direct I/O passes by" } else { "page cache" };
     let steps = vec![
         Step::new(Station::Engine, "missed by the engine", missed)

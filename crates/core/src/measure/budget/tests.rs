@@ -301,3 +301,20 @@ fn accounts_add_up_and_what_one_lacks_the_sum_lacks() {
     assert_eq!(both.seconds(), 20.0);
     assert_eq!(Budget::reads(&both).closes, Some(true));
 }
+
+#[test]
+fn a_server_that_was_started_again_makes_no_budget_false_and_says_so() {
+    let starts = |times: f64| (metric::PROCESS_SERVER_STARTS, times);
+    // What it counted before is gone: of a gigabyte that the disk served it knows a tenth.
+    let lies: Lies<'_> = &[(metric::ENGINE_FILE_READ_BYTES, Some(1e8))];
+    let reads = |times| Budget::reads(&account(&[&but(&READ, lies)[..], &[starts(times)]].concat()));
+    assert_eq!(reads(0.0).closes, Some(false));
+    let told = reads(1.0);
+    assert_eq!((told.closes, told.is_accounted()), (None, true), "{told:?}");
+    assert!(told.evidence.contains("started again once meanwhile"), "{}", told.evidence);
+    assert_eq!(told.bytes(Station::Engine), None, "nobody knows what it missed");
+    assert_eq!(told.bytes(Station::Device), Some(3e8));
+    let writes = Budget::writes(&account(&[&POSTGRES[..], &[starts(2.0)]].concat()), None);
+    assert_eq!(writes.closes, None);
+    assert!(writes.evidence.contains("2 times"), "{}", writes.evidence);
+}

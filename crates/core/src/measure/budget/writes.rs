@@ -95,6 +95,7 @@ pub(super) fn budget(account: &Account, user_bytes: Option<f64>) -> Budget {
     if engine.is_none() || most < Budget::SLACK_BYTES {
         checks.clear();
     }
+    checks.extend(Agreement::with_restarts(account));
     let steps = steps(account, user_bytes, journal, Flow { engine, data, kernel, expected, device, waiting });
     let agree = "the engine's, the kernel's and the disk's counters agree";
     Budget::of(Way::Writes, steps, checks, agree, missing)
