@@ -5,8 +5,8 @@ use crate::device;
 use crate::experiment::Spec;
 use crate::machine;
 use crate::measure::{
-    Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, Offered,
-    Way, Within, shows,
+    Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, KeptUp,
+    Offered, Way, Within, shows,
 };
 use crate::metric::{Metric, Sample, probe};
 use crate::op::Failure;
@@ -244,6 +244,10 @@ pub struct Measured {
     /// In an open loop, what was to be sent and what was; absent in a closed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<Offered>,
+    /// Whether the target kept up with an open loop; absent in a closed one, and in records from before it
+    /// was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_up: Option<KeptUp>,
     /// Probe values at the beginning, by probe.
     pub first: BTreeMap<String, Sample>,
     /// Probe values at the end, by probe.
@@ -291,7 +295,7 @@ pub struct LoadMachine {
 }
 
 impl LoadMachine {
-    /// Whether the target or this machine set its limit, in a phase of so many seconds with this p99 of the
+    /// Whether the target or this machine set its limit, in a phase of `seconds` seconds with this p99 of the
     /// residence.
     pub fn headroom(&self, seconds: f64, residence: Duration) -> Headroom {
         Headroom::of(&Generator {
@@ -446,11 +450,9 @@ impl Record {
         measured.machines.iter().map(|machine| (machine.machine.as_str(), of(machine))).collect()
     }
 
-    /// Whether the target kept up with an open loop, as the measured phase ended by saying.
-    pub fn kept_up(&self) -> Option<String> {
-        self.measured.as_ref()?.offered.as_ref()?;
-        let phase = self.phases.iter().find(|phase| phase.name == Phase::Measure)?;
-        phase.evidence.split_once("; ").map(|(_, words)| words.to_string())
+    /// Whether the target kept up with an open loop.
+    pub fn kept_up(&self) -> Option<KeptUp> {
+        self.measured.as_ref()?.kept_up
     }
 
     /// Operations that were done and that the plan wants, where `measure_most` ended the trial before it had

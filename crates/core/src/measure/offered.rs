@@ -103,7 +103,8 @@ pub fn shows(late: Duration, residence: Duration) -> bool {
 }
 
 /// Whether a target kept up with an open loop.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kept_up", rename_all = "snake_case")]
 pub enum KeptUp {
     /// The backlog was worked off again and again.
     Yes {
@@ -113,6 +114,7 @@ pub enum KeptUp {
     /// From this second on the backlog never went away.
     Until {
         /// Seconds since the phase began.
+        #[serde(rename = "second_s")]
         second: f64,
         /// Operations due and not sent at its end.
         backlog: u64,

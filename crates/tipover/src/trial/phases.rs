@@ -346,8 +346,9 @@ fn measured(
     let Course { first, last, books, offered, shares, backlog, .. } = course;
     let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));
     let books = books.unwrap_or_else(Books::closed);
-    if let Some(offered) = &offered {
-        evidence += &format!("; {}", KeptUp::judge(&backlog, offered.due as f64 / seconds));
+    let kept_up = offered.as_ref().map(|offered| KeptUp::judge(&backlog, offered.due as f64 / seconds));
+    if let Some(kept_up) = kept_up {
+        evidence += &format!("; {kept_up}");
     }
     let intervals: Vec<&Interval> = draft.series.iter().filter(|i| i.phase == Phase::Measure).collect();
     let within = Within::of(&intervals).map_err(anyhow::Error::msg)?;
@@ -361,6 +362,7 @@ fn measured(
         end: last.cut.end,
         books: books.to_text(),
         offered,
+        kept_up,
         cpu: Cpu {
             process_ns: last.cut.process_cpu_ns - first.cut.process_cpu_ns,
             sessions_ns: last.cut.sessions_cpu_ns - first.cut.sessions_cpu_ns,
@@ -391,7 +393,7 @@ struct Course {
 }
 
 impl Course {
-    /// One that begins at the end of `first`, of a load with so many sessions.
+    /// One that begins at the end of `first`, of a load with this number of sessions.
     fn from(first: Mark, sessions: u32) -> Course {
         let (books, offered, backlog) = Default::default();
         let shares = Shares::from(&first.cut, sessions);

@@ -6,7 +6,7 @@ use crate::report::{
 };
 use tipover_core::check::Verdict as Judged;
 use tipover_core::experiment::{self, LoadSpec, TargetKind, Trial};
-use tipover_core::measure::{BookText, Estimate};
+use tipover_core::measure::{BookText, Estimate, KeptUp};
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::study::{CellRecords, Cells};
@@ -34,8 +34,9 @@ fn name_of(cell: &experiment::Cell) -> String {
 /// A sentence for each cell whose target did not keep up with what was offered.
 pub fn headline(cells: &Cells<'_>) -> Vec<String> {
     let fell = |c: &CellRecords<'_>| {
-        let words = c.records.iter().filter_map(|record| record.kept_up());
-        let worst = words.filter(|words| !words.starts_with("the target kept up")).min()?;
+        let kept_up = c.records.iter().filter_map(|record| record.kept_up());
+        let fell = kept_up.filter(|kept_up| matches!(kept_up, KeptUp::Until { .. }));
+        let worst = fell.map(|fell| fell.to_string()).min()?;
         Some(format!("{}: {worst}.", name(c)))
     };
     cells.all.iter().filter_map(fell).collect()
@@ -318,7 +319,8 @@ fn open_loops(cells: &Cells<'_>) -> Table {
         };
         let late =
             c.mean(|m| Some(m.offered.as_ref()?.lateness().ok()?.value_at_quantile(0.99) as f64 / 1e3));
-        let words: Vec<String> = c.records.iter().filter_map(|r| r.kept_up()).collect();
+        let words: Vec<String> =
+            c.records.iter().filter_map(|r| r.kept_up()).map(|kept_up| kept_up.to_string()).collect();
         Row::new(vec![
             name(c).as_str().into(),
             total(|o| o.due),
