@@ -67,6 +67,32 @@ pub struct Books {
     pub finding: Finding,
 }
 
+/// Charges what is lost to the faults, and writes the summary of a book that moves money: what was lost, what
+/// else is `wrong`, and what the total says.
+pub(super) fn conclude(
+    seen: &Observation,
+    exposure: &Exposure,
+    acknowledged: Vec<Tick>,
+    lost: &[&Entry],
+    finding: &mut Finding,
+    (wrong, total): (&[&str], &str),
+) -> Losses {
+    let nothing_promised = acknowledged.is_empty();
+    let losses = exposure.charge(seen, acknowledged, lost);
+    if nothing_promised || (!seen.injections.is_empty() && losses.chance.faults == 0) {
+        finding.at_least(Verdict::NoEvidence);
+    }
+    finding.notes.extend(AtRisk::summary(&losses.at_risk()));
+    let wrong = wrong.iter().filter(|kind| finding.counted(kind) > 0);
+    let wrong: String = wrong.map(|kind| format!("; {} {kind}", finding.counted(kind))).collect();
+    let losses_told = match nothing_promised {
+        true => "no transfer was acknowledged, so nothing was promised".into(),
+        false => exposure.summary(&losses, "transfers"),
+    };
+    finding.summary = format!("{losses_told}{wrong}; {total}");
+    losses
+}
+
 impl Bank {
     /// A bank of accounts with their first balances.
     pub fn new(initial: impl IntoIterator<Item = (u64, i64)>) -> Self {
@@ -107,26 +133,12 @@ impl Bank {
                 finding.notes.push("the books were not read after the run".into());
             }
         }
-        let losses = self.exposure.charge(seen, acknowledged, &lost);
-        if nothing_promised || (!seen.injections.is_empty() && losses.chance.faults == 0) {
-            finding.at_least(Verdict::NoEvidence);
-        }
-        finding.notes.extend(AtRisk::summary(&losses.at_risk()));
         let total = match total_off {
             Some(0) => "the total at the end is right: a test of the total alone would see nothing".into(),
             Some(off) => format!("the total at the end is off by {off:+}: a test of the total would see it"),
             None => "the total at the end is not known".into(),
         };
-        let wrong: String = WRONG
-            .iter()
-            .filter(|kind| finding.counted(kind) > 0)
-            .map(|kind| format!("; {} {kind}", finding.counted(kind)))
-            .collect();
-        let losses_told = match nothing_promised {
-            true => "no transfer was acknowledged, so nothing was promised".into(),
-            false => self.exposure.summary(&losses, "transfers"),
-        };
-        finding.summary = format!("{losses_told}{wrong}; {total}");
+        let losses = conclude(seen, &self.exposure, acknowledged, &lost, &mut finding, (&WRONG, &total));
         Books { snapshots, losses, total_off, finding }
     }
 

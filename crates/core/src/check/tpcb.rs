@@ -7,11 +7,11 @@
 //! teller and branch is replayed from the rows that are found. The specification of TPC-B asks for the sums
 //! alone (clause 2.3, consistency), which do not see a lost transaction: it is gone from all four.
 
-use super::bank::Books;
+use super::bank::{Books, conclude};
 use super::history::Entry;
 use super::loss::Exposure;
 use super::reading::{last_of_replicas, of_survivors};
-use super::{AtRisk, Checker, Finding, Observation, TpcbScan, Verdict};
+use super::{Checker, Finding, Observation, TpcbScan, Verdict};
 use crate::op::{Op, Outcome};
 use crate::units::Tick;
 use crate::workload::script::{Run, Scripts, Step};
@@ -90,26 +90,12 @@ impl Tpcb {
                 finding.notes.push("the tables were not read after the run".into());
             }
         }
-        let losses = self.exposure.charge(seen, acknowledged, &lost);
-        if nothing_promised || (!seen.injections.is_empty() && losses.chance.faults == 0) {
-            finding.at_least(Verdict::NoEvidence);
-        }
-        finding.notes.extend(AtRisk::summary(&losses.at_risk()));
         let total = match total_off {
             Some(0) => "accounts add up to the history: a test of the sums alone would see nothing".into(),
             Some(off) => format!("accounts are off the history by {off:+}: a test of the sums would see it"),
             None => "the sums at the end are not known".into(),
         };
-        let wrong: String = WRONG
-            .iter()
-            .filter(|kind| finding.counted(kind) > 0)
-            .map(|kind| format!("; {} {kind}", finding.counted(kind)))
-            .collect();
-        let losses_told = match nothing_promised {
-            true => "no transfer was acknowledged, so nothing was promised".into(),
-            false => self.exposure.summary(&losses, "transfers"),
-        };
-        finding.summary = format!("{losses_told}{wrong}; {total}");
+        let losses = conclude(seen, &self.exposure, acknowledged, &lost, &mut finding, (&WRONG, &total));
         Books { snapshots: Default::default(), losses, total_off, finding }
     }
 
