@@ -8,7 +8,7 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, PlanError, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 13] = [
+pub const PLANS: [(&str, &str); 14] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
@@ -18,6 +18,7 @@ pub const PLANS: [(&str, &str); 13] = [
     ("bank", include_str!("../../../../experiments/bank.toml")),
     ("servers", include_str!("../../../../experiments/servers.toml")),
     ("failover", include_str!("../../../../experiments/failover.toml")),
+    ("kills", include_str!("../../../../experiments/kills.toml")),
     ("tpcb-postgres", include_str!("../../../../experiments/tpcb-postgres.toml")),
     ("tpcb-mariadb", include_str!("../../../../experiments/tpcb-mariadb.toml")),
     ("oltp-postgres", include_str!("../../../../experiments/oltp-postgres.toml")),
