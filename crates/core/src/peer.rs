@@ -35,6 +35,17 @@ pub fn hear<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T
     }
 }
 
+/// The same for whoever outlives the other side: one that cannot be read any more has hung up too.
+///
+/// # Errors
+/// What it says is not what was expected.
+pub fn hear_or_gone<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    match hear(from) {
+        Err(error) if error.kind() != io::ErrorKind::InvalidData => Ok(None),
+        heard => heard,
+    }
+}
+
 /// Reads a line as a `T` and writes it again, for whoever feeds strange lines to a program.
 ///
 /// # Errors
@@ -58,7 +69,12 @@ mod tests {
             assert_eq!(hear::<Op>(&mut from).unwrap(), Some(op));
         }
         assert_eq!(hear::<Op>(&mut from).unwrap(), None, "the other side hung up");
-        assert!(hear::<Op>(&mut &b"{}\n"[..]).is_err());
+        assert!(hear_or_gone::<Op>(&mut &b"{}\n"[..]).is_err());
+        assert_eq!(
+            hear_or_gone::<Op>(&mut &b"{\"op\": "[..]).unwrap(),
+            None,
+            "it died in the middle of a line"
+        );
         let line = r#"{"op":"insert","record":7}"#;
         assert_eq!(again::<Op>(line).unwrap(), line);
     }

@@ -93,12 +93,7 @@ impl Daemon {
     fn converse(self: &Arc<Self>, control: UnixStream) -> io::Result<()> {
         let mut answers = control.try_clone()?;
         let mut requests = BufReader::new(control);
-        loop {
-            let request = match peer::hear(&mut requests) {
-                Ok(Some(request)) => request,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
-                Ok(None) | Err(_) => break,
-            };
+        while let Some(request) = peer::hear_or_gone(&mut requests)? {
             let last = matches!(request, Request::Unmount);
             let response = self
                 .act(request)

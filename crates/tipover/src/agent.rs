@@ -78,8 +78,8 @@ pub enum Command {
     },
     /// Make the tables of checks anew.
     Prepare,
-    /// Write all records by the sessions of the load, or make the accounts of the bank, while something may be
-    /// broken, and go on until everything is known to be there; to be ended by `Halt`.
+    /// Write all records by the sessions of the load, or make the accounts of the bank, while something may
+    /// be broken, and go on until everything is known to be there; to be ended by `Halt`.
     Bring {
         /// Where to write down what the sessions see.
         history: PathBuf,
@@ -341,10 +341,7 @@ pub fn serve() -> Result<()> {
                 }
                 let plan = drive::Plan { history: writer.as_ref().filter(|_| spec.checks_load()), ..plan };
                 let orders = Orders { target: &target, writers: writers.as_ref(), clock, brought: &|| None };
-                if spec.breaks_loading() {
-                    // Something may be broken already.
-                    wait_for(&target, &dataset);
-                }
+                wait_for(&spec, &target, &dataset);
                 match run(&plan, &spec, seed, writer.as_ref(), &orders, &mut next) {
                     Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {
                         Ok(()) => answer(&Answer::Stopped)?,
@@ -357,11 +354,7 @@ pub fn serve() -> Result<()> {
             }
             Command::Bring { history } => {
                 let orders = Orders { target: &target, writers: writers.as_ref(), clock, brought: &|| None };
-                let brought = match spec.checks_alone() {
-                    true => bring_accounts(&spec, seed, &dataset, &orders, &mut next),
-                    false => bring_records(&spec, &dataset, &history, &orders, &mut next),
-                };
-                match brought {
+                match bring(&spec, seed, &dataset, &history, &orders, &mut next) {
                     Ok(true) => answer(&Answer::Stopped)?,
                     Ok(false) => return Ok(()),
                     Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
@@ -477,6 +470,21 @@ struct Orders<'a> {
     brought: &'a dyn Fn() -> Option<Loaded>,
 }
 
+/// Loads what the cell loads, and obeys meanwhile.
+fn bring(
+    spec: &Spec,
+    seed: u64,
+    dataset: &Dataset,
+    history: &Path,
+    orders: &Orders<'_>,
+    next: &mut dyn FnMut() -> Result<Option<Command>>,
+) -> Result<bool> {
+    match spec.checks_alone() {
+        true => bring_accounts(spec, seed, dataset, orders, next),
+        false => bring_records(spec, dataset, history, orders, next),
+    }
+}
+
 /// Inserts all records by the sessions of the load, each until it is known to be there, and obeys meanwhile.
 fn bring_records(
     spec: &Spec,
@@ -532,11 +540,12 @@ fn bring_accounts(
     })
 }
 
-/// Waits until a session can be opened, as long as one would wait for whoever takes over.
-fn wait_for(target: &dyn Target, dataset: &Dataset) {
+/// Waits until a session can be opened where something may be broken already, as long as one would wait for
+/// whoever takes over.
+fn wait_for(spec: &Spec, target: &dyn Target, dataset: &Dataset) {
     const PATIENCE: Duration = Duration::from_secs(60);
     let began = Instant::now();
-    while target.open(dataset).is_err() && began.elapsed() < PATIENCE {
+    while spec.breaks_loading() && target.open(dataset).is_err() && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
     }
 }

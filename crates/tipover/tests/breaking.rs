@@ -431,7 +431,7 @@ fn what_is_loaded_while_its_server_is_killed_is_complete_and_judged() {
         }
         let ended = ended.with_code(&[0]);
         let (_, record) = &records(&place, name)[0];
-        assert_eq!(record["verdict"]["kind"], "valid", "{name}: {record}{}", ended.stderr);
+        assert_eq!(record["verdict"]["verdict"], "valid", "{name}: {record}{}", ended.stderr);
         let phases = record["phases"].as_array().expect("a list");
         let names: Vec<&str> = phases.iter().filter_map(|phase| phase["name"].as_str()).collect();
         assert_eq!(names[..4], ["start", "shape", "load", "measure"], "{name}");

@@ -40,35 +40,14 @@ const BROKEN: &str = r#"
 
 /// Records that are loaded while the only server loses its power, and a ledger beside the load that follows,
 /// under another cut.
-const LOADED: &str = r#"
-    name = "b"
-    title = "B"
-    question = "q"
-    why = "w"
-    how_to_read = "h"
-    repeats = 2
-    [target]
-    kind = "postgres"
-    [disk]
-    size = "1 GiB"
-    [workload]
-    records = 500
-    [load]
-    sessions = 8
-    [lab]
-    recipe = "postgres"
-    [break]
-    from = "loading"
-    checks = ["ledger"]
-    sessions = 4
-    faults = "at 100 ms: power cut all, restart after 30 ms; at 400 ms: power cut all, restart after 30 ms"
-    length = "800 ms"
-    [[sweep]]
-    name = "s"
-    question = "q"
-    axis = []
-    [scale.quick]
-"#;
+fn loaded() -> String {
+    let cuts = "at 100 ms: power cut all, restart after 30 ms; at 400 ms: power cut all, restart after 30 ms";
+    BROKEN
+        .replace("[load]", "[workload]\nrecords = 500\n[load]")
+        .replace("[break]", "[break]\nfrom = \"loading\"\nsessions = 4")
+        .replace("at 200 ms: power cut all, restart after 100 ms", cuts)
+        .replace("\"600 ms\"", "\"800 ms\"")
+}
 
 /// A ledger that is kept while nothing is broken.
 const LEDGER: &str = r#"
@@ -246,7 +225,7 @@ fn faults_and_checks_have_phases_of_their_own() {
     run(&mut world, vec![broken()], &mut kept).unwrap();
     assert_eq!(names(&kept), [Load, Start, Shape, Measure, Recover, Read, Judge, Rest]);
     let (mut world, mut kept) = (Faulty::new(None), vec![]);
-    run(&mut world, vec![only(LOADED)], &mut kept).unwrap();
+    run(&mut world, vec![only(&loaded())], &mut kept).unwrap();
     assert_eq!(names(&kept), [Start, Shape, Load, Measure, Recover, Read, Judge, Rest]);
     let (mut world, mut kept) = (Faulty::new(None), vec![]);
     run(&mut world, vec![only(LEDGER)], &mut kept).unwrap();
@@ -284,25 +263,25 @@ fn faults_meet_loading_and_what_was_known_to_be_there_is_missed() {
         let loading = found.others.iter().find(|finding| finding.checker == "loading").unwrap().clone();
         (found, loading)
     };
-    let (found, loading) = judged(Culprit::Honest, LOADED);
+    let (found, loading) = judged(Culprit::Honest, &loaded());
     assert_eq!(found.verdict, check::Verdict::Valid, "{found:#?}");
     assert_eq!((loading.counted("known to be there"), loading.counted("faults while loading")), (500, 1));
     assert!(loading.counted("tries with an unknown outcome") > 0, "{loading:?}");
     assert_eq!(found.faults.len(), 2, "the second one meets the load that follows");
     assert!(found.faults[1].injection.at > found.faults[0].injection.at);
-    let (found, loading) = judged(Culprit::AcknowledgedBeforeFlush, LOADED);
+    let (found, loading) = judged(Culprit::AcknowledgedBeforeFlush, &loaded());
     assert_eq!(found.verdict, check::Verdict::Invalid);
     assert!(loading.counted("LOST") > 10, "{loading:?}");
     assert!(loading.evidence[0].contains("known to be there since 0.0"), "{loading:?}");
     // What comes after loading is no test of it.
-    let late = LOADED.replace("at 100 ms", "at 600 ms");
+    let late = loaded().replace("at 100 ms", "at 600 ms");
     let (found, loading) = judged(Culprit::Honest, &late);
     assert_eq!((loading.verdict, found.verdict), (check::Verdict::NotTested, check::Verdict::NotTested));
 }
 
 #[test]
 fn an_error_fails_one_trial_and_the_others_are_measured_all_the_same() {
-    for trials in [three(), vec![broken()], vec![only(LOADED)]] {
+    for trials in [three(), vec![broken()], vec![only(&loaded())]] {
         for of in 0..trials.len() {
             for phase in phases_of(&trials, of) {
                 let mut world = Faulty::new(Some((phase, trials[of].clone(), How::Error)));

@@ -89,12 +89,7 @@ fn obey(control: UnixStream) -> io::Result<()> {
     let mut answers = control.try_clone()?;
     let mut built: Option<Built> = None;
     let mut requests = BufReader::new(control);
-    loop {
-        let request = match peer::hear(&mut requests) {
-            Ok(Some(request)) => request,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
-            Ok(None) | Err(_) => break,
-        };
+    while let Some(request) = peer::hear_or_gone(&mut requests)? {
         let response = match (request, &built) {
             (Request::Build { nodes, mtu, seed }, None) => match build(nodes, mtu, seed) {
                 Ok((made, response)) => {
