@@ -67,7 +67,7 @@ pub enum Op {
     Scan {
         /// The record with whose key it begins.
         first: u64,
-        /// At most so many.
+        /// At most this number.
         count: u32,
         /// What of each.
         fields: Fields,

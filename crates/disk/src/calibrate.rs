@@ -86,7 +86,7 @@ pub(crate) struct Overhead {
 }
 
 /// Finds what to take off at a latency: measures, corrects, and measures again until that is what was wanted.
-/// `measure` gives the latencies that so many reads meet with a compensation applied.
+/// `measure` gives the latencies that a number of reads meets with a compensation applied.
 ///
 /// A machine that is busy for a while makes the way look longer than it is, and its correction a disk that is
 /// too fast ever after. Others can only add, so of several measurements, a little apart, the least counts;

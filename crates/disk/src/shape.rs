@@ -218,7 +218,7 @@ impl Shape {
     }
 
     /// The timer thread has sent answers, which shall arrive at once, though it may go on spinning here. A
-    /// worker that answers sleeps right after, which is as good: there this was measured, and did not pay.
+    /// worker that answers sleeps right after, which costs as little: it was measured there, and did not pay.
     fn sent(&self) {
         if let Some(softirqs) = self.softirqs.get() {
             softirqs.run();

@@ -27,7 +27,7 @@ pub(crate) const MOST: u64 = 512 << 20;
 /// one: a large request takes few.
 const SHARDS: usize = 64;
 const NEIGHBOURS: u64 = 64;
-/// Old contents that are forgotten leave their memory to later ones: up to so many blocks a shard.
+/// Old contents that are forgotten leave their memory to later ones: up to this number of blocks a shard.
 const SPARE: usize = 16;
 
 /// Spreads block numbers by one product. Nobody chooses them to collide but who owns the disk.

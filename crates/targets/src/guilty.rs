@@ -46,7 +46,7 @@ struct Guilt {
     flush_later: Duration,
     /// Share of writes that are acknowledged when their flush is issued, before it is answered.
     unawaited_flushes: f64,
-    /// Forgets so many of the newest writes when it is started again, as after a rolled-back failover.
+    /// How many of the newest writes it forgets when it is started again, as after a rolled-back failover.
     rolled_back: usize,
     /// Time that an operation takes at one of its servers, constant.
     service: Duration,

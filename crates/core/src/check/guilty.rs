@@ -67,7 +67,7 @@ pub const FIRST_BALANCE: i64 = 1000;
 pub const ACCOUNTS: u64 = 10;
 const MS: u64 = 1_000_000;
 const DOWN: u64 = 30 * MS;
-/// Of so many operations one loses its answer.
+/// One operation in this number loses its answer.
 const ANSWERS_LOST: u64 = 50;
 
 /// How much is done.

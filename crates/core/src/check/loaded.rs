@@ -68,7 +68,7 @@ pub fn known_since(history: &History) -> BTreeMap<u64, Tick> {
 }
 
 impl Loaded {
-    /// Of so many, none.
+    /// None of `count` things.
     pub fn nothing(what: &str, count: u64) -> Loaded {
         Loaded { what: what.into(), count, ..Loaded::default() }
     }

@@ -217,7 +217,7 @@ impl SearchSpec {
 }
 
 impl LoadSpec {
-    /// This load with so many sessions, or offered at so many operations per second: arrivals as the plan
+    /// This load with another number of sessions, or of operations offered per second: arrivals as the plan
     /// shapes them.
     pub fn at(&self, load: f64, scale: Scale) -> LoadSpec {
         match scale {

@@ -4,7 +4,7 @@
 use crate::workload::{Random, ycsb};
 use serde::Serialize;
 
-/// One distribution over so many keys.
+/// One distribution over a number of keys.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shares {
     /// Its name.

@@ -205,7 +205,7 @@ impl Books {
         self.open
     }
 
-    /// Records an operation that ended, after so many retries.
+    /// Records an operation that ended, after `retries` retries.
     #[inline]
     pub fn record(&mut self, kind: OpKind, outcome: Outcome, timing: &Timing, retries: u32) {
         let open = self.open;

@@ -221,7 +221,7 @@ impl Counts {
         reached.map_or(0, |(value, _)| *value)
     }
 
-    /// How many are at most so many nanoseconds, to the three digits of a histogram.
+    /// How many are at most `longest` nanoseconds, to the three digits of a histogram.
     pub fn up_to(&self, longest: u64) -> u64 {
         let lowest = |highest: u64| {
             let doubled = highest.max(1).ilog2().saturating_sub(HALF.ilog2());
@@ -300,7 +300,7 @@ pub fn encode(histogram: &Histogram) -> String {
 /// The most counters of a histogram that is read: five digits from 1 ns to an hour, 27 MB. Whoever wrote it
 /// chooses, and the memory is taken before anything is counted.
 const MOST_COUNTERS: u64 = 7 << 19;
-/// A counter, or a row of empty ones, takes at most so many bytes.
+/// The most bytes that a counter, or a row of empty ones, takes.
 const LONGEST_COUNTER: u64 = 9;
 
 /// Reads what [`encode`], or any other HdrHistogram implementation, wrote.

@@ -54,7 +54,7 @@ pub fn cliffs_delta(a: &[f64], b: &[f64]) -> f64 {
     sum / (a.len() * b.len()) as f64
 }
 
-/// Above so many values, p comes from the normal approximation, which is then good to about 1 %.
+/// With more values than this, p comes from the normal approximation, which is then good to about 1 %.
 const EXACT_UP_TO: usize = 60;
 
 /// Twice the ranks, ties sharing their mean rank: whole numbers. And Σ (t³ − t) over ties of t.
@@ -155,13 +155,13 @@ pub fn wilcoxon(differences: &[f64]) -> f64 {
     tails(&ways, seen)
 }
 
-/// Smallest p that so many values can give: with fewer repeats nothing is ever significant.
+/// Smallest p that this number of values can give: with fewer repeats nothing is ever significant.
 pub fn least_p(n: usize, m: usize) -> f64 {
     let choose: f64 = (0..n.min(m)).map(|i| (n + m - i) as f64 / (i + 1) as f64).product();
     (2.0 / choose).min(1.0)
 }
 
-/// Smallest p that so many pairs can give.
+/// Smallest p that this number of pairs can give.
 pub fn least_p_of_pairs(pairs: usize) -> f64 {
     (2.0 / 2f64.powi(pairs as i32)).min(1.0)
 }

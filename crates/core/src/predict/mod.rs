@@ -167,7 +167,7 @@ pub struct Draw {
     daemon_share: f64,
 }
 
-/// What a system would do, of so many draws.
+/// What a system would do, of a number of draws.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
     /// Share of look-ups that the engine's cache answers.

@@ -15,7 +15,7 @@ pub const OPEN_ERROR: f64 = 0.2;
 /// What the kernel asks of a disk at a time, without readahead.
 pub const READ: Bytes = Bytes(4096);
 
-/// A station with so many servers that take so many seconds for all visits of one operation.
+/// A station: its servers, and the seconds that they take for all visits of one operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Station {
     /// Seconds of service for an operation.
@@ -123,7 +123,7 @@ impl Reads {
     }
 }
 
-/// Operations per second of `clients` in a closed loop on so many processors.
+/// Operations per second of `clients` in a closed loop on `cores` processors.
 pub fn throughput(clients: u32, work: &Work, cores: f64, disk: &Reads) -> f64 {
     let reads = work.reads();
     // Part of a processor is a slower one.

@@ -389,7 +389,7 @@ pub enum Step {
 const INVALID_IN_A_ROW: usize = 3;
 /// A machine may be busy for a moment; so many in a row at the least load are more than that.
 const HOPELESS_IN_A_ROW: usize = 8;
-/// Whatever the noise, the search ends after so many trials per SLO.
+/// Whatever the noise, the search ends after this number of trials per SLO.
 const MOST_TRIALS_PER_SLO: usize = 250;
 
 /// The step that follows from `trials`, in the order in which they ran. The goals must pass [`Goals::check`],

@@ -85,7 +85,7 @@ pub struct Sizing {
     pub raid: Raid,
     /// How many; `None` if even [`MOST_DISKS`] are too few.
     pub disks: Option<u32>,
-    /// Predicted mean latency with so many.
+    /// Predicted mean latency with that number of disks.
     #[serde(with = "span", rename = "predicted_ns")]
     pub predicted: Duration,
     /// Predicted requests per second of all.

@@ -129,7 +129,7 @@ pub struct Tipping {
     pub trials: Vec<FinishedTrial>,
     /// About the limit; `None` if nobody looked.
     pub evidence: Option<Evidence>,
-    /// Disks for so many clients.
+    /// Disks for this number of clients.
     pub sizings: Vec<Sizing>,
     /// Clients to be held, and what they are to see at most.
     pub demand: Option<Demand>,

@@ -26,9 +26,9 @@ pub struct Spans {
     pub median: Duration,
     /// The longest.
     pub longest: Duration,
-    /// Of so many faults it is known.
+    /// The number of faults of which it is known.
     pub known: usize,
-    /// And so many there were.
+    /// The number of faults that there were.
     pub faults: usize,
 }
 

@@ -50,7 +50,7 @@ pub struct Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Something is so many times something else.
+    /// Something is a multiple of something else.
     Ratio,
     /// Things rank in an order.
     Order,

@@ -233,7 +233,7 @@ pub fn hit_ratio(spec: &Spec, measured: &Measured) -> Option<f64> {
     Some(1.0 - read / value_bytes(spec) / measured.operations().max(1) as f64)
 }
 
-/// A hit ratio after so many operations.
+/// A hit ratio after a number of operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurvePoint {
     /// Operations done before the middle of the piece.

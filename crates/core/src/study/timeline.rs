@@ -58,7 +58,7 @@ pub struct Residence {
     pub ms_p99: f64,
     /// The longest.
     pub ms_max: f64,
-    /// Of so many operations.
+    /// The number of operations that ended.
     pub operations: u64,
 }
 
@@ -91,7 +91,7 @@ pub struct Flow {
 pub struct Mark {
     /// When.
     pub at_s: f64,
-    /// It is known to be within so many seconds after that.
+    /// It is known to be within this number of seconds after that.
     pub within_s: f64,
     /// When it was undone, of a fault that was.
     pub until_s: Option<f64>,

@@ -18,7 +18,7 @@ pub struct Study {
     pub tips: Vec<Tip>,
 }
 
-/// Random requests to a disk with so many in flight.
+/// Random requests to a disk with a number in flight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spot {
     /// The sweep: "reads".

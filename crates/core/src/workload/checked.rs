@@ -24,7 +24,7 @@ pub struct Transfers {
 
 /// A trial numbers its operations below this.
 const TRIAL_BITS: u32 = 42;
-/// [`Bank::uuid`] scatters numbers of so many bits.
+/// [`Bank::uuid`] scatters numbers of this number of bits.
 const ID_BITS: u32 = 60;
 
 impl Transfers {

@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Loading {
-    /// Of so many records, of which none is there.
+    /// Of `records` records, of which none is there.
     pub fn new(records: u64) -> Self {
         Loading { records, state: Mutex::default() }
     }

@@ -195,7 +195,7 @@ impl Uring {
         self.queued += 1;
     }
 
-    /// Hands over what is queued, and waits for at least so many completions.
+    /// Hands over what is queued, and waits for at least this number of completions.
     pub fn enter(&mut self, least: u32) -> io::Result<()> {
         // SAFETY: entries up to the tail are complete, and the memory that they name lives until their
         // completions are here: see whoever pushed them.

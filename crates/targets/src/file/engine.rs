@@ -42,7 +42,7 @@ pub trait Engine {
     fn reap(&mut self, least: u32, patience: Option<Duration>, answers: &mut Vec<Answer>) -> io::Result<()>;
 }
 
-/// Makes an engine with so many slots, for requests of at most `largest` bytes on `files`. It must stay on
+/// Makes an engine with `slots` slots, for requests of at most `largest` bytes on `files`. It must stay on
 /// the calling thread.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ pub enum Mechanism {
 
 /// A server that asks for more rounds than this wants our processor, not our password.
 const MOST_ROUNDS: u32 = 1_000_000;
-/// RFC 5802 asks for at least so many.
+/// The least that RFC 5802 asks for.
 const LEAST_ROUNDS: u32 = 4096;
 
 impl Mechanism {

@@ -21,9 +21,9 @@ const SIZE: usize = 64;
 pub struct Manners {
     /// Requests that came.
     pub seen: AtomicU64,
-    /// Every so manieth request is never answered; 0 for none.
+    /// Every n-th request is never answered; 0 for none.
     pub silent_every: AtomicU64,
-    /// Every so manieth request is answered by closing its connection; 0 for none.
+    /// Every n-th request is answered by closing its connection; 0 for none.
     pub hangs_up_every: AtomicU64,
     stop: AtomicBool,
 }

@@ -34,7 +34,7 @@ pub struct AuditCommand {
 }
 
 impl AuditCommand {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let paths = self.paths.iter().map(|path| located(path, results)).collect::<Result<Vec<_>>>()?;
         if self.checks {

@@ -46,7 +46,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let sides = self.sides.iter().map(|path| side(path, results)).collect::<Result<Vec<Side>>>()?;
         if !(self.p > 0.0 && self.p < 1.0) {

@@ -26,7 +26,7 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let places = [std::env::temp_dir(), results.join(".work")];
         let mut cleaned = Vec::new();

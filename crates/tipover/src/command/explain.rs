@@ -29,7 +29,7 @@ const WIDTH: usize = 100;
 const DISTRIBUTIONS: [&str; 5] = ["zipfian", "uniform", "latest", "hotspot", "exponential"];
 
 impl Explain {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         if self.term.is_empty() {
             list(json)?;

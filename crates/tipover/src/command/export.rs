@@ -51,7 +51,7 @@ impl Form {
 }
 
 impl Export {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let form = match self.output.extension().and_then(|ending| ending.to_str()) {
             Some("parquet") => Some(Form::Parquet),

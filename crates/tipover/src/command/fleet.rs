@@ -108,7 +108,7 @@ struct Up {
 }
 
 impl Fleet {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
             FleetVerb::Status(login) => status(&open(login)?, json)?,

@@ -28,7 +28,7 @@ pub struct PgbenchCommand {
 }
 
 impl PgbenchCommand {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, interrupt: &Interrupt) -> Result<Ending> {
         Ok(match pgbench::run(&self.options, interrupt)? {
             Ended::Well => Ending::Held,

@@ -74,7 +74,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         if !(1e-3..=1e9).contains(&self.load.0) {
             return Err(BadInput(format!(

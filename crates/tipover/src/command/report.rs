@@ -44,7 +44,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let (store, experiment) = self.plan.experiment_of(results)?;
         let mut page = page(&store, &experiment, &command_line())?;
@@ -84,7 +84,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let (store, experiment) = self.plan.experiment_of(results)?;
         let page = page(&store, &experiment, &command_line())?;
@@ -93,7 +93,7 @@ impl Show {
     }
 }
 
-/// The page of what there is of `experiment`. What is damaged is left out, and said first.
+/// The page of all results of `experiment`. What is damaged is left out, and said first.
 ///
 /// # Errors
 /// There are no results.

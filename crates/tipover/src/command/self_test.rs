@@ -34,7 +34,7 @@ pub struct SelfTest {
 }
 
 impl SelfTest {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         let dataset = Dataset::ycsb(1_000_000);
         let mut results = Vec::new();

@@ -39,7 +39,7 @@ pub struct YcsbCommand {
 }
 
 impl YcsbCommand {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, interrupt: &Interrupt) -> Result<Ending> {
         self.carry_out(interrupt).map_err(|error| match error.downcast::<Mistake>() {
             Ok(Mistake(text)) => BadInput(text).into(),

@@ -51,7 +51,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Tells that so many more sessions are ready, and waits; whether to go on.
+    /// Tells that `ready` more sessions are ready, and waits; whether to go on.
     pub fn pass(&self, ready: u32) -> bool {
         let mut state = self.state.lock();
         state.ready += ready;
@@ -72,7 +72,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many sessions are ready.
+    /// Waits until this number of sessions is ready.
     ///
     /// # Errors
     /// The reason when one cannot be; the others are sent away.

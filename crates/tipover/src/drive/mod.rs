@@ -47,7 +47,8 @@ pub struct Plan<'a> {
     pub part: Part,
     /// Sessions of the whole load.
     pub all_sessions: u32,
-    /// Up to so many sessions of a closed loop have a thread each also where they could share threads: see
+    /// Up to this number of sessions of a closed loop have a thread each even where they could share threads:
+    /// see
     /// [`FEW_PER_PROCESSOR`].
     pub few: u32,
     /// Pause of a session after each operation.

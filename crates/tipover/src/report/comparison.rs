@@ -139,7 +139,7 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
         how_to_read: "Medians: in brackets their 95 % interval by order statistics, below six trials the range of \
                       the trials. Shift: by how much the second lies above the first, as a share of the first's median \
                       (Hodges and Lehmann), with a 95 % bootstrap interval. p: of the rank test, corrected for all \
-                      rows (Holm). Detectable: the smallest difference that so many trials would have found four times in \
+                      rows (Holm). Detectable: the smallest difference that this number of trials would have found four times in \
                       five."
             .into(),
     }

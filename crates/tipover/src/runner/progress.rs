@@ -39,7 +39,7 @@ struct Done {
 }
 
 impl<'a> Progress<'a> {
-    /// Of so many trials, some of which are there already.
+    /// Of this number of trials, some of which are there already.
     pub fn new(planned: usize, present: usize, live: Option<&'a Live>) -> Self {
         let bar = ProgressBar::new(planned as u64).with_position(present as u64);
         let style =

@@ -54,7 +54,7 @@ impl Climb {
         }
     }
 
-    /// The load with so many requests in flight, or so many offered per second.
+    /// The load with a number of requests in flight, or offered per second.
     fn at(&self, load: f64) -> Load {
         match self.scale {
             Scale::OpsPerSecond => {

@@ -227,7 +227,7 @@ struct Summed {
 }
 
 impl Shares {
-    /// Of a phase that begins at the end of `first`, with so many sessions.
+    /// Of a phase that begins at the end of `first`, with this number of sessions.
     pub fn from(first: &Cut, sessions: u32) -> Shares {
         let of = first.shares.len() as u32;
         let one = |(number, share): (u32, &Share)| Summed {

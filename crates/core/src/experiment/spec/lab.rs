@@ -175,7 +175,7 @@ pub struct BreakSpec {
     /// The time before a fault whose acknowledgements are at risk.
     #[serde(with = "span")]
     pub window: Duration,
-    /// So many acknowledgements in the window make a fault a test.
+    /// The number of acknowledgements in the window that makes a fault a test.
     pub least_acknowledged: u64,
     /// The isolation that transactions claim, for the check of it. Absent: read committed, the least that is
     /// ever claimed.
@@ -300,7 +300,7 @@ impl BreakSpec {
         }
     }
 
-    /// The tables of the checks, and operations of all of them, shared out in turn among so many sessions.
+    /// The tables of the checks, and operations of all of them, shared out in turn among `sessions` sessions.
     ///
     /// # Errors
     /// Accounts of which no bank can be made.

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
     /// How many sessions. In a closed loop each sends its next operation when the last one was answered; in
-    /// an open loop at most so many operations are in flight, and what is due meanwhile waits.
+    /// an open loop at most this number of operations is in flight, and what is due meanwhile waits.
     pub sessions: u32,
     /// How many machines of a fleet send the load together, to a server that all of them reach. Machine k of
     /// M has the sessions and operations whose number is k modulo M.
@@ -143,7 +143,8 @@ pub struct TrialSpec {
     /// Measured at least this long, and until [`TrialSpec::measure_operations`] were answered.
     #[serde(with = "span")]
     pub measure_least: Duration,
-    /// Measured until so many operations were answered, but not longer than [`TrialSpec::measure_most`].
+    /// Measured until this number of operations was answered, but not longer than
+    /// [`TrialSpec::measure_most`].
     pub measure_operations: u64,
     /// The measured phase ends at the latest after this.
     #[serde(with = "span")]

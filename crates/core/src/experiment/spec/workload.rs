@@ -299,7 +299,7 @@ impl WorkloadSpec {
         }
     }
 
-    /// What is asked of the file by so many sessions.
+    /// What `sessions` sessions ask of the file.
     pub(super) fn file_io(&self, sessions: u32, seed: u64) -> FileIo {
         let FileIoSpec { access, turns, block } = self.io.clone().unwrap_or_default();
         FileIo { access, turns, blocks: block, size: self.file_size, flushes: None, streams: sessions, seed }

@@ -31,7 +31,7 @@ pub(super) enum Place {
     Same(char),
 }
 
-/// Texts that repeat are kept, so many at most.
+/// Texts that repeat are kept, at most this number of them.
 const CHOICES: usize = 1024;
 const WORDS: usize = 1024;
 const PATTERNS: usize = 16;

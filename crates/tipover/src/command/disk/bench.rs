@@ -67,11 +67,11 @@ pub struct DiskBench {
     #[arg(long)]
     size: Option<Bytes>,
 
-    /// fsync after so many writes of a thread
+    /// fsync after this number of writes of a thread
     #[arg(long, value_name = "WRITES", conflicts_with = "fdatasync")]
     fsync: Option<u32>,
 
-    /// fdatasync after so many writes of a thread
+    /// fdatasync after this number of writes of a thread
     #[arg(long, value_name = "WRITES")]
     fdatasync: Option<u32>,
 
@@ -95,7 +95,7 @@ pub struct DiskBench {
     #[arg(long, visible_alias = "iodepth", default_value_t = 1)]
     depth: u32,
 
-    /// Open loop: so many requests per second, whatever the disk does, at random moments; or as "constant
+    /// Open loop: requests per second, whatever the disk does, at random moments; or as "constant
     /// 500/s", "ramp 100/s to 2000/s in 60 s"
     #[arg(long, value_name = "RATE", value_parser = arrivals)]
     rate: Option<Arrivals>,
@@ -143,7 +143,7 @@ pub struct DiskBench {
     #[arg(long)]
     no_interventions: bool,
 
-    /// Compute how many such disks hold so many clients, in RAID 0 and RAID 10
+    /// Compute how many such disks hold this number of clients, in RAID 0 and RAID 10
     #[arg(long, value_name = "N")]
     clients: Option<u32>,
 
@@ -212,7 +212,7 @@ fn arrivals(text: &str) -> Result<Arrivals, String> {
 }
 
 impl DiskBench {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         self.carry_out(results, json, interrupt).map_err(super::of_measuring)
     }
@@ -389,7 +389,7 @@ impl DiskBench {
         }))
     }
 
-    /// How many such disks, and whether so many hold.
+    /// How many such disks, and whether they hold.
     fn size_up(&self, tipping: &mut Tipping, load: &Load, bench: &mut Bench<'_>) -> Result<()> {
         let Some(clients) = self.clients else { return Ok(()) };
         let Some(curve) = tipping.curve() else {

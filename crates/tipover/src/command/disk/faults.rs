@@ -57,7 +57,7 @@ enum Verb {
 }
 
 impl FaultCommand {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         match &self.verb {
             Verb::Add { folder, rule } => {
@@ -126,7 +126,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         let cut: PowerCut = self.how.parse().map_err(|e| BadInput(format!("--how: {e}")))?;
         let mut disk = find(&self.folder)?;
@@ -168,7 +168,7 @@ pub struct On {
 }
 
 impl On {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         let mut disk = find(&self.folder)?;
         disk.power_on()?;

@@ -61,7 +61,7 @@ fn of_measuring(error: anyhow::Error) -> anyhow::Error {
 }
 
 impl DiskCommand {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
             Verb::Bench(bench) => bench.execute(results, json, interrupt),

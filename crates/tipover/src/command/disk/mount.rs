@@ -98,7 +98,7 @@ enum TransportChoice {
 }
 
 impl Mount {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let spec = self.shape.read()?;
         if self.shape.profile.is_none() && self.shape.spec.is_none() {
@@ -288,7 +288,7 @@ pub struct Umount {
 }
 
 impl Umount {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         let disk = find(&self.folder)?;
         let users = if self.force { Vec::new() } else { users(disk.path()) };
@@ -396,7 +396,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         let spec = super::spec(self.profile.as_deref(), self.spec.as_deref())?;
         let disk = find(&self.folder)?;

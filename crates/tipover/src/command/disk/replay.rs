@@ -49,7 +49,7 @@ pub struct Replay {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, conflicts_with = "depth")]
     speed: f64,
 
-    /// Only so many requests, from the first on
+    /// Only this number of requests, from the first on
     #[arg(long, value_name = "COUNT")]
     requests: Option<usize>,
 }
@@ -90,7 +90,7 @@ struct Outcome {
 }
 
 impl Replay {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         if !(self.speed.is_finite() && self.speed > 0.0) {
             return Err(BadInput(format!("--speed {}: give a number above 0", self.speed)).into());

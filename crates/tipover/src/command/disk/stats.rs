@@ -39,7 +39,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool) -> Result<Ending> {
         if self.interval.is_zero() {
             return Err(BadInput("--interval must be longer than nothing".into()).into());

@@ -69,7 +69,7 @@ struct Show {
 }
 
 impl TraceCommand {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         match &self.verb {
             Verb::Start { folder, output } => {

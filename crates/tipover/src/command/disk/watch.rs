@@ -50,7 +50,7 @@ pub struct DiskWatch {
 }
 
 impl DiskWatch {
-    /// Carries it out.
+    /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         self.carry_out(results, json, interrupt).map_err(super::of_measuring)
     }

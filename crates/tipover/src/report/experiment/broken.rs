@@ -217,7 +217,7 @@ fn verdicts(cells: &[BrokenCell<'_>]) -> Table {
                 verdict,
                 format!("{fired} of {all}").into(),
             ];
-            row.extend([0; 5].map(|_| Cell::missing("it is not about losses")));
+            row.extend([0; 5].map(|_| Cell::missing("not charged to single faults")));
             rows.push(Row::new(row));
         }
     }

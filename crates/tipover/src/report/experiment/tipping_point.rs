@@ -13,7 +13,7 @@ use tipover_core::study::tipping_point::{Study as Figures, Tip};
 use tipover_core::study::{CellRecords, Cells, Figure, Known};
 use tipover_core::units::{Ratio, significant, span};
 
-/// Its readers had so many clients in mind.
+/// The number of clients that its readers had in mind.
 const CLIENTS: u32 = 50;
 /// Requests of a page, one after the other.
 const PAGE_REQUESTS: f64 = 200.0;
