@@ -136,11 +136,12 @@ impl Acknowledges {
     }
 }
 
-/// Where the bare device is written: no file of a fresh file system of 256 MiB is there, and its journal is not.
+/// Where the bare device is written: no file of a fresh file system of 256 MiB is there, and its journal is
+/// not.
 const BARE: u64 = 200 << 20;
 
-/// Writes records behind `start`, in order, each with a flush of its own, and acknowledges them until the disk
-/// fails; calls `cut` soon after the second. Returns the last record that was acknowledged.
+/// Writes records behind `start`, in order, each with a flush of its own, and acknowledges them until the
+/// disk fails; calls `cut` soon after the second. Returns the last record that was acknowledged.
 fn keep_books(path: &Path, start: u64, acknowledges: Acknowledges, cut: impl FnOnce()) -> u64 {
     let file = acknowledges.open(path);
     let (acknowledged, failed) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -290,7 +290,7 @@ fn a_variable_in_a_word_is_no_parameter() {
     let expected = [
         "select 12, a12, b_12.c12, 1212, '12', 1::int, x:none;",
         "select $1, a12, b_12.c12, $2$3, '$4', 1::int, x:none;",
-        "12\012\012\0:none\0",
+        "12\x0012\x0012\0:none\0",
     ];
     assert_eq!(sent, Ok(vec![expected.map(String::from)]));
 }
