@@ -12,7 +12,9 @@ mod tidy;
 mod watch;
 mod workspace;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, bail};
 
@@ -28,6 +30,7 @@ Tipover: a laboratory for databases and disks
                ARGS=--sources: no system packages
   make build   setup's sources, then the release binary
   make demo    setup, build, and run the working-set study    e.g. make demo ARGS=\"--scale tiny\"
+               says where and when its first picture is; where no release is built yet it optimises less
   make test    setup --tests, format, clippy, tidy, every bench in miniature, every test; what CI runs
   make bench   every bench in full, one after another, and whether each threshold is met
                one alone: make bench ARGS=generator
@@ -37,6 +40,7 @@ Tipover: a laboratory for databases and disks
   make tidy    only the house rules: directions, purity, sizes, words, links, licences
                ARGS=--wrap: first break comments that are too wide
   make docs    the guide as a site, in target/guide/site; compiles mdBook once, with the network
+               ARGS=--pictures: takes the pictures of the ten questions into docs/images, with the release binary and chromium
   make package build, then a .deb and a tarball in target/package    ARGS=--check: used in a clean root made by debootstrap
                ARGS=--as-built: of the release binary that is there · ARGS=\"--sign KEY\": with signatures by an SSH key
   make clean   remove build output; results stay               ARGS=--all: also the fetched sources
@@ -88,15 +92,48 @@ fn build(workspace: &Workspace, purpose: setup::Purpose) -> Result<()> {
     Ok(())
 }
 
+/// Builds what the demo needs, runs it, and says when and where its first picture is.
 fn demo(workspace: &Workspace, arguments: &[String]) -> Result<()> {
-    build(workspace, setup::Purpose::Demo)?;
-    let step = Step::begin("run the working-set study");
-    let binary = workspace.target_folder()?.join("release/tipover");
-    let mut command = workspace.command(&binary);
-    command.args(["run", "working-set"]).args(arguments);
-    process::run(command)?;
+    let began = Instant::now();
+    setup::set_up(workspace, setup::Purpose::Demo)?;
+    let target = workspace.target_folder()?;
+    // Who has compiled the release goes on with that; a fresh machine sees its first picture sooner without.
+    let profile = if target.join("release/tipover").is_file() { "release" } else { "demo" };
+    let step = Step::begin("build tipover");
+    cargo(workspace, &["build", "--profile", profile, "-p", "tipover"])?;
     step.done();
+    let step = Step::begin("run the working-set study");
+    let mut command = workspace.command(target.join(profile).join("tipover"));
+    command.args(["run", "working-set"]).args(arguments);
+    let report = workspace.path("results/working-set/report.html");
+    let started = SystemTime::now();
+    let mut study = process::start(command)?;
+    let mut is_seen = false;
+    while !study.is_over()? {
+        if !is_seen && has_picture(&report, started) {
+            is_seen = true;
+            // The line of its progress ends first.
+            eprintln!();
+            println!(
+                "    the first picture is there, {}: {}",
+                process::minutes(began.elapsed()),
+                report.display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    study.succeeded()?;
+    step.done();
+    println!("    all of it: {}", process::minutes(began.elapsed()));
     Ok(())
+}
+
+/// Whether a page was written since then that has something drawn on it.
+fn has_picture(page: &Path, since: SystemTime) -> bool {
+    let is_new = page.metadata().and_then(|about| about.modified()).is_ok_and(|written| written >= since);
+    // The page says in its first lines how many charts there are to be drawn.
+    let text = || std::fs::read_to_string(page).unwrap_or_default();
+    is_new && !text().lines().take(3).any(|line| line.contains("data-charts=\"0/0\""))
 }
 
 fn clean(workspace: &Workspace, arguments: &[String]) -> Result<()> {
@@ -116,6 +153,27 @@ fn clean(workspace: &Workspace, arguments: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_before_and_one_without_a_chart_are_no_first_picture() {
+        let page = std::env::temp_dir().join(format!("xtask-page-{}.html", std::process::id()));
+        let before = SystemTime::now() - Duration::from_secs(5);
+        let write = |charts: &str| {
+            let html =
+                format!("<!doctype html>\n<html lang=\"en\" data-charts=\"{charts}\" data-errors=\"0\">\n");
+            std::fs::write(&page, html).unwrap();
+        };
+        assert!(!has_picture(&page, before), "there is no page");
+        write("0/0");
+        assert!(!has_picture(&page, before), "nothing is drawn on it");
+        write("0/4");
+        assert!(has_picture(&page, before));
+        assert!(!has_picture(&page, SystemTime::now() + Duration::from_secs(5)), "it was there before");
+        std::fs::remove_file(&page).unwrap();
+        // The template has what is looked for.
+        let template = include_str!("../../web/report.html");
+        assert!(template.lines().take(3).any(|line| line.contains("data-charts=\"0/{{charts}}\"")));
+    }
 
     #[test]
     fn make_knows_every_verb_and_every_one_that_the_readme_types() {

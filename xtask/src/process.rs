@@ -1,8 +1,8 @@
 //! Commands that we start: shown before they run, timed, and a failure names the command.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -40,13 +40,48 @@ pub fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
 }
 
 /// Runs a command to its end; anything but success is an error that names it.
-pub fn run(mut command: Command) -> Result<()> {
+pub fn run(command: Command) -> Result<()> {
+    start(command)?.succeeded()
+}
+
+/// A command that goes on while we look at what it does.
+pub struct Running {
+    shown: String,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+/// Starts a command.
+pub fn start(mut command: Command) -> Result<Running> {
     let shown = shown(&command);
-    let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
-    if !status.success() {
-        bail!("`{shown}` ended with {status}");
+    let child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    Ok(Running { shown, child, status: None })
+}
+
+impl Running {
+    /// Whether it has ended.
+    pub fn is_over(&mut self) -> Result<bool> {
+        self.status = self.child.try_wait().with_context(|| format!("waiting for `{}`", self.shown))?;
+        Ok(self.status.is_some())
     }
-    Ok(())
+
+    /// Waits for its end; anything but success is an error that names it.
+    pub fn succeeded(mut self) -> Result<()> {
+        let status = match self.status {
+            Some(status) => status,
+            None => self.child.wait().with_context(|| format!("waiting for `{}`", self.shown))?,
+        };
+        if !status.success() {
+            bail!("`{}` ended with {status}", self.shown);
+        }
+        Ok(())
+    }
+}
+
+/// "after 6 min 12 s".
+pub fn minutes(span: Duration) -> String {
+    let s = span.as_secs();
+    format!("after {} min {} s", s / 60, s % 60)
 }
 
 /// A command as one would type it.

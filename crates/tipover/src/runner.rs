@@ -1,5 +1,6 @@
 //! Runs the trials of an experiment that are missing: running again is resuming.
 
+mod growing;
 mod progress;
 
 use crate::foresight::{AT_A_TIME, Estimate, needs};
@@ -8,12 +9,15 @@ use crate::machine::{self, Requirement};
 use crate::store::Store;
 use crate::trial::{self, Fellows, Interrupt, Report, Site, Surroundings};
 use anyhow::Result;
+use growing::Growing;
 use progress::Progress;
 use std::path::Path;
 use tipover_core::experiment::{Cell, Experiment, SearchSpec, Trial, interventions};
 use tipover_core::record::{Record, Verdict};
 use tipover_core::search::limit::Limit;
 use tipover_core::search::{SearchRecord, Searched};
+
+pub use growing::MakePage;
 
 /// What became of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +78,8 @@ pub struct Order<'a> {
     pub live: Option<&'a Live>,
     /// The fleet that this machine works for, if it does.
     pub fleet: Option<&'a dyn Fellows>,
+    /// Makes the page of what there is so far, if somebody is to see it before the end.
+    pub page: Option<&'a MakePage<'a>>,
 }
 
 impl<'a> Order<'a> {
@@ -147,6 +153,7 @@ pub fn carry_out(
         progress.say(&format!("{}: {}. {}", requirement.id, requirement.found, requirement.next));
     }
     let surroundings = order.surroundings(&missed, &progress);
+    let mut growing = Growing::new(order.page);
     let mut site = Site::new(work, interrupt);
     // Clusters come first and are gone before a disk is mounted: both take the machine's memory.
     let (in_clusters, others): (Vec<_>, Vec<_>) =
@@ -167,6 +174,10 @@ pub fn carry_out(
             kept(trial, &finished.record)
         })?;
         missing.extend(others);
+        // The last page is made by whoever asked for the trials.
+        if !missing.is_empty() {
+            growing.between_trials(|line| progress.say(line));
+        }
     }
     Ok(tally)
 }

@@ -5,7 +5,7 @@
 //! not run again.
 
 use super::by_fleet::{Brought, ByFleet, Wanted};
-use super::run::{carry_out, command_line, list, prepare};
+use super::run::{Manner, carry_out, command_line, list, prepare};
 use super::{BadInput, Ending, pair, report};
 use crate::live::LiveArgument;
 use crate::trial::Interrupt;
@@ -227,7 +227,8 @@ impl Break {
             (prepared, came.failed + came.refused)
         } else {
             let prepared = prepare(&experiment, results, &text, true)?;
-            let tally = carry_out(&prepared, &experiment, self.live, false, interrupt)?;
+            let manner = Manner { live: self.live, retry: false, shows_growing: true };
+            let tally = carry_out(&prepared, &experiment, manner, interrupt)?;
             eprintln!(
                 "{} runs now, {} were there already, {} failed",
                 tally.measured, tally.present, tally.failed

@@ -112,6 +112,7 @@ impl Find {
                     interrupt,
                     live: live.as_ref(),
                     fleet: None,
+                    page: None,
                 },
                 &search,
             );

@@ -1,7 +1,7 @@
 //! `tipover plan`: which memory, which disk, how many processors for a load, and how sure is that?
 
 use super::plan::PlanArguments;
-use super::run::{carry_out, command_line, prepare};
+use super::run::{Manner, carry_out, command_line, prepare};
 use super::{BadInput, Ending, located};
 use crate::foresight;
 use crate::live::LiveArgument;
@@ -178,7 +178,9 @@ impl Plan {
         }
         eprintln!("carried out on this machine:\n  {}", imitation.lines(answer).join("\n  "));
         let prepared = prepare(&imitation.experiment, results, &imitation.text, true)?;
-        carry_out(&prepared, &imitation.experiment, self.live, false, interrupt)?;
+        // What is shown of these trials stands on the plan's own page.
+        let manner = Manner { live: self.live, retry: false, shows_growing: false };
+        carry_out(&prepared, &imitation.experiment, manner, interrupt)?;
         let records = prepared.store.records(&imitation.experiment)?;
         remarks.extend(records.damaged);
         let experiment = imitation.experiment.clone();

@@ -3,7 +3,7 @@
 use super::compare::side;
 use super::plan::PlanArguments;
 use super::run::command_line;
-use super::{BadInput, Ending, quoted};
+use super::{BadInput, Ending, quoted, results_flag};
 use crate::report::{self, AccessPicture, Besides, Page, Terminal};
 use crate::store::{Records, Store, replace_file};
 use crate::study::accesses::{Accesses, SMALL};
@@ -107,9 +107,10 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
     }
     if records.is_empty() && damaged.is_empty() {
         return Err(BadInput(format!(
-            "{} has no results at scale {}: run `tipover run {} --scale {}` first",
+            "{} has no results at scale {}: run `tipover {}run {} --scale {}` first",
             store.folder().display(),
             experiment.scale,
+            results_flag(store.folder().parent().unwrap_or(store.folder())),
             quoted(&experiment.name),
             quoted(&experiment.scale)
         ))
@@ -217,6 +218,13 @@ pub fn print(page: &Page, full: bool, json: bool) {
     }
 }
 
+/// Writes a page as the report of the results folder, and says where that is.
+pub fn keep(store: &Store, page: &Page) -> Result<PathBuf> {
+    let path = store.folder().join("report.html");
+    replace_file(&path, |file| Ok(file.write_all(report::html(page).as_bytes())?))?;
+    Ok(path.canonicalize().unwrap_or(path))
+}
+
 /// Writes the report into the results folder and prints its answer, or all of it.
 pub fn publish(
     store: &Store,
@@ -226,11 +234,9 @@ pub fn publish(
     json: bool,
 ) -> Result<Ending> {
     let page = page(store, experiment, command)?;
-    let path = store.folder().join("report.html");
-    replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
+    let path = keep(store, &page)?;
     keep_study(store, experiment)?;
     print(&page, full, json);
-    let path = path.canonicalize().unwrap_or(path);
     eprintln!("report: {}", path.display());
     Ok(Ending::Held)
 }

@@ -59,7 +59,8 @@ impl Run {
             return self.by_fleet(&experiment, results, &text, json, interrupt);
         }
         let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
-        let tally = carry_out(&prepared, &experiment, self.live, self.retry, interrupt)?;
+        let manner = Manner { live: self.live, retry: self.retry, shows_growing: true };
+        let tally = carry_out(&prepared, &experiment, manner, interrupt)?;
         let ending = report::publish(&prepared.store, &experiment, &command_line(), self.full, json)?;
         if tally.measured > 0 {
             eprintln!(
@@ -118,19 +119,42 @@ pub fn prepare(experiment: &Experiment, results: &Path, text: &str, replace_plan
     Ok(Prepared { store, work, _reserved: reserved })
 }
 
-/// Carries out the trials of `experiment` that are missing; with `retry` also those that cannot be believed.
+/// How trials are carried out.
+pub struct Manner {
+    /// Whether somebody follows in a browser.
+    pub live: LiveArgument,
+    /// Whether those that cannot be believed are measured again.
+    pub retry: bool,
+    /// Whether the report is made between them too, and not only when all are there.
+    pub shows_growing: bool,
+}
+
+/// Carries out the trials of `experiment` that are missing.
 pub fn carry_out(
     prepared: &Prepared,
     experiment: &Experiment,
-    live: LiveArgument,
-    retry: bool,
+    manner: Manner,
     interrupt: &Interrupt,
 ) -> Result<Tally> {
+    let Manner { live, retry, shows_growing } = manner;
     let command = command_line();
     let live = follow(live, &experiment.name, &command)?;
     let Prepared { store, work, .. } = prepared;
-    let order =
-        Order { experiment, store, work, command: &command, interrupt, live: live.as_ref(), fleet: None };
+    let make = || {
+        let page = report::page(store, experiment, &command)?;
+        let path = report::keep(store, &page)?;
+        Ok(page.charts().next().map(|_| path))
+    };
+    let order = Order {
+        experiment,
+        store,
+        work,
+        command: &command,
+        interrupt,
+        live: live.as_ref(),
+        fleet: None,
+        page: shows_growing.then_some(&make),
+    };
     let tally = runner::run(order, retry);
     // Empty by now, also after an interrupt; whatever is still in there belongs to another run.
     let _ = std::fs::remove_dir(work);

@@ -479,6 +479,7 @@ impl<'a> Agent<'a> {
             interrupt: &interrupt,
             live: None,
             fleet: Some(&together),
+            page: None,
         };
         if let Some(search) = &block.search {
             return self.search(taken, order, search);
