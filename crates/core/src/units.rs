@@ -315,6 +315,7 @@ pub mod span {
     pub fn rounded(span: Duration) -> String {
         let ns = span.as_nanos() as f64;
         let (n, unit) = match ns {
+            x if x >= 7200e9 => (ns / 3600e9, "h"),
             x if x >= 60e9 => (ns / 60e9, "min"),
             x if x >= 1e9 => (ns / 1e9, "s"),
             x if x >= 1e6 => (ns / 1e6, "ms"),

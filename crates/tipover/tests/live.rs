@@ -67,6 +67,54 @@ fn a_drop_in_tells_its_figures_while_it_runs() {
     assert!(metrics(port).is_none(), "nobody listens when the run is over");
 }
 
+/// Hours are many updates: what is drawn again and again must not pile up in the page.
+#[test]
+fn a_page_that_is_followed_for_long_does_not_grow() {
+    let Some(browser) = Browser::find() else { return };
+    let (place, port) = (Place::new(), port());
+    let live = format!("--live={port}");
+    let bounded = ["-p", "recordcount=1000", "-p", "operationcount=0", "-p", "maxexecutiontime=12"];
+    let run =
+        place.start(&[&["ycsb", &live, "run", "null"][..], &bounded, &["-p", "status.interval=1"]].concat());
+    let patience = Instant::now() + Duration::from_secs(60);
+    while metrics(port)
+        .is_none_or(|text| value(&text, "tipover_operations_total{outcome=\"done\"}") == Some(0.0))
+    {
+        assert!(Instant::now() < patience, "nothing is measured");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut tab = browser.open((1280, 1000), &format!("http://127.0.0.1:{port}/"));
+    tab.wait_for("document.querySelector('#answer')?.innerText.includes('The run is over.')");
+    assert_eq!(run.wait().code, Some(0));
+    // From here on by hand: the state that came last, a second later each time.
+    tab.evaluate(
+        "window.later = async (from, to) => {
+           window.shown = 0;
+           const text = document.getElementById('page').textContent;
+           for (let n = from; n < to; n += 1) {
+             const page = JSON.parse(text);
+             const panels = page.sections.flatMap((s) => s.blocks).flatMap((b) => b.panels?.charts ?? []);
+             for (const point of panels.flatMap((c) => c.series).flatMap((s) => s.points)) point.x += n;
+             await tipoverShow(page);
+             window.shown = n + 1;
+           }
+         }; 0",
+    );
+    let mut shown = |from: u32, to: u32| {
+        tab.evaluate(&format!("later({from}, {to}).catch(tipoverFailed); 0"));
+        tab.wait_for(&format!("window.shown === {to} || document.documentElement.dataset.errors !== '0'"));
+        assert_eq!(tab.evaluate("document.documentElement.dataset.errors"), "0");
+        tab.room()
+    };
+    let (early, late) = (shown(0, 60), shown(60, 300));
+    println!("bytes and nodes after 60 updates: {early:?}, after 300: {late:?}");
+    assert!(early.1 > 500.0, "there are charts");
+    // Plotly keeps something of every drawing: 9 kB of them all. Hours are some tens of megabytes, and not more.
+    let kept = (late.0 - early.0) / 240.0;
+    assert!(kept < 16e3, "{kept:.0} bytes an update: {early:?} bytes and nodes grew to {late:?}");
+    assert!(late.1 < early.1 * 1.05 + 100.0, "{early:?} bytes and nodes grew to {late:?}");
+}
+
 #[test]
 fn what_cannot_be_listened_on_is_said_before_anything_runs() {
     let place = Place::new();
@@ -116,6 +164,9 @@ fn a_browser_follows_a_database_that_is_broken_and_goes_on_with_the_next_run() {
         ended.stdout,
         ended.stderr
     );
+    let budgets = tab.evaluate("document.querySelector('#budgets').innerText");
+    let budgets = budgets.as_str().expect("a text");
+    assert!(budgets.contains("node") && budgets.contains("device"), "bytes are accounted for: {budgets}");
     for title in ["Operations", "Residence of all operations", "Processor", "Disk queue"] {
         let there =
             format!("[...document.querySelectorAll('#now .panel b')].some((b) => b.innerText === '{title}')");

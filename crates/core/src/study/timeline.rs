@@ -5,9 +5,9 @@
 use super::nodes::rate;
 use crate::check::Carried;
 use crate::experiment::Spec;
-use crate::measure::{Books, Histogram};
+use crate::measure::{Books, Budget, Histogram, Way};
 use crate::metric::{Sample, name as metric, probe};
-use crate::record::{Interval, Phase, Record};
+use crate::record::{Ends, Interval, Phase, Record};
 use crate::units::Tick;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -287,6 +287,29 @@ pub struct Recent {
     pub timeline: Timeline,
     /// Of each step, how many of its operations waited how long.
     pub waited: VecDeque<Vec<Class>>,
+    /// Marks of all of it, also those that the steps have left behind.
+    all_marks: Vec<Mark>,
+    accounted: Option<Accounted>,
+}
+
+/// Since when bytes are accounted for: since the phase began, or all its nodes could be read again.
+#[derive(Debug, Clone)]
+struct Accounted {
+    phase: Phase,
+    since: Tick,
+    first: BTreeMap<String, Samples>,
+    operations: u64,
+}
+
+/// The budgets of a trial that still goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetsSoFar {
+    /// Since when, in the timeline's seconds.
+    pub since_s: f64,
+    /// Operations that ended meanwhile.
+    pub operations: u64,
+    /// By node.
+    pub nodes: BTreeMap<String, Budget>,
 }
 
 /// Operations that waited about as long as each other.
@@ -319,7 +342,15 @@ impl Recent {
     pub fn new(most: usize, zero: Tick) -> Recent {
         let timeline =
             Timeline { cell: String::new(), repeat: 0, steps: vec![], nodes: BTreeMap::new(), marks: vec![] };
-        Recent { most: most.max(1), zero, before: BTreeMap::new(), timeline, waited: VecDeque::new() }
+        Recent {
+            most: most.max(1),
+            zero,
+            before: BTreeMap::new(),
+            timeline,
+            waited: VecDeque::new(),
+            all_marks: vec![],
+            accounted: None,
+        }
     }
 
     /// Takes in the interval that ended now, and forgets the oldest when there are too many.
@@ -344,18 +375,73 @@ impl Recent {
             let earlier = &steps[..steps.len() - 1];
             nodes.entry(name).or_insert_with(|| earlier.iter().map(unknown).collect()).push(flow);
         }
-        self.before = now;
         if steps.len() > self.most {
             let excess = steps.len() - self.most;
             self.timeline.forget(excess);
             self.waited.pop_front();
         }
+        self.account(interval, &now, books.done() + books.failed());
+        self.before = now;
+        self.forget_marks();
         Ok(books)
+    }
+
+    /// Accounts for the bytes of one interval more. A server that was killed begins to count anew, so where a
+    /// node could not be read the account begins anew too.
+    fn account(&mut self, interval: &Interval, now: &BTreeMap<String, Samples>, operations: u64) {
+        let goes_on = |accounted: &Accounted| {
+            accounted.phase == interval.phase && accounted.first.keys().all(|name| now.contains_key(name))
+        };
+        match &mut self.accounted {
+            Some(accounted) if goes_on(accounted) => accounted.operations += operations,
+            accounted => {
+                *accounted = (!now.is_empty()).then(|| Accounted {
+                    phase: interval.phase,
+                    since: interval.end,
+                    first: now.clone(),
+                    operations: 0,
+                });
+            }
+        }
+    }
+
+    /// The budgets of its nodes, as far as anybody counted; `None` before there are two readings.
+    pub fn budgets(&self, way: Way) -> Option<BudgetsSoFar> {
+        let Accounted { since, first, operations, .. } = self.accounted.as_ref()?;
+        let budget = |(name, first): (&String, &Samples)| {
+            let account = Ends { first: first.clone(), last: self.before.get(name)?.clone() }.account();
+            let budget = match way {
+                Way::Reads => Budget::reads(&account),
+                // What users wrote is known of whole trials.
+                Way::Writes => Budget::writes(&account, None),
+            };
+            budget.is_accounted().then(|| (name.clone(), budget))
+        };
+        let nodes: BTreeMap<String, Budget> = first.iter().filter_map(budget).collect();
+        let since_s = seconds(*since, self.zero);
+        let so_far = BudgetsSoFar { since_s, operations: *operations, nodes };
+        Some(so_far).filter(|so_far| so_far.operations > 0 && !so_far.nodes.is_empty())
     }
 
     /// What was done to the cluster so far, all of it.
     pub fn break_with(&mut self, faults: &[Carried]) {
-        self.timeline.marks = marks(faults, self.zero);
+        self.all_marks = marks(faults, self.zero);
+        self.forget_marks();
+    }
+
+    /// Faults that took effect, also those that the steps have left behind.
+    pub fn faults(&self) -> usize {
+        self.all_marks.iter().filter(|mark| mark.kind == MarkKind::Fault).count()
+    }
+
+    /// Hours of faults are not drawn over minutes of steps.
+    fn forget_marks(&mut self) {
+        let from = self.timeline.steps.first().map_or(f64::NEG_INFINITY, |step| step.begin_s);
+        let is_seen = |mark: &&Mark| match mark.kind {
+            MarkKind::Fault => mark.until_s.is_none_or(|until| until >= from),
+            MarkKind::Primary => mark.at_s >= from,
+        };
+        self.timeline.marks = self.all_marks.iter().filter(is_seen).cloned().collect();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The page of a run that goes on.
 
 use super::state::{Ended, State};
-use crate::report::{Block, Columns, Number, Page, Provenance, Section, of_recent};
+use crate::report::{Block, Columns, Number, Page, Provenance, Section, budgets_so_far, of_recent};
 use tipover_core::study::timeline::Recent;
 use tipover_core::units::{Tick, significant, span};
 
@@ -28,6 +28,7 @@ pub fn page(state: &State, since: &str) -> Page {
         headline: headline(state),
         sections: vec![
             section("course", "Now", Block::Panels(Box::new(panels))),
+            budgets_so_far(recent),
             section("ended", "Ended", over),
         ],
         made_by: Provenance {

@@ -147,7 +147,7 @@ impl State {
 
     /// Faults that took effect since the run began.
     pub fn faults(&self) -> u64 {
-        self.totals.faults_before + self.marks().filter(|mark| mark.kind == MarkKind::Fault).count() as u64
+        self.totals.faults_before + self.recent.as_ref().map_or(0, |(_, recent)| recent.faults() as u64)
     }
 
     /// Faults in force now.
@@ -171,6 +171,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
     use tipover_core::check::NewPrimary;
     use tipover_core::measure::{Books, Offered, encode};
+    use tipover_core::metric::Sample;
     use tipover_core::op::{Failure, OpKind, Outcome, Timing};
     use tipover_core::record::Phase;
     use tipover_core::schedule::{Effect, Injection};
@@ -261,6 +262,50 @@ pub(super) mod tests {
         run.interval(&interval(0, 10, 0));
         run.faults_carried(&[fault(1, None)]);
         assert_eq!((run.faults(), run.in_force()), (3, 1));
+    }
+
+    /// Seconds of a trial with a node that is read, and a fault every ten of them.
+    fn goes_on(run: &mut State, seconds: std::ops::Range<u64>) {
+        for n in seconds {
+            let mut interval = interval(n, 10, 1);
+            let counted = |name: &str| (name.to_string(), n as f64 * 1e6);
+            let values = ["engine_cache_read_bytes", "process_read_bytes"].map(counted).into();
+            let at = Tick((n + 1) * SECOND);
+            let sample = Sample { begin: at, end: at, values };
+            interval.samples = BTreeMap::from([("target".to_string(), sample)]);
+            run.interval(&interval);
+            if n % 10 == 0 {
+                let faults: Vec<Carried> = (1..=n / 10).map(|k| fault(k * 10, Some(k * 10 + 1))).collect();
+                run.faults_carried(&faults);
+            }
+        }
+    }
+
+    #[test]
+    fn an_hour_is_followed_in_the_room_of_ten_minutes() {
+        let mut run = run();
+        goes_on(&mut run, 0..600);
+        let page = |run: &State| crate::report::update(&super::super::page::page(run, "")).len();
+        let (page_before, faults_before) = (page(&run), run.faults());
+        goes_on(&mut run, 600..3600);
+        assert_eq!((faults_before, run.faults()), (59, 359), "all faults are counted");
+        let growth = page(&run) as f64 / page_before as f64;
+        // Later seconds have more digits.
+        assert!((0.9..1.15).contains(&growth), "the page has {growth} of what it had");
+        let (_, mut recent) = run.recent.clone().unwrap();
+        assert_eq!(recent.timeline.steps.len(), SHOWN);
+        assert_eq!((recent.waited.len(), recent.timeline.nodes["target"].len()), (SHOWN, SHOWN));
+        assert!(recent.timeline.marks.len() <= SHOWN / 10 + 1, "{} marks", recent.timeline.marks.len());
+        // Without the faults nothing has grown: what is kept, spelt out, is as long as before.
+        recent.break_with(&[]);
+        let mut early = State::new("working-set", "");
+        early.begin("capacity #1");
+        goes_on(&mut early, 0..600);
+        let (_, mut before) = early.recent.unwrap();
+        before.break_with(&[]);
+        let kept = |recent: &Recent| format!("{recent:?}").len() as f64;
+        let growth = kept(&recent) / kept(&before);
+        assert!((0.9..1.15).contains(&growth), "{growth} of what was kept after ten minutes");
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod experiment;
 mod html;
 mod number;
 mod page;
+#[cfg(test)]
+mod palette;
 mod planned;
 mod sample;
 mod storage;
@@ -25,14 +27,14 @@ pub use audit::of_audit;
 pub use beside::beside;
 pub use columns::Columns;
 pub use comparison::{of_comparison, of_history};
-pub use experiment::{Besides, Course, Courses, backlogs, of_experiment, of_recent, studied};
+pub use experiment::{Besides, Course, Courses, backlogs, budgets_so_far, of_experiment, of_recent, studied};
 pub use html::{following, html, update};
 pub use number::Number;
 pub use page::*;
 pub use planned::of_plan;
-pub use sample::sample;
+pub use sample::{sample, sample_of_cells};
 pub use storage::{made_by, of_bench, when};
-pub use text::{Terminal, summary, text};
+pub use text::{Terminal, summary, text, wrap};
 pub use tipping::of_searches;
 pub use watch::of_watch;
 

@@ -236,6 +236,14 @@ impl Tab {
         }
     }
 
+    /// What the page holds after all that nobody needs is gone: bytes of its scripts, and nodes.
+    pub fn room(&mut self) -> (f64, f64) {
+        self.call("HeapProfiler.collectGarbage", json!({}));
+        let bytes = self.call("Runtime.getHeapUsage", json!({}))["usedSize"].as_f64().expect("a number");
+        let nodes = self.call("Memory.getDOMCounters", json!({}))["nodes"].as_f64().expect("a number");
+        (bytes, nodes)
+    }
+
     /// A picture of the whole page, kept as `name`.
     pub fn look(&mut self, name: &str) -> Vec<u8> {
         let picture = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));

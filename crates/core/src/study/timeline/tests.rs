@@ -1,7 +1,7 @@
 use super::*;
 use crate::check::{Broken, Carried, NewPrimary, Verdict};
 use crate::experiment::Experiment;
-use crate::measure::{Offered, histogram};
+use crate::measure::{Offered, Station, Way, histogram};
 use crate::op::{Failure, OpKind, Outcome, Timing};
 use crate::record::{Ends, Phase};
 use crate::schedule::{Effect, Injection};
@@ -284,4 +284,41 @@ fn a_target_that_runs_alone_is_a_node_of_its_own() {
     let mut damaged = intervals().remove(0);
     damaged.books.open = false;
     assert!(recent.push(&damaged).is_err(), "damaged books are no empty ones");
+}
+
+#[test]
+fn bytes_are_accounted_for_while_a_trial_goes_on_and_anew_where_a_node_was_not_read() {
+    let mut recent = Recent::new(5, at(0));
+    // The engine misses 1 MB an interval more than it asks for; page cache and device share it evenly.
+    let counted = |end: u64| {
+        let bytes = end as f64 * 2e4;
+        let values = [
+            (metric::ENGINE_FILE_READ_BYTES, bytes),
+            (metric::PROCESS_ASKED_READ_BYTES, bytes),
+            (metric::PROCESS_DEVICE_READ_BYTES, bytes / 2.0),
+            (metric::DEVICE_READ_BYTES, bytes / 2.0),
+            (metric::DISK_READ_BYTES, bytes / 2.0),
+        ];
+        let values = values.map(|(name, value)| (name.to_string(), value)).into();
+        BTreeMap::from([(probe::TARGET.to_string(), Sample { begin: at(end), end: at(end), values })])
+    };
+    let mut since = Vec::new();
+    for mut interval in intervals() {
+        let end = (interval.end.0 - ZERO) / MS;
+        if !interval.nodes.is_empty() {
+            interval.nodes = BTreeMap::from([("a".to_string(), counted(end))]);
+        }
+        recent.push(&interval).unwrap();
+        let budgets = recent.budgets(Way::Reads);
+        since.push(budgets.as_ref().map(|so_far| (so_far.since_s, so_far.operations)));
+        if let Some(budget) = budgets.map(|mut so_far| so_far.nodes.remove("a").unwrap()) {
+            assert_eq!(budget.closes, Some(true), "{budget:?}");
+            assert_eq!(budget.bytes(Station::PageCache), budget.bytes(Station::Device));
+        }
+    }
+    // The warm-up's, the first three; the fourth could not be read; from the fifth on anew.
+    let expected = [None, None, Some((0.5, 100)), Some((0.5, 200)), None];
+    assert_eq!(since[..5], expected);
+    assert_eq!(since[5..], [None, Some((2.5, 200)), Some((2.5, 300)), Some((2.5, 400))]);
+    assert!(recent.budgets(Way::Writes).is_none(), "nobody counts what is written");
 }

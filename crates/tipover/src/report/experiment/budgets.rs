@@ -5,6 +5,7 @@ use crate::report::{Block, Cell, Column, Number, Row, Section, Table, Verdict};
 use std::collections::BTreeMap;
 use tipover_core::measure::{Budget, Part, Step, Way};
 use tipover_core::metric::{Kind, Metric};
+use tipover_core::study::timeline::{BudgetsSoFar, Recent};
 use tipover_core::study::{CellRecords, Cells};
 
 /// Whether a budget closes, and by how much or why it does not.
@@ -46,25 +47,47 @@ fn rows(c: &CellRecords<'_>, way: Way) -> Vec<Row> {
     for (node, budget) in budgets {
         let mut place = if node.is_empty() { name(c) } else { format!("{}, {node}", name(c)) };
         place.push_str(if believed { "" } else { " (no trial can be believed)" });
-        let last = budget.steps.len() - 1;
-        for (i, step) in budget.steps.iter().enumerate() {
-            rows.push(Row::new(vec![
-                place.as_str().into(),
-                step.what.as_str().into(),
-                counted(step.bytes.map(|bytes| bytes / operations), "B"),
-                match budget.amplification(i) {
-                    Some(factor) => Number::new(factor, "").into(),
-                    None if i == 0 => Cell::missing("where it begins"),
-                    None => Cell::missing("nothing to compare with"),
-                },
-                counted(step.requests.map(|requests| requests / operations), ""),
-                counted(step.flushes.map(|flushes| flushes / operations), ""),
-                parts(step, operations).into(),
-                if i == last { verdict(&budget) } else { Cell::from("") },
-            ]));
-        }
+        rows.extend(steps(&place, &budget, operations));
     }
     rows
+}
+
+/// A budget, step by step.
+fn steps(place: &str, budget: &Budget, operations: f64) -> Vec<Row> {
+    let row = |(i, step): (usize, &Step)| {
+        Row::new(vec![
+            place.into(),
+            step.what.as_str().into(),
+            counted(step.bytes.map(|bytes| bytes / operations), "B"),
+            match budget.amplification(i) {
+                Some(factor) => Number::new(factor, "").into(),
+                None if i == 0 => Cell::missing("where it begins"),
+                None => Cell::missing("nothing to compare with"),
+            },
+            counted(step.requests.map(|requests| requests / operations), ""),
+            counted(step.flushes.map(|flushes| flushes / operations), ""),
+            parts(step, operations).into(),
+            if i + 1 == budget.steps.len() { verdict(budget) } else { Cell::from("") },
+        ])
+    };
+    budget.steps.iter().enumerate().map(row).collect()
+}
+
+/// The budgets of a trial that goes on, as far as it has come.
+pub fn so_far(recent: &Recent) -> Section {
+    let mut blocks = Vec::new();
+    for way in [Way::Reads, Way::Writes] {
+        let Some(BudgetsSoFar { since_s, operations, nodes }) = recent.budgets(way) else { continue };
+        let rows = nodes.iter().flat_map(|(node, budget)| steps(node, budget, operations as f64)).collect();
+        let mut table = table(way, rows);
+        table.caption = format!("{}, since second {since_s:.0}", table.caption);
+        table.columns[0] = Column::words("node");
+        blocks.push(Block::Table(table));
+    }
+    if blocks.is_empty() {
+        blocks.push(Block::Prose("Nothing is accounted for yet, or nobody counts.".into()));
+    }
+    Section { id: "budgets".into(), title: "Budgets".into(), blocks }
 }
 
 fn counted(per_operation: Option<f64>, unit: &str) -> Cell {

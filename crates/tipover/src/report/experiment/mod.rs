@@ -14,6 +14,7 @@ mod working_set;
 
 pub use sections::{figure, number, shown_percentile};
 
+pub use budgets::so_far as budgets_so_far;
 pub use load::{Course, backlogs};
 pub use timeline::{Courses, of_recent};
 
