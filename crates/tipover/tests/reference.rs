@@ -467,8 +467,10 @@ fn the_page_of_ten_questions_is_the_tour() {
             write!(text, "It works on the results of question {after}.\n\n").unwrap();
         }
         write!(text, "**Picture.** {}\n\n**Look for.** {}\n", word("picture"), word("look_for")).unwrap();
-        let image = format!("images/question-{}.png", place + 1);
-        if repository().join("docs").join(&image).is_file() {
+        // Taken by `make docs ARGS=--pictures`.
+        let images = ["svg", "png"].map(|kind| format!("images/question-{}.{kind}", place + 1));
+        let taken = images.iter().find(|image| repository().join("docs").join(image).is_file());
+        if let Some(image) = taken {
             write!(text, "\n![{}]({image})\n", word("picture").replace(['`', '*'], "")).unwrap();
         }
     }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod manifest;
+mod pictures;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,10 +15,13 @@ use crate::setup;
 use crate::tidy::{SUMMARY, links, resolve};
 use crate::workspace::Workspace;
 
-/// Makes `target/guide/site/`, and checks that every link of it leads somewhere.
+/// Makes `target/guide/site/`, and checks that every link of it leads somewhere; with `--pictures` takes the
+/// pictures of the ten questions instead.
 pub fn docs(workspace: &Workspace, flags: &[String]) -> Result<()> {
-    if let Some(unknown) = flags.first() {
-        bail!("docs takes no arguments, not `{unknown}`");
+    match flags {
+        [] => {}
+        [flag, numbers @ ..] if flag == "--pictures" => return pictures::take(workspace, numbers),
+        other => bail!("docs knows --pictures, not `{}`", other.join(" ")),
     }
     let step = Step::begin("mdBook");
     let mdbook = setup::mdbook(workspace)?;
