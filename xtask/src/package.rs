@@ -1,6 +1,7 @@
 //! `make package`: a Debian package and a tarball of the release, and whether they work in a clean root.
 
 mod portable;
+mod readme;
 mod sbom;
 mod sign;
 mod tree;
@@ -243,14 +244,15 @@ fn check(workspace: &Workspace, package: &Package, deb: &Path, program: &Program
     copy(deb, &root.join("tmp/tipover.deb"))?;
     // Mounts in a namespace of their own end with the command.
     let script = r#"mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t proc proc "$0/proc" && exec chroot "$0" "$@""#;
-    let inside = |words: &[&str]| {
+    let entering = |more: &[&str], words: &[&str]| {
         let mut command = workspace.command("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&root).args(words);
-        run({
-            command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root");
-            command
-        })
+        command.args(["--mount", "--propagation", "private"]).args(more).args(["sh", "-c", script]);
+        command.arg(&root).args(words);
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
     };
+    let inside = |words: &[&str]| run(entering(&[], words));
     inside(&["dpkg", "-i", "/tmp/tipover.deb"])?;
     inside(&["tipover", "--version"])?;
     inside(&["tipover", "explain", "tipping", "point"])?;
@@ -273,6 +275,8 @@ fn check(workspace: &Workspace, package: &Package, deb: &Path, program: &Program
     if !left.is_empty() {
         bail!("removed, and still there: {left:?}");
     }
+    readme::prepare(&root, |words| entering(&[], words))?;
+    readme::carry_out(workspace, &root, |words| entering(&["--net"], words))?;
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     if mounts.contains(root.to_string_lossy().as_ref()) {
         bail!("something is mounted below {}: take it away before you remove the folder", root.display());
