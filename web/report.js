@@ -326,6 +326,8 @@
       const traces = [...chart.series.map((s) => trace(chart, s)), ...legendOfTwins(chart)];
       const of = panelsOf.get(chart);
       await Plotly.react(chart.id, traces, of ? panelLayout(chart, of) : layout(chart), config);
+      // Read aloud, a drawing is a heap of ticks: its label and its table say what it shows. Its buttons are read.
+      document.getElementById(chart.id).querySelectorAll(".main-svg").forEach((svg) => svg.setAttribute("aria-hidden", "true"));
       return 1;
     } catch (e) {
       tipoverFailed(`chart ${chart.title}: ${e}`);
@@ -379,6 +381,7 @@
     const drawn = await Promise.all(charts.map(draw));
     root.dataset.requests = String(performance.getEntriesByType("resource").length);
     root.dataset.charts = `${drawn.reduce((sum, n) => sum + n, 0)}/${charts.length}`;
+    root.dataset.drawnAfterMs ??= String(Math.round(performance.now()));
   }
 
   const sizes = new ResizeObserver((entries) => {

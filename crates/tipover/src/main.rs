@@ -101,6 +101,9 @@ enum Verb {
     SampleReport {
         /// Where to write it
         output: PathBuf,
+        /// Simulated, with at least so many cells
+        #[arg(long)]
+        cells: Option<usize>,
     },
 }
 
@@ -226,8 +229,9 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
             command::package_files::write(Cli::command(), folder)?;
             Ok(Ending::Held)
         }
-        Verb::SampleReport { output } => {
-            std::fs::write(output, report::html(&report::sample()))?;
+        Verb::SampleReport { output, cells } => {
+            let page = cells.map_or_else(|| Ok(report::sample()), report::sample_of_cells)?;
+            std::fs::write(output, report::html(&page))?;
             Ok(Ending::Held)
         }
     }

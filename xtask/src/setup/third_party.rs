@@ -62,6 +62,17 @@ pub const FOR_TESTS: &[Source] = &[
         unpack: &["--strip", "1", "--only", "duckdb"],
         proof: "duckdb",
     },
+    // axe-core (MPL-2.0), which finds what keeps a page from keyboards and screen readers; a Python package has
+    // it.
+    Source {
+        project: "axe-playwright-python",
+        version: "0.1.8",
+        licence: "MIT AND MPL-2.0",
+        file_name: "axe_playwright_python-0.1.8-py3-none-any.whl",
+        sha256: "fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8",
+        unpack: &["--strip", "1", "--only", "axe.min.js"],
+        proof: "axe.min.js",
+    },
     // Of its many schemas those of one Kubernetes, which take no field that they do not know.
     Source {
         project: "kubernetes-validate",

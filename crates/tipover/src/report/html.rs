@@ -360,7 +360,7 @@ fn chart(chart: &Chart) -> String {
         Table { caption: String::from("The data of this chart"), ..table::of_chart(chart, CHART_ROWS) };
     format!(
         "<figure class=\"chart\" aria-labelledby=\"{id}-t\">\n<figcaption id=\"{id}-t\">{title}</figcaption>\n\
-         <div class=\"plot\" id=\"{id}\" data-chart role=\"img\" aria-label=\"{name}. {read}\"></div>\n{remark}\
+         <div class=\"plot\" id=\"{id}\" data-chart role=\"group\" aria-label=\"{name}. {read}\"></div>\n{remark}\
          <p class=\"guide\"><b>How to read it</b> {how}</p>\n\
          <p class=\"guide\"><b>What it cannot say</b> {cannot}</p>\n\
          <details><summary>Data as a table</summary>\n{table}</details>\n</figure>\n",
@@ -383,7 +383,7 @@ fn panels(panels: &Panels) -> String {
         let unit = if chart.y.unit.is_empty() { String::new() } else { format!(", {}", chart.y.unit) };
         out.push_str(&format!(
             "<p class=\"panel\"><b>{}</b><span class=\"unit\">{}</span></p>\n<div class=\"plot panel\" id=\"{}\" \
-             data-chart role=\"img\" aria-label=\"{}. {}\"></div>\n",
+             data-chart role=\"group\" aria-label=\"{}. {}\"></div>\n",
             inline(&chart.title),
             inline(&unit),
             escape(&chart.id),

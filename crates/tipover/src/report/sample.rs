@@ -2,11 +2,14 @@
 //! like the working-set study, but its measurements are invented; the page says so.
 
 use super::accesses::{self, AccessPicture};
+use super::experiment::{Besides, of_experiment};
 use super::number::Number;
 use super::page::*;
 use crate::study::accesses::{Accesses, Request};
 use std::time::Duration;
 use tipover_core::device::Kind;
+use tipover_core::experiment::Experiment;
+use tipover_core::trial::simulate;
 
 const SOURCE: &str = "MongoDB 3.4.10, YCSB 0.14, AWS c5 with 7,634 MB; \"How working set and disk performance affect \
                       a MongoDB database\"";
@@ -39,6 +42,22 @@ const PUBLISHED_P99: [[f64; 3]; 4] =
     [[f64::NAN; 3], [f64::NAN; 3], [19.0, 171.0, 770.0], [22.0, 199.0, 810.0]];
 /// Invented: share of look-ups answered by engine cache, page cache and device, in per cent.
 const BUDGET: [[f64; 3]; 4] = [[100.0, 0.0, 0.0], [71.8, 28.1, 0.0], [54.6, 41.7, 3.5], [43.1, 46.2, 10.5]];
+
+/// The page of the working-set study with at least so many cells, twice each, in the virtual world.
+pub fn sample_of_cells(cells: usize) -> anyhow::Result<Page> {
+    let plan = include_str!("../../../../experiments/working-set.toml");
+    let values: Vec<String> =
+        (0..cells.div_ceil(DISKS.len())).map(|n| format!("\"{} %\"", 50 + 5 * n)).collect();
+    let own = r#"values = ["92 %", "138 %", "182 %", "230 %"]"#;
+    anyhow::ensure!(plan.contains(own), "the plan has other working sets now");
+    let plan = plan.replacen(own, &format!("values = [{}]", values.join(", ")), 1);
+    let experiment = Experiment::parse(&plan, "tiny", &[("repeats".into(), "2".into())])?;
+    let machine = simulate::Machine::default();
+    let trials = experiment.trials();
+    let record = |trial| simulate::trial(&experiment.name, trial, experiment.seed, &machine).0;
+    let records: Vec<_> = trials.iter().map(record).collect();
+    of_experiment(&experiment, &records, Besides::default(), "tipover sample-report")
+}
 
 /// The page.
 pub fn sample() -> Page {
