@@ -264,7 +264,7 @@ impl Store {
         if !folder.join(PLAN).exists() {
             let known = Self::names(results);
             if known.is_empty() {
-                bail!("there are no results in {}: make some with `tipover run {name}`", results.display());
+                bail!("there are no results in {}", results.display());
             }
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
             bail!("{}: {}", results.display(), tipover_core::experiment::unknown("results", name, &known));

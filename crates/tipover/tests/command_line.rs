@@ -199,11 +199,17 @@ const MISTAKES: &[Mistake] = &[
     Mistake { typed: &["tour", "11"], answered: &["no question `11`", "1 to 10"] },
     Mistake {
         typed: &["show", "working-set"],
-        answered: &["no results in results", "`tipover run working-set`"],
+        answered: &[
+            "no results of `working-set` in results yet: `tipover run working-set` makes some",
+            "`tipover run working-set`",
+        ],
     },
     Mistake {
         typed: &["report", "working-set"],
-        answered: &["no results in results", "`tipover run working-set`"],
+        answered: &[
+            "no results of `working-set` in results yet: `tipover run working-set` makes some",
+            "`tipover run working-set`",
+        ],
     },
 ];
 

@@ -109,7 +109,7 @@ fn a_page_that_is_followed_for_long_does_not_grow() {
     let (early, late) = (shown(0, 60), shown(60, 300));
     println!("bytes and nodes after 60 updates: {early:?}, after 300: {late:?}");
     assert!(early.1 > 500.0, "there are charts");
-    // Plotly keeps something of every drawing: 9 kB of them all. Hours are some tens of megabytes, and not more.
+    // Plotly keeps something of every drawing: 9 kB of them all, so that hours are tens of megabytes.
     let kept = (late.0 - early.0) / 240.0;
     assert!(kept < 16e3, "{kept:.0} bytes an update: {early:?} bytes and nodes grew to {late:?}");
     assert!(late.1 < early.1 * 1.05 + 100.0, "{early:?} bytes and nodes grew to {late:?}");

@@ -264,8 +264,8 @@ fn keyboards_and_screen_readers_reach_everything() {
     }
 }
 
-/// A hundred cells: no larger than they were, and not much slower than a small page. 3 MB are wanted; it is 3.47,
-/// because tables stand in a page twice, as HTML and as data.
+/// A hundred cells: no larger than they were, and not much slower than a small page. 3 MB are wanted, and it
+/// is 3.47, because tables stand in a page twice, as HTML and as data.
 #[test]
 fn a_page_of_a_hundred_cells_is_light() {
     let Some(browser) = Browser::find() else { return };

@@ -326,7 +326,7 @@ mod tests {
         let (mut bytes, mut taken) = (0, 0);
         for number in 1..=PICTURES.len() {
             let Ok(picture) = fs::read_to_string(images.join(format!("question-{number}.svg"))) else {
-                // Older ones, those that want a quiet machine, and the plan's, which refuses what a busy one measured.
+                // Older ones, and those that want a quiet machine: a plan refuses what a busy one measured.
                 assert!([3, 4, 5, 7, 8].contains(&number), "question {number} has no picture");
                 continue;
             };

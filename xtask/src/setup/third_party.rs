@@ -62,8 +62,7 @@ pub const FOR_TESTS: &[Source] = &[
         unpack: &["--strip", "1", "--only", "duckdb"],
         proof: "duckdb",
     },
-    // axe-core (MPL-2.0), which finds what keeps a page from keyboards and screen readers; a Python package has
-    // it.
+    // axe-core (MPL-2.0), which finds what keeps a page from keyboards and screen readers.
     Source {
         project: "axe-playwright-python",
         version: "0.1.8",

@@ -2,6 +2,7 @@
 
 use super::{BadInput, Ending};
 use crate::machine::{self, Needs, Requirement, Severity};
+use crate::report::{Terminal, wrap};
 use crate::trial;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -101,6 +102,9 @@ impl Doctor {
     }
 }
 
+/// What stands before advice, so that it stands under the words and not under the sign.
+const INDENT: usize = 8;
+
 /// A line; for what is not met, what was wanted, why, and what to do.
 fn print(r: &Requirement) {
     let sign = match (r.met, r.severity) {
@@ -111,9 +115,14 @@ fn print(r: &Requirement) {
     };
     println!("{sign} {}: {}", r.id, r.found);
     if !r.met {
-        println!("        wanted: {}. {}\n        {}", r.wanted, r.why, r.next);
+        let width = Terminal::detect().width - INDENT;
+        let say = |text: &str| {
+            wrap(text, width).iter().for_each(|line| println!("{:INDENT$}{line}", ""));
+        };
+        say(&format!("wanted: {}. {}", r.wanted, r.why));
+        say(&r.next);
         if !r.source.is_empty() {
-            println!("        ({})", r.source);
+            say(&format!("({})", r.source));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `tipover explain`: what a word in a plan, report or finding means.
 
 use super::{BadInput, Ending};
+use crate::report::{Terminal, wrap};
 use anyhow::Result;
 use clap::Args;
 use tipover_core::explain::{self, Entry, Shares};
@@ -97,36 +98,28 @@ fn print(entry: &Entry) {
 
 /// Broken between words, two blanks in front.
 fn indented(text: &str) {
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH - 2 {
-            println!("  {line}");
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    println!("  {line}");
+    let width = Terminal::detect().width.min(WIDTH);
+    wrap(text, width - 2).iter().for_each(|line| println!("  {line}"));
 }
 
 fn table(shares: &[Shares], keys: u64, theta: f64) {
+    let percent = |share: f64| format!("{} %", significant(100.0 * share, 3));
     println!("Share of the traffic over {keys} keys (true zipfian: θ = {theta}) that goes to");
-    println!(
-        "  {:<38} {:>12} {:>12} {:>12} {:>12}  hot keys",
-        "", "hottest key", "hottest 1 %", "hottest 10 %", "hottest 50 %"
-    );
-    for row in shares {
-        let percent = |share: f64| format!("{} %", significant(100.0 * share, 3));
-        println!(
-            "  {:<38} {:>12} {:>12} {:>12} {:>12}  {}",
-            row.distribution,
-            percent(row.hottest),
-            percent(row.of_1_percent),
-            percent(row.of_10_percent),
-            percent(row.of_50_percent),
-            row.hot_keys
-        );
+    let heads = ["hottest key", "hottest 1 %", "hottest 10 %", "hottest 50 %"];
+    let cells =
+        |row: &Shares| [row.hottest, row.of_1_percent, row.of_10_percent, row.of_50_percent].map(percent);
+    // A table that is broken in the middle of its rows is none.
+    if Terminal::detect().width < WIDTH {
+        for row in shares {
+            let parts = heads.iter().zip(cells(row)).map(|(head, cell)| format!("{head} {cell}"));
+            let parts = parts.collect::<Vec<_>>().join(", ");
+            indented(&format!("{}: {parts}; hot keys: {}", row.distribution, row.hot_keys));
+        }
+        return;
     }
+    let line = |name: &str, [a, b, c, d]: [String; 4], hot: &str| {
+        println!("  {name:<38} {a:>12} {b:>12} {c:>12} {d:>12}  {hot}");
+    };
+    line("", heads.map(String::from), "hot keys");
+    shares.iter().for_each(|row| line(row.distribution, cells(row), row.hot_keys));
 }

@@ -2,6 +2,7 @@
 
 use super::Ending;
 use super::plan::PLANS;
+use crate::report::{Terminal, wrap};
 use crate::store::Store;
 use anyhow::Result;
 use std::path::Path;
@@ -41,9 +42,12 @@ pub fn execute(results: &Path, json: bool) -> Result<Ending> {
         );
         return Ok(Ending::Held);
     }
+    let width = Terminal::detect().width;
     println!("Experiments (tipover run NAME):");
     for (name, question, scales) in plans {
-        println!("  {name}  [{}]\n    {}", scales.join(", "), question.trim());
+        println!("  {name}  [{}]", scales.join(", "));
+        // Questions are sentences, and their lines end where the plan's file has an end of line.
+        wrap(&question, width - 4).iter().for_each(|line| println!("    {line}"));
     }
     println!("\nResults in {} (tipover show NAME):", results.display());
     if names.is_empty() {

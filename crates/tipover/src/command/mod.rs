@@ -53,6 +53,14 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
+/// What a proposed command says of the results folder: nothing of the usual one.
+pub fn results_flag(results: &Path) -> String {
+    match results.to_str() {
+        Some("results") => String::new(),
+        _ => format!("--results {} ", quoted(&results.display().to_string())),
+    }
+}
+
 /// Where a result is: the path that was given, or the results of that name.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Finds a plan by its name or file, and applies what the command line says about it.
 
-use super::{BadInput, pair, quoted};
+use super::{BadInput, pair, quoted, results_flag};
 use crate::store::Store;
 use anyhow::Result;
 use clap::Args;
@@ -99,7 +99,8 @@ impl PlanArguments {
             Some(_) => self.experiment()?.1.name,
             None => self.plan.clone(),
         };
-        let store = Store::existing(results, &name).map_err(|e| BadInput(format!("{e:#}")))?;
+        let store =
+            Store::existing(results, &name).map_err(|e| BadInput(self.none_yet(results, &name, &e)))?;
         let damaged = |error: &dyn std::fmt::Display| {
             let next = format!(
                 "`tipover run {} --replace-plan` writes it anew and keeps every trial that fits",
@@ -129,6 +130,17 @@ impl PlanArguments {
         }
         let (_, experiment) = most.ok_or_else(|| damaged(&"no scale is left in it"))?;
         Ok((store, experiment))
+    }
+
+    /// Why there are no results, and, of a plan that we have, what makes some.
+    fn none_yet(&self, results: &Path, name: &str, error: &anyhow::Error) -> String {
+        let Ok((_, experiment)) = self.experiment() else { return format!("{error:#}") };
+        let verb = if experiment.search.is_some() { "find" } else { "run" };
+        let (flag, plan) = (results_flag(results), quoted(&self.plan));
+        format!(
+            "there are no results of `{name}` in {} yet: `tipover {flag}{verb} {plan}` makes some",
+            quoted(&results.display().to_string())
+        )
     }
 
     fn of_text(&self, text: &str, scale: &str) -> Result<Experiment> {

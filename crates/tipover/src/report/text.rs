@@ -376,7 +376,7 @@ fn column_widths(table: &Table, notes: &Footnotes, total: usize) -> Vec<usize> {
 }
 
 /// Words in lines of at most `width` characters; a longer word gets a line of its own.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is always a line");

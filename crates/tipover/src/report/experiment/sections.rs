@@ -61,8 +61,12 @@ pub fn in_short(cells: &Cells<'_>) -> Vec<String> {
     const MOST: usize = 6;
     let measured = cells.all.iter().filter(|c| !c.measured().is_empty());
     let sentence = |c: &CellRecords<'_>| {
-        let labels: Vec<String> =
-            c.cell.labels.iter().map(|(axis, label)| format!("{} {label}", axis.replace('_', " "))).collect();
+        // A number alone says nothing; words do.
+        let label = |(axis, label): &(String, String)| match label.contains(char::is_alphabetic) {
+            true => label.clone(),
+            false => format!("{} {label}", axis.replace('_', " ")),
+        };
+        let labels: Vec<String> = c.cell.labels.iter().map(label).collect();
         let throughput = c.throughput().map(|estimate| number(&estimate, "operations/s").to_string());
         let p99 = match c.residence_ms(0.99) {
             Ok(estimate) => format!("p99 {}", number(&estimate, "ms")),
@@ -124,8 +128,9 @@ pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
         ));
     }
     if invalid > 0 {
+        let (trials, are) = if invalid == 1 { ("trial was", "is") } else { ("trials were", "are") };
         sentences.push(format!(
-            "{invalid} trials were measured but cannot be believed, and are in no figure; see Trials."
+            "{invalid} {trials} measured but cannot be believed, and {are} in no figure; see Trials."
         ));
     }
     sentences
