@@ -6,6 +6,7 @@ pub mod check;
 pub mod device;
 pub mod experiment;
 pub mod explain;
+pub mod learn;
 pub mod machine;
 pub mod measure;
 pub mod metric;

@@ -9,6 +9,7 @@
 pub mod corpus;
 mod documents;
 mod files;
+mod learned;
 mod sentences;
 mod wire;
 
@@ -40,7 +41,7 @@ const fn target(name: &'static str, read: fn(&[u8]), about: &'static str) -> Tar
 }
 
 /// All of them.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 26] = [
     target("postgres", untrusted::postgres, "what a PostgreSQL server says, from its greeting on"),
     target("mysql", untrusted::mysql, "what a MySQL or MariaDB server says, from its greeting on"),
     target("mysql-key", untrusted::mysql_key, "a public key in PEM, as MySQL 8 hands it out"),
@@ -62,6 +63,12 @@ pub const TARGETS: [Target; 24] = [
     target("properties", documents::properties, "YCSB's property files, and what they ask for"),
     target("script", documents::script, "a script of statements as pgbench has them, read and run"),
     target("samples", documents::samples, "sample documents, one a line"),
+    target("log", learned::log, "logs of PostgreSQL, MariaDB and MySQL, and records made of them"),
+    target(
+        "statement",
+        learned::statement,
+        "a statement as a server's statistics keep it, and the plan of it",
+    ),
     target("schedule", sentences::schedule, "a schedule of faults"),
     target("disk", sentences::disk, "a disk's specification, its faults and power cuts"),
     target("quantities", sentences::quantities, "sizes, rates, spans, promises, arrivals, distributions"),

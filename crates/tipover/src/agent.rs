@@ -334,6 +334,9 @@ pub fn serve() -> Result<()> {
                     Ok(writer) => writer,
                     Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
                 };
+                if let Err(error) = ask(&target, &dataset) {
+                    return answer(&Answer::Failed { reason: format!("{error:#}") });
+                }
                 let plan = drive::Plan::closed(&target, &dataset, workload.as_ref(), &records, 1, clock);
                 let plan = loaded(plan, &spec, load.as_deref(), (seed, arrivals.unwrap_or(0))).part(part);
                 if load.is_some() {
@@ -422,6 +425,19 @@ fn make_ready(spec: &Spec, seed: u64, target: &dyn Target) -> Result<()> {
         bail!("workload.scripts.prepare was not carried out ({outcome:?}){said}");
     }
     Ok(target.settle()?)
+}
+
+/// Runs the script whose answers all sessions know, if there is one and it was not run yet.
+fn ask(target: &dyn Target, dataset: &Dataset) -> Result<()> {
+    let Shape::Scripts(scripts) = &dataset.shape else { return Ok(()) };
+    let Some(script) = scripts.asked().filter(|_| !scripts.is_answered()) else { return Ok(()) };
+    let mut session = target.open(dataset)?;
+    let outcome = session.execute(&Op::Script { script, number: 0 });
+    if outcome != Outcome::Done {
+        let said = session.complaint().map_or(String::new(), |complaint| format!(": {}", complaint.words));
+        bail!("workload.scripts.ask was not answered ({outcome:?}){said}");
+    }
+    Ok(())
 }
 
 /// Reads some of the records.

@@ -88,6 +88,7 @@ enum Verb {
     Tour(command::tour::Tour),
     Explain(command::explain::Explain),
     SelfTest(command::self_test::SelfTest),
+    Learn(command::learn::Learn),
     Ycsb(command::ycsb::YcsbCommand),
     Pgbench(command::pgbench::PgbenchCommand),
     /// Write manual pages and completions of shells, for packages
@@ -223,6 +224,7 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
         }),
         Verb::Explain(explain) => explain.execute(cli.json),
         Verb::SelfTest(self_test) => self_test.execute(cli.json),
+        Verb::Learn(learn) => learn.execute(cli.json, interrupt),
         Verb::Ycsb(ycsb) => ycsb.execute(interrupt),
         Verb::Pgbench(pgbench) => pgbench.execute(interrupt),
         Verb::PackageFiles { folder } => {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Every verb that people see; the empty one is the program itself.
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 22] = [
     "",
     "break",
     "doctor",
@@ -21,6 +21,7 @@ const VERBS: [&str; 21] = [
     "show",
     "report",
     "self-test",
+    "learn",
     "ycsb",
     "pgbench",
     "audit",

@@ -187,6 +187,11 @@ impl SearchSpec {
                 self.least
             )));
         }
+        if spec.workload.scripts.as_ref().is_some_and(|scripts| scripts.recorded.is_some()) {
+            return Err(PlanError(
+                "a record has one load, its own, and a search wants many: learn a plan from it".into(),
+            ));
+        }
         let Some(breaking) = &spec.breaking else { return Ok(()) };
         if spec.breaks_loading() {
             return Err(PlanError(

@@ -104,7 +104,7 @@ impl Trace {
 }
 
 /// Exact, because an f64 of seconds since 1970 is only good to a quarter of a microsecond.
-fn seconds_as_ns(text: &str) -> Option<u64> {
+pub(super) fn seconds_as_ns(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) {

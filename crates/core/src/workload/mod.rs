@@ -12,6 +12,7 @@ mod lengths;
 mod loading;
 pub mod properties;
 mod random;
+pub mod recorded;
 mod records;
 pub mod script;
 pub mod sysbench;
@@ -40,6 +41,12 @@ use crate::op::{Op, Outcome};
 pub trait Workload: Send + Sync {
     /// Operation number `n`. An insert claims its number from `records`; a read asks for a known one.
     fn op(&self, n: u64, records: &Records) -> Op;
+
+    /// The session that operation `n` belongs to, where it was recorded; `None` where any session may take it.
+    fn session(&self, n: u64) -> Option<u32> {
+        let _ = n;
+        None
+    }
 
     /// Whether later operations depend on what became of earlier ones, which [`Workload::settle`] must be
     /// told.

@@ -16,6 +16,7 @@ mod table;
 mod tests;
 mod transfer;
 pub mod untrusted;
+mod watch;
 
 use crate::connection::sql::{Client as _, Report as _, Server};
 use flavour::Flavour;

@@ -89,7 +89,9 @@ impl Scripted {
                 Answer::More
             }
             Ok(script::Step::Sleep(time)) => Answer::Pause(time),
-            Ok(script::Step::Over) if self.course.in_transaction => {
+            Ok(script::Step::Over)
+                if self.course.in_transaction && !self.course.scripts().keeps_transactions() =>
+            {
                 let words = "end of script reached without completing the last transaction";
                 self.abort(self.course.command, words.into())
             }

@@ -17,6 +17,7 @@ mod table;
 mod tests;
 mod transfer;
 pub mod untrusted;
+mod watch;
 
 use crate::connection::Row;
 use crate::connection::sql::{Client as _, Report as _, Server, Table, durability_word};

@@ -8,6 +8,7 @@ use crate::study::comparison::{Side, compare_sides, history};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use tipover_core::learn::Seen;
 use tipover_core::record;
 use tipover_core::units::Ratio;
 
@@ -15,7 +16,7 @@ use tipover_core::units::Ratio;
 ///
 /// A result is the name of results that `tipover list` shows, a results folder, a cell's folder in it, a
 /// record.json, or a file (or a folder of files, one per trial) that YCSB, go-ycsb, sysbench, fio, pgbench or
-/// iostat wrote. Cells are matched by their labels; two results of one cell each are compared whatever their
+/// iostat wrote, or that `tipover learn --json` printed. Cells are matched by their labels; two results of one cell each are compared whatever their
 /// settings. Exit codes: 0 no figure is worse, 1 one is, or too few trials cannot tell, 2 nothing could be
 /// compared.
 #[derive(Debug, Args)]
@@ -98,6 +99,13 @@ pub fn side(path: &Path, results: &Path) -> Result<Side> {
         if file.file_name().is_some_and(|name| name == "record.json") {
             match record::read(&text) {
                 Ok(record) => side.add_record(&record, &run_of(&file)),
+                Err(error) => refused.push(format!("{}: {error}", file.display())),
+            }
+            continue;
+        }
+        if text.contains("\"learned_format\"") {
+            match Seen::parse(&text) {
+                Ok(seen) => side.add_learned(&seen),
                 Err(error) => refused.push(format!("{}: {error}", file.display())),
             }
             continue;

@@ -12,6 +12,7 @@ pub mod export;
 pub mod find;
 pub mod fleet;
 pub mod lab;
+pub mod learn;
 pub mod list;
 pub mod package_files;
 pub mod pgbench;

@@ -32,6 +32,7 @@ pub fn run(
         index,
         seat: &work.seats[index as usize],
         number: plan.first_closed(index),
+        free_since: Tick(0),
         watched: None,
         doubtful: false,
         job: None,
@@ -95,6 +96,8 @@ struct Slot<'a> {
     seat: &'a Seat,
     /// Of its next operation in a closed loop.
     number: u64,
+    /// Since when it is free in an open loop.
+    free_since: Tick,
     /// What the poll knows of its connection.
     watched: Option<(i32, epoll::EventFlags)>,
     /// Whether the connection may have been made anew under the same descriptor.
@@ -180,9 +183,13 @@ impl Loop<'_> {
                 let now = self.now();
                 for slot in self.idle.drain(..) {
                     self.free.push(slot);
+                    self.slots[slot].free_since = now;
                     self.work.offer.release(now);
                 }
-                if self.work.offer.next_due().is_none() && !self.work.plan.warms_up {
+                let offer = &self.work.offer;
+                let mine = self.slots.iter().map(|slot| slot.index);
+                let is_over = offer.next_due().is_none() && !self.work.plan.warms_up;
+                if is_over && !offer.has_waiting(mine) {
                     self.ends = true;
                     self.free.clear();
                 }
@@ -207,11 +214,7 @@ impl Loop<'_> {
     fn send_due(&mut self) -> rustix::io::Result<()> {
         while !self.free.is_empty() && self.work.phase() == Phase::Open {
             let now = self.now();
-            if self.work.offer.next_due().is_none_or(|due| due > now) {
-                return Ok(());
-            }
-            let Some(due) = self.work.offer.take(now) else { return Ok(()) };
-            let Some(slot) = self.free.pop() else { return Ok(()) };
+            let Some((slot, due)) = self.take(now) else { return Ok(()) };
             self.begin(slot, due.number, Some(due));
             if self.work.plan.is_late(due.due, now) {
                 let now = self.now();
@@ -221,6 +224,26 @@ impl Loop<'_> {
             self.send(slot)?;
         }
         Ok(())
+    }
+
+    /// What is due and a free session for it: of a recorded load its own.
+    fn take(&mut self, now: Tick) -> Option<(usize, Due)> {
+        let (plan, offer) = (self.work.plan, &self.work.offer);
+        if self.work.is_recorded {
+            let session_of = |number| plan.workload.session(number).unwrap_or(0);
+            let seat = |(place, slot): (usize, &usize)| {
+                let slot = &self.slots[*slot];
+                (place, slot.index, slot.free_since)
+            };
+            let free = self.free.iter().enumerate().map(seat);
+            let (place, due) = offer.take_for(now, (plan.sessions, &session_of), free)?;
+            return Some((self.free.swap_remove(place), due));
+        }
+        if offer.next_due().is_none_or(|due| due > now) {
+            return None;
+        }
+        let due = offer.take(now)?;
+        self.free.pop().map(|slot| (slot, due))
     }
 
     fn begin(&mut self, slot: usize, number: u64, due: Option<Due>) {
@@ -410,6 +433,7 @@ impl Loop<'_> {
             }
             Phase::Open => {
                 self.work.offer.release(now);
+                self.slots[index].free_since = now;
                 self.free.push(index);
             }
             Phase::Paused | Phase::Over => self.idle.push(index),
@@ -481,6 +505,12 @@ impl Loop<'_> {
             && due < until
         {
             (until, exact) = (due, true);
+        }
+        // Another thread may have found what is due for a session of this one: looked for after the next due
+        // time was read, or what is handed over in between would be slept through.
+        let free = self.free.iter().map(|slot| self.slots[*slot].index);
+        if self.work.is_recorded && self.work.offer.has_waiting(free) {
+            (until, exact) = (now, false);
         }
         let left = if self.ready.is_empty() { until.0.saturating_sub(now.0) } else { 0 };
         events.clear();

@@ -320,6 +320,8 @@ pub struct Sessions<'a> {
     abandon: AtomicBool,
     /// Whether the workload must be told what became of its operations.
     follows: bool,
+    /// Whether every operation belongs to a session of its own.
+    is_recorded: bool,
     /// Pause of a session after each operation of a closed loop, in nanoseconds.
     think_ns: AtomicU64,
     /// Threads that still run.
@@ -350,6 +352,7 @@ impl<'a> Sessions<'a> {
             offer: Offer::new(plan.first, plan.ends_at(), plan.part),
             abandon: AtomicBool::new(false),
             follows: plan.workload.follows(),
+            is_recorded: plan.arrivals.is_some() && plan.workload.session(plan.first).is_some(),
             think_ns: AtomicU64::new(plan.think.as_nanos() as u64),
             running: Mutex::new(0),
             ended: Condvar::new(),
@@ -366,7 +369,7 @@ impl<'a> Sessions<'a> {
     pub fn offer(&self, origin: Tick) {
         let Some((arrivals, seed)) = &self.plan.arrivals else { return };
         let mut last = self.last_cut.lock();
-        self.offer.start(arrivals, *seed, origin);
+        self.offer.start(arrivals, *seed, origin, self.is_recorded);
         last.counts = Counts::default();
         self.phase.store(Phase::Open as u8, Ordering::Relaxed);
     }
@@ -578,6 +581,10 @@ fn work(sessions: &Sessions<'_>, gate: &Gate, first: u32, threads: u32) {
     let seat = |index| plan.part.session(index) as u32;
     session.take_seat(seat(first));
     if session.wire().is_none() || !plan.shares_threads() {
+        if sessions.is_recorded {
+            let reason = "its sessions cannot be waited for together, which sessions of a record must be";
+            return gate.fail(TargetError::new("sending a recorded load", reason));
+        }
         gate.tell(false);
         if gate.pass(1) {
             blocking::run(sessions, first, session.as_mut());

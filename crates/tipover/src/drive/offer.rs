@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::iter::{Skip, StepBy};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
@@ -32,6 +33,8 @@ pub struct Offer {
     gap_ns: AtomicU64,
     /// Whether the thread that watches the schedule goes on watching it while its operation is short.
     keeps: AtomicBool,
+    /// Number of the very first operation of our part.
+    first: u64,
 }
 
 /// When the operations of our part are due.
@@ -54,6 +57,8 @@ struct State {
     /// Sessions that could send something now, and since when there is one.
     free: u32,
     free_since: Tick,
+    /// Of a recorded load: what is due and waits for the session that it belongs to.
+    lanes: Vec<VecDeque<(u64, Tick)>>,
     watch: Watch,
 }
 
@@ -113,22 +118,30 @@ impl Offer {
                 begun: 0,
                 free: 0,
                 free_since: Tick(0),
+                lanes: Vec::new(),
                 watch: Watch::default(),
             }),
             next_due: AtomicU64::new(u64::MAX),
             service_ns: AtomicU64::new(1_000_000),
             gap_ns: AtomicU64::new(0),
             keeps: AtomicBool::new(false),
+            first,
         }
     }
 
     /// Offers `arrivals` from `now` on.
-    pub fn start(&self, arrivals: &Arrivals, seed: u64, now: Tick) {
+    ///
+    /// With `restarts` the operations are numbered from the beginning again.
+    pub fn start(&self, arrivals: &Arrivals, seed: u64, now: Tick, restarts: bool) {
         let mut state = self.state.lock();
         state.origin = now;
         let Part { number, of } = state.part;
         let times = || arrivals.schedule(seed).skip(number as usize).step_by(of as usize);
         (state.schedule, state.meter) = (Some(times()), Some(times()));
+        if restarts {
+            state.number = self.first;
+            state.lanes.clear();
+        }
         // What was begun before keeps its number.
         (state.free, state.due, state.begun, state.first) = (0, 0, 0, state.number);
         state.advance();
@@ -141,6 +154,7 @@ impl Offer {
         let mut state = self.state.lock();
         (state.schedule, state.next, state.meter, state.meter_next) = (None, None, None, None);
         (state.due, state.begun) = (0, 0);
+        state.lanes.clear();
         self.publish(&state);
         state.watch.leader = None;
         state.watch.parked.drain(..).for_each(|(_, thread)| thread.unpark());
@@ -174,6 +188,37 @@ impl Offer {
         }
         self.publish(&state);
         Some(Due { number, due, sendable: due.max(state.free_since) })
+    }
+
+    /// Takes an operation of a recorded load for the first of the `free` sessions for which one is due: its
+    /// place among them, its number in the load, and since when it is free. `session_of` says whose an operation
+    /// is, of `sessions`.
+    pub fn take_for(
+        &self,
+        now: Tick,
+        (sessions, session_of): (u32, &dyn Fn(u64) -> u32),
+        mut free: impl Iterator<Item = (usize, u32, Tick)>,
+    ) -> Option<(usize, Due)> {
+        let mut state = self.state.lock();
+        state.lanes.resize_with(sessions as usize, VecDeque::new);
+        while let Some(due) = state.next.filter(|due| *due <= now) {
+            let number = state.number;
+            state.number += u64::from(state.part.of);
+            state.lanes[session_of(number) as usize % sessions as usize].push_back((number, due));
+            state.advance();
+        }
+        self.publish(&state);
+        let (place, session, since) =
+            free.find(|(_, session, _)| !state.lanes[*session as usize].is_empty())?;
+        let (number, due) = state.lanes[session as usize].pop_front()?;
+        state.begun += 1;
+        Some((place, Due { number, due, sendable: due.max(since) }))
+    }
+
+    /// Whether an operation of a recorded load is due and waits for one of these sessions.
+    pub fn has_waiting(&self, mut sessions: impl Iterator<Item = u32>) -> bool {
+        let state = self.state.lock();
+        sessions.any(|session| state.lanes.get(session as usize).is_some_and(|lane| !lane.is_empty()))
     }
 
     /// Whether so little is due that the processor is hardly taken by watching for it.

@@ -101,6 +101,7 @@ fn table(a: &Side, b: &Side, found: &ComparedSides) -> Table {
         let percent = |x: f64| 100.0 * x;
         let unit = compared.figure.unit();
         let (verdict, word) = match (compared.is_worse(), compared.differs()) {
+            (true, _) if compared.figure.is_of_a_load() => (Verdict::NotHeld, "another load"),
             (true, _) => (Verdict::NotHeld, "worse"),
             (false, true) => (Verdict::Held, "better"),
             (false, false) if compared.cannot_tell() => (Verdict::Unknown, "cannot tell: too few trials"),

@@ -4,6 +4,7 @@
 use super::Disturbances;
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::audit::{Quantity, Study};
+use tipover_core::learn::{self, Seen};
 use tipover_core::measure::{
     ChangePoint, ChangeRule, ChangeTest, CompareRule, Comparison, Difference, Samples, change_points,
     compare, correct, noise_floor, values_needed,
@@ -22,6 +23,12 @@ pub enum Figure {
     Percentile(u32),
     /// Share of operations that failed.
     Failed,
+    /// Share that a statement has of all calls, in percent.
+    Share,
+    /// Rows that a call of a statement brought or changed.
+    Rows,
+    /// Pages found in the cache, of all that were asked for, in percent.
+    Hits,
 }
 
 impl Figure {
@@ -32,6 +39,9 @@ impl Figure {
             Figure::Mean => "mean residence".into(),
             Figure::Percentile(thousandths) => format!("p{}", f64::from(thousandths) / 1_000.0),
             Figure::Failed => "failed operations".into(),
+            Figure::Share => "share of all calls".into(),
+            Figure::Rows => "rows of a call".into(),
+            Figure::Hits => "hit ratio".into(),
         }
     }
 
@@ -40,13 +50,19 @@ impl Figure {
         match self {
             Figure::Throughput => "ops/s",
             Figure::Mean | Figure::Percentile(_) => "ms",
-            Figure::Failed => "%",
+            Figure::Failed | Figure::Share | Figure::Hits => "%",
+            Figure::Rows => "rows",
         }
     }
 
     /// Whether more of it is better.
     pub fn more_is_better(self) -> bool {
         self == Figure::Throughput
+    }
+
+    /// Whether it describes a load, of which another one is neither better nor worse.
+    pub fn is_of_a_load(self) -> bool {
+        matches!(self, Figure::Share | Figure::Rows | Figure::Hits)
     }
 }
 
@@ -151,6 +167,43 @@ impl Side {
         }
     }
 
+    /// Adds what was seen of a server's load: every part of the interval counts as a trial.
+    pub fn add_learned(&mut self, seen: &Seen) {
+        /// A rarer statement's share is mostly chance.
+        const LEAST_CALLS: u64 = 20;
+        let (mut rare, parts) = (0, seen.parts.len() as u64);
+        for (number, statement) in seen.statements.iter().enumerate() {
+            if statement.calls < LEAST_CALLS * parts {
+                rare += 1;
+                continue;
+            }
+            let read = learn::Statement::read(&statement.text, seen.dialect);
+            let cell = read.map_or_else(|| statement.text.clone(), |read| read.shape);
+            for (trial, part) in seen.parts.iter().enumerate() {
+                let all: u64 = part.statements.iter().map(|(calls, _)| calls).sum();
+                let (calls, rows) = part.statements[number];
+                let mut add = |figure, value: f64| {
+                    let observation = Observation { trial: trial as u32, at_unix_s: 0, value };
+                    put(&mut self.cells, &cell, figure, observation);
+                };
+                if all > 0 {
+                    add(Figure::Share, 100.0 * calls as f64 / all as f64);
+                }
+                if calls > 0 {
+                    add(Figure::Rows, rows as f64 / calls as f64);
+                }
+            }
+        }
+        for (trial, part) in seen.parts.iter().enumerate().filter(|(_, part)| part.pages > 0.0) {
+            let value = 100.0 * (1.0 - part.page_reads / part.pages);
+            let observation = Observation { trial: trial as u32, at_unix_s: 0, value };
+            put(&mut self.cells, "all statements", Figure::Hits, observation);
+        }
+        if rare > 0 {
+            self.left_out.push(format!("{rare} statements with fewer than {LEAST_CALLS} calls a part"));
+        }
+    }
+
     /// A side that is one configuration is called "all", so that results of two configurations, or of two
     /// programs, can be compared. Sides with a cell in common are compared by their names.
     fn with_single_cell_renamed(&self, other: &Side) -> Side {
@@ -230,6 +283,7 @@ impl Compared {
     /// Whether B is worse than A.
     pub fn is_worse(&self) -> bool {
         match self.comparison.verdict {
+            Difference::Higher | Difference::Lower if self.figure.is_of_a_load() => true,
             Difference::Higher => !self.figure.more_is_better(),
             Difference::Lower => self.figure.more_is_better(),
             Difference::None | Difference::TooFew => false,
@@ -390,7 +444,8 @@ impl Course {
     /// Whether it changed for the worse when it last changed.
     pub fn got_worse(&self) -> bool {
         let last = self.changes.last();
-        last.is_some_and(|change| (change.after < change.before) == self.figure.more_is_better())
+        let is_worse = |change: &ChangePoint| (change.after < change.before) == self.figure.more_is_better();
+        last.is_some_and(|change| self.figure.is_of_a_load() || is_worse(change))
     }
 }
 

@@ -22,6 +22,11 @@ use tipover_core::units::{Tick, span};
 /// hold what goes with that.
 const WARM_UP_PAUSE: Duration = Duration::from_micros(500);
 
+/// Whether the load is a record: it begins with what is measured, and once, because it has one beginning.
+fn is_recorded(spec: &Spec) -> bool {
+    spec.workload.scripts.as_ref().is_some_and(|scripts| scripts.recorded.is_some())
+}
+
 impl RealWorld<'_> {
     /// Starts the sessions and runs the workload on the unshaped disk until the caches are at rest.
     pub(super) fn warm_up(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<String> {
@@ -46,7 +51,9 @@ impl RealWorld<'_> {
         } else {
             self.warm_caches(spec, watch, phase, draft)?
         };
-        self.load(spec, watch)?;
+        if !is_recorded(spec) {
+            self.load(spec, watch)?;
+        }
         let evidence = match &warm_up {
             WarmUp::Steady(evidence) | WarmUp::Never(evidence) | WarmUp::NotYet(evidence) => evidence.clone(),
         };
@@ -101,7 +108,9 @@ impl RealWorld<'_> {
     fn warm_server(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<WarmUp> {
         self.context.report.doing(phase.name());
         let begin = self.clock.now();
-        self.load(spec, watch)?;
+        if !is_recorded(spec) {
+            self.load(spec, watch)?;
+        }
         let mut samples: Vec<Sample> = vec![self.mark(watch)?.target];
         while self.clock.now().since(begin) < spec.trial.warm_up_least {
             samples.push(self.interval(spec, phase, watch, draft)?.target);
@@ -202,6 +211,9 @@ impl RealWorld<'_> {
             (None, Some(_)) => None,
         };
         let recording = self.begin_recording(spec)?;
+        if is_recorded(spec) {
+            self.load(spec, &mut target.watch)?;
+        }
         let cost_ns = target.generator_cost_ns;
         let (measured, evidence) = match (&spec.breaking, &target.watch.cluster) {
             (Some(breaking), Some(running)) => {

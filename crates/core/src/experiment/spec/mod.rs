@@ -21,7 +21,7 @@ use crate::device;
 use crate::op::OpKind;
 use crate::schedule::Fault;
 use crate::units::Bytes;
-use crate::workload::script::Tables;
+use crate::workload::script::{RECORDED, Tables};
 use crate::workload::{
     Dataset, Ledger, Lengths, ListTransactions, RandomReads, Registers, ScriptRuns, Scripts, Transfers,
     Workload, Ycsb,
@@ -124,6 +124,9 @@ impl Spec {
         }
         if self.load.machines != 1 {
             self.check_machines()?;
+        }
+        if let Some(scripts) = &self.workload.scripts {
+            scripts.check_load(&self.load).map_err(super::PlanError)?;
         }
         self.shape()?;
         match (&self.lab, &self.breaking) {
@@ -529,7 +532,11 @@ impl Spec {
             return name.unwrap_or(kind.name()).into();
         }
         let scripts = self.workload.scripts.as_ref().map_or(&[][..], |scripts| &scripts.run);
+        let is_recorded = self.workload.scripts.as_ref().is_some_and(|scripts| scripts.recorded.is_some());
         match (kind, scripts) {
+            (OpKind::Script(number), []) if is_recorded => {
+                format!("{} ({})", kind.name(), RECORDED[usize::from(number).min(1)])
+            }
             (OpKind::Script(number), [_, _, ..]) if usize::from(number) < scripts.len() => {
                 format!("{} ({})", kind.name(), scripts[usize::from(number)].name)
             }

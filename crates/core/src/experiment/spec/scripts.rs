@@ -1,11 +1,12 @@
 //! Scripts of statements as a workload of plans.
 
 use super::super::recipe::{self, Recipe};
-use super::TargetKind;
+use super::{LoadSpec, TargetKind};
 use crate::nearest::unknown;
+use crate::workload::recorded::Recorded;
 use crate::workload::script::{BUILT_IN, BuiltIn, Dialect, Protocol, Scripts, Tables, Value};
 use crate::workload::sysbench::{Numbering, OLTP, Oltp, Sysbench};
-use crate::workload::{Random, tpcb};
+use crate::workload::{Arrivals, Random, tpcb};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -14,8 +15,13 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptsSpec {
-    /// Which, with their weights: `["tpcb-like", "browse.sql@7"]`.
+    /// Which, with their weights: `["tpcb-like", "browse.sql@7"]`. Needed unless `recorded` is given.
+    #[serde(default)]
     pub run: Vec<NamedScript>,
+    /// In their place, statements that sessions once sent, by the path of their file: each by its session and at
+    /// its time, with `load.arrivals = "trace FILE"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
     /// How many branches pgbench's tables have, each with 100,000 accounts. Absent: one if a script of
     /// pgbench's is run; else these tables are not made.
     pub scale: Option<u64>,
@@ -33,11 +39,15 @@ pub struct ScriptsSpec {
     /// makes the tables that those work on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<NamedScript>,
+    /// A script of reads that is run once before the load begins; what its `\gset` brings are variables of
+    /// every session, such as the least and the greatest key that there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<NamedScript>,
 }
 
-/// A built-in script by its name, or one's own by the path of its file. The core reads no files: the text of
-/// one is put in by [`NamedScript::read`], and from then on belongs to the setting, so that a changed script
-/// is another cell.
+/// A built-in script by its name, one's own by the path of its file, or with its text in the plan. The core
+/// reads no files: the text of one is put in by [`NamedScript::read`], and from then on belongs to the
+/// setting, so that a changed script is another cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedScript {
     /// What it is called, or where it is.
@@ -50,7 +60,7 @@ pub struct NamedScript {
 
 impl NamedScript {
     fn is_file(&self) -> bool {
-        Recipe::is_file(&self.name)
+        self.text.is_some() || Recipe::is_file(&self.name)
     }
 
     /// Takes the text of the file, unless it has one or needs none.
@@ -126,10 +136,24 @@ impl<'de> Deserialize<'de> for NamedScript {
         enum Either {
             Name(String),
             Read(String, u64, String),
+            Here(Here),
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Here {
+            name: String,
+            #[serde(default = "one")]
+            weight: u64,
+            text: String,
+        }
+        fn one() -> u64 {
+            1
         }
         match Either::deserialize(d)? {
             Either::Name(text) => text.parse().map_err(serde::de::Error::custom),
-            Either::Read(name, weight, text) => Ok(NamedScript { name, weight, text: Some(text) }),
+            Either::Read(name, weight, text) | Either::Here(Here { name, weight, text }) => {
+                Ok(NamedScript { name, weight, text: Some(text) })
+            }
         }
     }
 }
@@ -143,7 +167,12 @@ impl ScriptsSpec {
         &mut self,
         read: &mut dyn FnMut(&str) -> Result<String, String>,
     ) -> Result<(), String> {
-        self.run.iter_mut().chain(&mut self.prepare).try_for_each(|script| script.read(read))
+        if let Some(recorded) = self.recorded.as_mut().filter(|recorded| recorded.is_unread()) {
+            let text = read(&recorded.path)?;
+            recorded.read(&text)?;
+        }
+        let mut all = self.run.iter_mut().chain(&mut self.prepare).chain(&mut self.ask);
+        all.try_for_each(|script| script.read(read))
     }
 
     /// Whether a built-in script of this owner is run.
@@ -186,7 +215,20 @@ impl ScriptsSpec {
     /// # Errors
     /// The first mistake, with script, line and column.
     pub fn scripts(&self, target: TargetKind, seed: u64) -> Result<Option<Scripts>, String> {
-        self.of(&self.run, target, seed)
+        if let Some(recorded) = &self.recorded {
+            if recorded.is_unread() {
+                return Ok(None);
+            }
+            let mut scripts = Scripts::new(seed, Dialect::Plan);
+            scripts.replays(recorded.clone());
+            return Ok(Some(scripts));
+        }
+        let Some(mut scripts) = self.of(&self.run, target, seed)? else { return Ok(None) };
+        let Some(ask) = &self.ask else { return Ok(Some(scripts)) };
+        let whole = ask.whole(&self.sysbench.clone().unwrap_or_default(), Numbering::Serial)?;
+        let Some(text) = whole else { return Ok(None) };
+        scripts.asks(&ask.name, text.as_bytes()).map_err(|mistake| mistake.to_string())?;
+        Ok(Some(scripts))
     }
 
     /// The script that is run once before all others, if there is one and it was read.
@@ -244,6 +286,9 @@ impl ScriptsSpec {
                     .into(),
             );
         }
+        if self.recorded.is_some() {
+            return self.check_recorded();
+        }
         if self.run.iter().all(|script| script.weight == 0) {
             return Err("workload.scripts.run names no script that has a weight".into());
         }
@@ -266,6 +311,17 @@ impl ScriptsSpec {
             );
         }
         let wrong = |mistake| format!("workload.scripts: {mistake}");
+        if let Some(ask) = &self.ask
+            && self
+                .of(std::slice::from_ref(ask), target, 0)
+                .map_err(wrong)?
+                .is_some_and(|ask| ask.may_change())
+        {
+            return Err(
+                "workload.scripts.ask is asked before every trial: all that it sends begins with SELECT"
+                    .into(),
+            );
+        }
         for scripts in [self.scripts(target, 0).map_err(wrong)?, self.preparation(target, 0).map_err(wrong)?]
         {
             if !scripts.is_some_and(|scripts| scripts.has_pipelines()) {
@@ -279,6 +335,39 @@ impl ScriptsSpec {
                     "workload.scripts: a pipeline needs protocol = \"extended\" or \"prepared\"".into()
                 );
             }
+        }
+        Ok(())
+    }
+}
+
+impl ScriptsSpec {
+    /// What no type can say of a record.
+    fn check_recorded(&self) -> Result<(), String> {
+        let alone = self.run.is_empty() && self.ask.is_none() && self.define.is_empty();
+        if !alone || self.protocol != Protocol::Simple {
+            let words = "a record is sent as it is: without run, ask and define, by protocol = \"simple\"";
+            return Err(format!("workload.scripts.recorded: {words}"));
+        }
+        Ok(())
+    }
+
+    /// What a record demands of its load: a session for each of its own, and its own times.
+    pub(super) fn check_load(&self, load: &LoadSpec) -> Result<(), String> {
+        let Some(recorded) = &self.recorded else { return Ok(()) };
+        let (path, sessions) = (&recorded.path, recorded.sessions());
+        match load.arrivals.as_ref().and_then(Arrivals::trace) {
+            Some(trace) if trace.path() == path => {}
+            _ => {
+                return Err(format!(
+                    "workload.scripts.recorded = {path:?} needs load.arrivals = \"trace {path}\": its statements have \
+                     their times, and no others"
+                ));
+            }
+        }
+        if load.sessions < sessions || load.machines != 1 {
+            return Err(format!(
+                "{path}: {sessions} sessions sent it, so it needs load.sessions = {sessions}, on one machine"
+            ));
         }
         Ok(())
     }
@@ -372,6 +461,36 @@ mod tests {
         assert_eq!(read(&own, BROWSE).unwrap().records(), 10_000);
     }
 
+    #[test]
+    fn a_script_may_stand_in_the_plan_and_begin_with_what_was_asked_before() {
+        let text = PLAN
+            .replace("\"browse.sql\"]", "{ name = \"look\", weight = 7, text = \"select :least;\" }]")
+            .replace(
+                "define",
+                "ask = { name = \"bounds\", text = \"select min(id) as least from t \\\\gset\" }\ndefine",
+            );
+        let experiment = Experiment::parse(&text, "quick", &[]).unwrap();
+        let mut spec = experiment.sweeps[0].cells[0].spec.clone();
+        spec.attach(&mut |path| panic!("{path} is no file")).unwrap();
+        assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+        let scripts = Arc::new(spec.scripts(1).unwrap());
+        let written = serde_json::to_string(scripts.as_ref()).unwrap();
+        assert_eq!(serde_json::from_str::<Scripts>(&written).unwrap(), *scripts);
+        assert!((0..50).all(|n| scripts.chosen(n) < 2), "what is asked is no operation");
+        // A session asks; those that begin later know the answer.
+        let ask = scripts.asked().unwrap();
+        let mut run = Run::new(scripts.clone(), 0);
+        run.begin(ask, 0);
+        let Step::Send(command) = run.step().unwrap() else { panic!() };
+        run.bring(command, "least", Some("41")).unwrap();
+        assert_eq!(run.step(), Ok(Step::Over));
+        let (mut run, mut text) = (Run::new(scripts, 3), Vec::new());
+        run.begin(1, 5);
+        let Step::Send(command) = run.step().unwrap() else { panic!() };
+        run.put_text(command, Quoting::Standard, &mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), "select 41;");
+    }
+
     /// What operation `n` of `seed` sends on a session that ran `before` first.
     fn sent(scripts: &Arc<Scripts>, before: &[u64], n: u64) -> String {
         let mut run = Run::new(scripts.clone(), 0);
@@ -413,11 +532,19 @@ mod tests {
             ("\"browse.sql\"", "\"oltp-insert\"", "makes the tables of one program"),
             ("define", "sysbench = { tables = 2 }\ndefine", "makes the tables of one program"),
             ("[\"tpcb-like@3\", \"browse.sql\"]", "[]", "names no script that has a weight"),
+            ("run =", "recorded = \"r\"\nrun =", "needs load.arrivals"),
+            (
+                "[\"tpcb-like@3\", \"browse.sql\"]\n        define = { items = 50 }",
+                "[]\nrecorded = \"browse.sql\"",
+                "needs load.arrivals",
+            ),
             ("items = 50", "\"no name\" = 1", "invalid variable name"),
             ("kind = \"scripts\"", "kind = \"ycsb\"", "workload.scripts needs workload.kind = \"scripts\""),
             ("kind = \"scripts\"", "kind = \"scripts\"\nrecords = 5", "workload.scripts.scale"),
             ("kind = \"scripts\"", "kind = \"scripts\"\nmix = \"a\"", "scripts have weights"),
             ("define", "scale = 0\ndefine", "from 1 to"),
+            ("define", "ask = { name = \"a\", text = \"delete from t;\" }\ndefine", "begins with SELECT"),
+            ("define", "ask = { name = \"a\", text = \"select 'x\" }\ndefine", "a:1:8: what is opened by '"),
             ("[lab]", "[break]\nchecks = [\"ledger\"]\n[lab]", "nobody would run the scripts"),
             ("kind = \"postgres\"", "kind = \"wiredtiger\"", "target.kind must be \"postgres\""),
             (

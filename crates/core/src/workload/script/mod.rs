@@ -21,13 +21,14 @@ pub use run::{Abort, Run, Step};
 pub use text::{Action, Command, Expected, Mistake, Statement};
 pub use value::{Quoting, Value};
 
+use super::recorded::Recorded;
 use super::sysbench::Sysbench;
 use super::{Random, Records, Workload};
 use crate::op::{Op, OpKind};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Whose language scripts are written in.
@@ -145,6 +146,8 @@ pub enum Tables {
     /// sysbench's.
     Sysbench(Sysbench),
 }
+/// What the two scripts of a record are called.
+pub const RECORDED: [&str; 2] = ["recorded reads", "recorded changes"];
 
 /// A workload of scripts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -175,6 +178,11 @@ pub struct Scripts {
     /// Whether every operation begins with the presets, whatever the one before left in variables: then what
     /// operation n sends is a function of (seed, n).
     pub forgets: bool,
+    /// The script that is run once before all others, and what it brought: shared by all who run the scripts.
+    ask: Option<u32>,
+    answer: Arc<OnceLock<Vec<Option<Value>>>>,
+    /// What sessions once sent, in place of scripts that somebody wrote.
+    recorded: Option<Recorded>,
     total_weight: u64,
 }
 
@@ -195,6 +203,9 @@ impl Scripts {
             forgets: false,
             times_statements: false,
             tables: Tables::None,
+            ask: None,
+            answer: Arc::default(),
+            recorded: None,
             total_weight: 0,
         }
     }
@@ -229,6 +240,56 @@ impl Scripts {
     /// class may hold others, too.
     pub fn class(&self, class: usize) -> Option<&str> {
         self.classes.get(class).map(String::as_str)
+    }
+
+    /// Reads the script that is run once before all others, and adds it behind them; what it brings are
+    /// variables of every session that begins later.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn asks(&mut self, name: &str, bytes: &[u8]) -> Result<(), Mistake> {
+        self.ask = Some(self.scripts.len() as u32);
+        self.add(name, bytes, 0)
+    }
+
+    /// The script that is run once before all others, if there is one.
+    #[inline]
+    pub fn asked(&self) -> Option<u32> {
+        self.ask
+    }
+
+    /// Sends what was recorded and nothing else: as two scripts, so that what reads and what may change data
+    /// have figures of their own.
+    pub fn replays(&mut self, recorded: Recorded) {
+        let statement = || Statement {
+            pieces: vec![text::Piece::Recorded],
+            store: None,
+            name: None,
+            class: 0,
+            expected: Vec::new(),
+        };
+        let command =
+            || Command { action: Action::Sql(statement()), shown: "as recorded".into(), line: 1, column: 1 };
+        self.scripts = RECORDED
+            .map(|name| Script {
+                name: name.into(),
+                weight: 1,
+                commands: vec![command()],
+                text: String::new(),
+                figures: vec![Figures::default()],
+            })
+            .into();
+        self.recorded = Some(recorded);
+    }
+
+    /// Whether an operation may leave its transaction open: the next one of its session goes on with it.
+    pub fn keeps_transactions(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Whether it was run.
+    pub fn is_answered(&self) -> bool {
+        self.answer.get().is_some()
     }
 
     /// Presets a variable of every session, unless it has a value already.
@@ -267,6 +328,9 @@ impl Scripts {
 
     /// Whether a script has a statement that does not begin with SELECT, and so may change something.
     pub fn may_change(&self) -> bool {
+        if let Some(recorded) = &self.recorded {
+            return recorded.changes();
+        }
         let changes = |command: &Command| match &command.action {
             Action::Sql(statement) => !matches!(statement.pieces.first(), Some(text::Piece::Text(text))
                 if text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("select"))),
@@ -278,6 +342,9 @@ impl Scripts {
     /// Which script operation `n` runs.
     #[inline]
     pub fn chosen(&self, n: u64) -> u32 {
+        if let Some(recorded) = &self.recorded {
+            return u32::from(recorded.statement(n).is_some_and(|statement| statement.changes));
+        }
         if self.scripts.len() == 1 {
             return 0;
         }
@@ -324,6 +391,10 @@ struct Written {
     times_statements: bool,
     #[serde(default)]
     tables: Tables,
+    #[serde(default)]
+    ask: Option<u32>,
+    #[serde(default)]
+    recorded: Option<Recorded>,
 }
 
 impl From<Scripts> for Written {
@@ -343,6 +414,8 @@ impl From<Scripts> for Written {
             forgets: scripts.forgets,
             times_statements: scripts.times_statements,
             tables: scripts.tables,
+            ask: scripts.ask,
+            recorded: scripts.recorded,
         }
     }
 }
@@ -358,10 +431,14 @@ impl TryFrom<Written> for Scripts {
             retries: written.retries,
             ends_on_error: written.ends_on_error,
             forgets: written.forgets,
+            ask: written.ask,
             times_statements: written.times_statements,
             tables: written.tables,
             ..Scripts::new(written.seed, written.dialect)
         };
+        if written.recorded.is_some() {
+            return Err("a record is read where its plan is, and not handed on".into());
+        }
         for (name, text, weight) in written.scripts {
             scripts.add(&name, text.as_bytes(), weight).map_err(|mistake| mistake.to_string())?;
         }
@@ -384,5 +461,10 @@ impl Workload for ScriptRuns {
     #[inline]
     fn op(&self, n: u64, _: &Records) -> Op {
         Op::Script { script: self.0.chosen(n), number: n }
+    }
+
+    fn session(&self, n: u64) -> Option<u32> {
+        let recorded = self.0.recorded.as_ref()?;
+        Some(recorded.statement(n).map_or(0, |statement| statement.session))
     }
 }

@@ -25,6 +25,9 @@ pub enum Step {
     Over,
 }
 
+/// What a recorded load sends outside its record, while its sessions warm up.
+const WARM_UP: &str = "SELECT 1";
+
 /// Why a session cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abort {
@@ -46,6 +49,8 @@ pub struct Run {
     before: Vec<Option<Value>>,
     chance: Chance,
     script: u32,
+    /// Of the operation at hand.
+    number: u64,
     at: usize,
     stack: Vec<Value>,
     notes: Vec<Value>,
@@ -54,7 +59,8 @@ pub struct Run {
 impl Run {
     /// A session's variables before its first operation; `client` is its number.
     pub fn new(scripts: Arc<Scripts>, client: u32) -> Run {
-        let mut variables = vec![None; scripts.names.names.len()];
+        let mut variables = scripts.answer.get().cloned().unwrap_or_default();
+        variables.resize(scripts.names.names.len(), None);
         for (number, value) in &scripts.presets {
             variables[*number] = Some(value.clone());
         }
@@ -64,7 +70,7 @@ impl Run {
         let chance = Chance::new(Random::new(0, 0));
         let presets = if scripts.forgets { variables.clone() } else { Vec::new() };
         let (stack, notes, before) = (Vec::new(), Vec::new(), Vec::new());
-        Run { scripts, variables, presets, before, chance, script: 0, at: 0, stack, notes }
+        Run { scripts, variables, presets, before, chance, script: 0, number: 0, at: 0, stack, notes }
     }
 
     /// What it runs.
@@ -88,7 +94,7 @@ impl Run {
     /// Begins operation `number`, a run of `script`.
     #[inline]
     pub fn begin(&mut self, script: u32, number: u64) {
-        (self.script, self.at) = (script, 0);
+        (self.script, self.number, self.at) = (script, number, 0);
         self.chance.random = Random::new(self.scripts.seed, number);
         if self.scripts.forgets {
             self.variables.clone_from(&self.presets);
@@ -125,7 +131,17 @@ impl Run {
     pub fn command_after(&mut self) -> Result<Option<Step>, Abort> {
         let Run { scripts, variables, chance, stack, notes, at, .. } = self;
         let commands = &scripts.scripts[self.script as usize].commands;
-        let Some(command) = commands.get(*at) else { return Ok(Some(Step::Over)) };
+        let Some(command) = commands.get(*at) else {
+            if scripts.ask == Some(self.script) {
+                let mut brought = variables.clone();
+                if let Some(number) = scripts.names.known("client_id") {
+                    brought[number] = None;
+                }
+                // Whoever asked first has the word.
+                let _ = scripts.answer.set(brought);
+            }
+            return Ok(Some(Step::Over));
+        };
         let here = *at;
         *at += 1;
         let mut value = |expression: &Expression| {
@@ -220,6 +236,10 @@ impl Run {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Part(number) => self.put_part(*number, out),
+                Piece::Recorded => {
+                    let statement = self.scripts.recorded.as_ref().and_then(|all| all.statement(self.number));
+                    out.extend_from_slice(statement.map_or(WARM_UP, |statement| &statement.text).as_bytes());
+                }
                 Piece::Variable(number) => match &self.variables[*number] {
                     Some(value) => value.put_constant(quoting, out),
                     None => self.put_part(*number, out),
@@ -248,6 +268,7 @@ impl Run {
             match piece {
                 Piece::Text(piece) => text.extend_from_slice(piece.as_bytes()),
                 Piece::Part(number) => self.put_part(*number, &mut text),
+                Piece::Recorded => unreachable!("what was recorded is sent as text"),
                 Piece::Variable(_) => {
                     number += 1;
                     text.extend_from_slice(parameter(number).as_bytes());

@@ -146,6 +146,8 @@ pub enum Piece {
     /// The same where it stands directly behind a letter or digit, as in `sbtest:table`: a part of a word,
     /// which no server takes as a parameter.
     Part(usize),
+    /// The recorded statement whose number the operation has.
+    Recorded,
 }
 
 /// `\gset` and `\aset`.
@@ -163,7 +165,7 @@ impl Statement {
     pub fn parameters(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(number) => Some(*number),
-            Piece::Text(_) | Piece::Part(_) => None,
+            Piece::Text(_) | Piece::Part(_) | Piece::Recorded => None,
         })
     }
 
@@ -172,7 +174,7 @@ impl Statement {
     pub fn parts(&self) -> impl Iterator<Item = usize> + '_ {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Part(number) => Some(*number),
-            Piece::Text(_) | Piece::Variable(_) => None,
+            Piece::Text(_) | Piece::Variable(_) | Piece::Recorded => None,
         })
     }
 }

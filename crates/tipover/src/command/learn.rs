@@ -1,0 +1,228 @@
+//! `tipover learn`: a plan from what a server is doing.
+
+use super::{BadInput, Ending};
+use crate::interrupt::Interrupt;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tipover_core::experiment::{Address, Experiment, Spec};
+use tipover_core::learn::log::{self, LogKind};
+use tipover_core::learn::{self, Dialect, Learned, Seen, Watch, Watching, Wishes};
+use tipover_core::units::{significant, span};
+use tipover_core::workload::recorded::print;
+use tipover_targets::{Mysql, Postgres};
+
+/// Watch a server and write a plan of its load, or of its log
+///
+/// Reads the server's own statistics for a while (pg_stat_statements on PostgreSQL, the performance schema on
+/// MariaDB and MySQL) and writes a plan that sends statements like those: with their shares and rows, in transactions where sessions showed them,
+/// parameters drawn as the columns are spread that they are compared with. Only reads. No value of the data
+/// goes into the plan: it asks for the least and the greatest keys when it runs. Statements that change data
+/// are left out unless --on-copy says that the target is a copy. What is left out and what had to be assumed
+/// stands at the plan's head. With --json it prints what was seen, which `tipover compare` reads. With --replay
+/// it makes a plan that sends a server's log again.
+#[derive(Debug, Args)]
+pub struct Learn {
+    /// The server, such as postgres://me@host/shop
+    #[arg(value_name = "ADDRESS")]
+    address: Address,
+
+    /// Where to write the plan; without, it is printed
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Instead of watching: send the statements of this log again, each by its session and at its time
+    ///
+    /// PostgreSQL's csvlog or jsonlog with log_min_duration_statement = 0 (or log_statement, or auto_explain);
+    /// the slow log (long_query_time = 0) or the general log of MariaDB and MySQL. Beside the plan FILE.toml it
+    /// writes FILE.record, which has the statements with their values.
+    #[arg(long, value_name = "LOG", requires = "output", conflicts_with = "watch")]
+    replay: Option<PathBuf>,
+
+    /// Send a log so many times as fast, from 1 to 100
+    #[arg(long, default_value_t = 1.0, value_name = "TIMES", requires = "replay")]
+    speed: f64,
+
+    /// How long to watch
+    #[arg(long, default_value = "2 min", value_parser = span::parse, value_name = "TIME")]
+    watch: Duration,
+
+    /// Let values of the data stand in the plan: ranges of keys, and texts that the server kept
+    #[arg(long)]
+    keep_values: bool,
+
+    /// The target is a copy: statements that change data are in the plan too
+    #[arg(long)]
+    on_copy: bool,
+
+    /// So many statements, the most frequent, have a script of their own
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    most: usize,
+}
+
+/// The interval is read in so many parts: a comparison needs more than one figure.
+const PARTS: u32 = 10;
+/// Sessions are looked at so often, and no less than a thousand times as long as that lasts.
+const LOOKS: u32 = 1000;
+const OFTENEST: Duration = Duration::from_millis(10);
+const RAREST: Duration = Duration::from_millis(100);
+
+impl Learn {
+    /// Carries it out.
+    pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
+        if let Some(log) = &self.replay {
+            return self.replay(log, json);
+        }
+        const LEAST: Duration = Duration::from_secs(1);
+        if self.watch < LEAST {
+            return Err(BadInput("--watch: less than a second shows nothing".into()).into());
+        }
+        let mut watcher = watcher(&self.address)?;
+        let seen = self.watched(watcher.as_mut(), interrupt)?;
+        let learned = learn::learn(&seen, &self.wishes()).map_err(BadInput)?;
+        let plan = checked(&learned.plan)?;
+        match &self.output {
+            Some(path) => {
+                std::fs::write(path, plan).with_context(|| format!("writing {}", path.display()))?;
+                tell(&learned, &path.display().to_string());
+            }
+            None if !json => print!("{plan}"),
+            None => {}
+        }
+        if json {
+            println!("{}", serde_json::to_string(&seen)?);
+        }
+        Ok(Ending::Held)
+    }
+
+    /// Makes a plan and a record of a log.
+    fn replay(&self, path: &Path, json: bool) -> Result<Ending> {
+        let bad = |words: String| BadInput(format!("{}: {words}", path.display()));
+        if !(1.0..=100.0).contains(&self.speed) {
+            return Err(BadInput(format!("--speed {}: give a number from 1 to 100", self.speed)).into());
+        }
+        let bytes = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
+        let kind = LogKind::of(&bytes)
+            .ok_or_else(|| bad("line 1: this is none of csvlog, jsonlog, slow log or general log".into()))?;
+        let dialect = kind.dialect();
+        let is_mysql = matches!(self.address.scheme(), "mysql" | "mariadb");
+        if is_mysql != (dialect == Dialect::Mysql) {
+            return Err(bad(format!(
+                "this is a log of another kind of server than {}",
+                self.address.shown()
+            ))
+            .into());
+        }
+        let replay = log::replay(&kind.read(&bytes), dialect, self.on_copy, self.speed).map_err(bad)?;
+        let output = self.output.as_deref().expect("clap demands it");
+        let record = output.with_extension("record");
+        write_private(&record, &print(&replay.statements))?;
+        let shown = [path, &record].map(|path| path.display().to_string());
+        let plan =
+            learn::of_record(&replay, dialect, &self.wishes(), self.address.shown(), (&shown[0], &shown[1]));
+        std::fs::write(output, checked(&plan)?).with_context(|| format!("writing {}", output.display()))?;
+        let [statements, sessions] = [replay.statements.len(), replay.sessions as usize];
+        if json {
+            println!(
+                "{}",
+                serde_json::json!({"statements": statements, "sessions": sessions, "remarks": replay.remarks})
+            );
+        }
+        eprintln!("{}: {statements} statements of {sessions} sessions", output.display());
+        replay.remarks.iter().for_each(|remark| eprintln!("  {remark}"));
+        Ok(Ending::Held)
+    }
+
+    fn wishes(&self) -> Wishes {
+        let name = self.output.as_ref().and_then(|path| path.file_stem());
+        Wishes {
+            name: name.map_or("learned".into(), |name| name.to_string_lossy().into_owned()),
+            keep_values: self.keep_values,
+            on_copy: self.on_copy,
+            most_scripts: self.most.max(1),
+        }
+    }
+
+    /// Watches for as long as is wanted.
+    fn watched(&self, server: &mut dyn Watch, interrupt: &Interrupt) -> Result<Seen> {
+        let about = server.about()?;
+        eprintln!("watching {} for {}: only reading", about.system, span::print(self.watch));
+        let pause = (self.watch / LOOKS).clamp(OFTENEST, RAREST);
+        let mut watching = Watching::begin(server.counters()?);
+        let begin = Instant::now();
+        let mut part = begin;
+        for number in 1..=PARTS {
+            let until = begin + self.watch * number / PARTS;
+            while Instant::now() < until {
+                interrupt.check()?;
+                watching.look(&server.look()?);
+                std::thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
+            }
+            let counters = server.counters()?;
+            let now = Instant::now();
+            watching.part(now.duration_since(part).as_secs_f64(), counters);
+            part = now;
+        }
+        let texts = server.texts()?;
+        let tables = learn::tables(texts.values().flatten().map(String::as_str), about.dialect);
+        let columns = server.columns(&tables, self.keep_values)?;
+        Ok(watching.seen(about, self.address.shown(), &texts, columns))
+    }
+}
+
+/// Values of the data stand in a record: it is its owner's alone.
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    let doing = || format!("writing {}", path.display());
+    let mut file = std::fs::OpenOptions::new();
+    let mut file = file.write(true).create(true).truncate(true).mode(0o600).open(path).with_context(doing)?;
+    file.write_all(text.as_bytes()).with_context(doing)
+}
+
+fn watcher(address: &Address) -> Result<Box<dyn Watch>> {
+    match address.scheme() {
+        "postgres" | "postgresql" => Ok(Box::new(Postgres::open(&spec("postgres", address)?)?.watch()?)),
+        "mysql" | "mariadb" => Ok(Box::new(Mysql::open(&spec("mysql", address)?)?.watch()?)),
+        other => Err(BadInput(format!(
+            "{other}:// is nothing that can be watched: postgres://me@host/shop and mysql://me@host/shop are"
+        ))
+        .into()),
+    }
+}
+
+/// The settings of a connection.
+fn spec(kind: &str, address: &Address) -> Result<Spec> {
+    let spec = serde_json::json!({
+        "target": {"kind": kind},
+        "disk": {"size": 0},
+        "workload": {"kind": "ycsb"},
+        "load": {"sessions": 1},
+    });
+    let mut spec: Spec = serde_json::from_value(spec).context("the settings of a connection")?;
+    spec.target.address = Some(address.clone());
+    Ok(spec)
+}
+
+/// A plan that every verb reads: anything else would be our mistake.
+fn checked(plan: &str) -> Result<&str> {
+    for scale in Experiment::scales(plan) {
+        let read = Experiment::parse(plan, &scale, &[]).map_err(|error| error.to_string());
+        let attached = read.and_then(|mut experiment| {
+            super::plan::attach(&mut experiment).map_err(|error| error.to_string())
+        });
+        attached.map_err(|error| anyhow::anyhow!("the plan that was learned is none ({error}):\n{plan}"))?;
+    }
+    Ok(plan)
+}
+
+fn tell(learned: &Learned, path: &str) {
+    eprintln!("{path}: {} % of all calls", significant(100.0 * learned.covered, 3));
+    for (why, share) in &learned.left_out {
+        eprintln!("  left out: {} %: {why}", significant(100.0 * share, 3));
+    }
+    for what in &learned.assumed {
+        eprintln!("  assumed: {what}");
+    }
+}
