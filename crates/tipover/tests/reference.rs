@@ -17,6 +17,7 @@ use tipover_core::units::{Bytes, Ratio, span};
 use tipover_core::workload::bank::BankSpec;
 use tipover_core::workload::distribution::Requests;
 use tipover_core::workload::file_io::Blocks;
+use tipover_core::workload::script::SampleSpec;
 use tipover_core::workload::sysbench::Sysbench;
 use tipover_core::workload::{Arrivals, Lengths, Values};
 
@@ -225,6 +226,7 @@ const LEAST: &[(&str, &str, Reader)] = &[
     ("FileIoSpec", "", read::<FileIoSpec>),
     ("ScriptsSpec", "run = [\"tpcb-like\"]", read::<ScriptsSpec>),
     ("Sysbench", "", read::<Sysbench>),
+    ("SampleSpec", "file = \"items.csv\"", read::<SampleSpec>),
 ];
 
 /// The page while it is written.

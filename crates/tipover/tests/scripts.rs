@@ -19,7 +19,7 @@ const SCHEMA: &str = "create table item (id int primary key, stock int not null)
 const BUY: &str = "\\set id random_zipfian(1, :items, 1.2)\nbegin;\n-- name: take\n-- expect: 1 row\n\
     update item set stock = stock - 1 where id = :id returning stock as rest \\gset\n\
     \\if :rest < 1\nupdate item set stock = 3 where id = :id;\n\\endif\ncommit;\n";
-const LOOK: &str = "\\set id random(1, :items)\nselect stock from item where id = :id; -- name: look\n";
+const LOOK: &str = "select stock from item where id = :pick; -- name: look\n";
 
 fn only(place: &Place, experiment: &str) -> Kept {
     let mut all = kept(place, experiment);
@@ -43,9 +43,12 @@ fn scripts_of_ones_own_run_on_a_cluster_that_one_of_them_prepares() {
     for (name, text) in [("schema.sql", SCHEMA), ("buy.sql", BUY), ("look.sql", LOOK)] {
         place.write(name, text);
     }
+    let picks: String = (1..=100).map(|id| format!("{id},row {id}\n")).collect();
+    place.write("picks.csv", &format!("pick,words\n{picks}"));
     let plan = format!(
         "name = \"own\"\n{HEAD}[target]\nkind = \"postgres\"\n[lab]\nrecipe = \"postgres\"\n[workload]\n\
          kind = \"scripts\"\n[workload.scripts]\nrun = [\"look.sql@3\", \"buy.sql\"]\nprepare = \"schema.sql\"\n\
+         samples = [{{ file = \"picks.csv\", draw = \"random_zipf(1, :count, 0.5)\" }}]\n\
          define = {{ items = 100 }}\nprotocol = \"prepared\"\n"
     );
     place.write("own.toml", &plan);

@@ -16,6 +16,9 @@ mod capability {
     pub const TLS: u64 = 1 << 11;
     pub const TRANSACTIONS: u64 = 1 << 13;
     pub const SECURE_CONNECTION: u64 = 1 << 15;
+    /// A text may be several statements, and then has as many results.
+    pub const MULTI_STATEMENTS: u64 = 1 << 16;
+    pub const MULTI_RESULTS: u64 = 1 << 17;
     pub const PLUGIN_AUTHENTICATION: u64 = 1 << 19;
     pub const COUNTED_AUTHENTICATION: u64 = 1 << 21;
     /// A result ends with an OK packet, and nothing stands between columns and rows.
@@ -41,6 +44,8 @@ pub struct Hello {
     server: Server,
     /// The server was asked for its key, and has not answered yet.
     awaits_key: bool,
+    /// Whether a text may be several statements.
+    several: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +79,13 @@ impl Hello {
             stage: Stage::Silent,
             server: Server::default(),
             awaits_key: false,
+            several: false,
         }
+    }
+
+    /// For a session that sends several statements in one text.
+    pub fn with_several_statements(self) -> Self {
+        Hello { several: true, ..self }
     }
 
     /// Whether results say if their columns are described.
@@ -100,6 +111,9 @@ impl Hello {
             | LONG_PASSWORD;
         if !self.place.database.is_empty() {
             wanted |= CONNECT_WITH_DATABASE;
+        }
+        if self.several {
+            wanted |= MULTI_STATEMENTS | MULTI_RESULTS;
         }
         wanted &= self.server.capabilities;
         if encrypted { wanted | TLS } else { wanted }

@@ -60,15 +60,18 @@ impl Scripted {
     pub fn new(hello: Hello, scripts: Arc<Scripts>) -> Self {
         let prepared = Prepared::of(&scripts);
         let (course, part) = (Course::new(scripts), Part::Begin);
+        let hello = hello.with_several_statements();
         Scripted { hello, course, prepared, which: Which::default(), part, rolling_back: None }
     }
 
     /// Whether the statement at hand is sent as a prepared one. What brings values into variables, or has its
-    /// value looked at, is not: rows of prepared statements come in binary.
+    /// value looked at, is not: rows of prepared statements come in binary. Nor are several statements at
+    /// once.
     fn is_prepared(&self) -> bool {
         self.course.scripts().protocol != script::Protocol::Simple
             && !self.course.stores()
             && !self.course.wants_value()
+            && !self.course.run.statement(self.course.command).joined
     }
 
     /// The session cannot go on with this operation, and no transaction may stay open.
@@ -126,9 +129,13 @@ impl Scripted {
 
     fn send_text(&mut self, command: usize, output: &mut Vec<u8>) {
         self.part = Part::Begin;
+        let quoting = match self.hello.backslash_is_a_letter() {
+            true => Quoting::Standard,
+            false => Quoting::Backslashes,
+        };
         put(output, 0, |payload| {
             payload.push(0x03);
-            self.course.run.put_text(command, Quoting::Backslashes, payload);
+            self.course.run.put_text(command, quoting, payload);
         });
     }
 

@@ -4,7 +4,7 @@ use super::super::recipe::{self, Recipe};
 use super::{LoadSpec, TargetKind};
 use crate::nearest::unknown;
 use crate::workload::recorded::Recorded;
-use crate::workload::script::{BUILT_IN, BuiltIn, Dialect, Protocol, Scripts, Tables, Value};
+use crate::workload::script::{BUILT_IN, BuiltIn, Dialect, Protocol, SampleSpec, Scripts, Tables, Value};
 use crate::workload::sysbench::{Numbering, OLTP, Oltp, Sysbench};
 use crate::workload::{Arrivals, Random, tpcb};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -32,6 +32,9 @@ pub struct ScriptsSpec {
     /// Variables of every session, as pgbench's `-D`.
     #[serde(default, deserialize_with = "recipe::words", skip_serializing_if = "BTreeMap::is_empty")]
     pub define: BTreeMap<String, String>,
+    /// Files of rows of which every operation draws one, whose columns are variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<SampleSpec>,
     /// How statements are sent.
     #[serde(default)]
     pub protocol: Protocol,
@@ -172,7 +175,11 @@ impl ScriptsSpec {
             recorded.read(&text)?;
         }
         let mut all = self.run.iter_mut().chain(&mut self.prepare).chain(&mut self.ask);
-        all.try_for_each(|script| script.read(read))
+        all.try_for_each(|script| script.read(read))?;
+        for samples in self.samples.iter_mut().filter(|samples| samples.text.is_none()) {
+            samples.text = Some(read(&samples.file)?);
+        }
+        Ok(())
     }
 
     /// Whether a built-in script of this owner is run.
@@ -197,7 +204,7 @@ impl ScriptsSpec {
         let names: Option<Vec<&str>> = self.run.iter().map(|script| named(script).map(|s| s.name)).collect();
         let is_known = |name: &&str| ["tpcb-like", "select-only"].contains(name);
         let all = names.is_some_and(|names| names.contains(&"tpcb-like") && names.iter().all(is_known));
-        all && self.prepare.is_none() && self.define.is_empty()
+        all && self.prepare.is_none() && self.define.is_empty() && self.samples.is_empty()
     }
 
     /// Rows of the tables that are made for the scripts: of pgbench's, accounts.
@@ -251,6 +258,12 @@ impl ScriptsSpec {
             let Some(text) = script.whole(&sysbench, numbering)? else { return Ok(None) };
             let added = scripts.add(&script.name, text.as_bytes(), script.weight);
             added.map_err(|mistake| mistake.to_string())?;
+        }
+        for samples in &self.samples {
+            if samples.text.is_none() {
+                return Ok(None);
+            }
+            scripts.add_samples(samples.clone()).map_err(|mistake| mistake.to_string())?;
         }
         for (name, value) in &self.define {
             scripts.preset(name, Value::Text(value.as_str().into()))?;

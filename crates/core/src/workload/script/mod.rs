@@ -9,6 +9,7 @@ pub(super) mod draw;
 mod expression;
 mod function;
 mod run;
+mod samples;
 mod sql;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod value;
 pub use builtin::{BUILT_IN, BuiltIn};
 pub use draw::put_digits;
 pub use run::{Abort, Run, Step};
+pub use samples::SampleSpec;
 pub use text::{Action, Command, Expected, Mistake, Statement};
 pub use value::{Quoting, Value};
 
@@ -157,6 +159,7 @@ pub struct Scripts {
     names: Names,
     /// What classes of statements are called.
     classes: Vec<String>,
+    samples: Vec<samples::Samples>,
     /// Set in every session before its first operation.
     presets: Vec<(usize, Value)>,
     /// Of everything random.
@@ -193,6 +196,7 @@ impl Scripts {
             scripts: Vec::new(),
             names: Names { dialect, ..Names::default() },
             classes: Vec::new(),
+            samples: Vec::new(),
             presets: Vec::new(),
             seed,
             protocol: Protocol::Simple,
@@ -233,6 +237,16 @@ impl Scripts {
         Ok(())
     }
 
+    /// Reads rows of which every operation draws one, and adds them.
+    ///
+    /// # Errors
+    /// The first mistake in them.
+    pub fn add_samples(&mut self, spec: SampleSpec) -> Result<(), Mistake> {
+        let samples = samples::Samples::read(spec, &mut self.names)?;
+        self.samples.push(samples);
+        Ok(())
+    }
+
     /// So many characters of a statement stand for one that has no name.
     const SHOWN: usize = 40;
 
@@ -263,6 +277,7 @@ impl Scripts {
     pub fn replays(&mut self, recorded: Recorded) {
         let statement = || Statement {
             pieces: vec![text::Piece::Recorded],
+            joined: false,
             store: None,
             name: None,
             class: 0,
@@ -395,6 +410,8 @@ struct Written {
     ask: Option<u32>,
     #[serde(default)]
     recorded: Option<Recorded>,
+    #[serde(default)]
+    samples: Vec<SampleSpec>,
 }
 
 impl From<Scripts> for Written {
@@ -416,6 +433,7 @@ impl From<Scripts> for Written {
             tables: scripts.tables,
             ask: scripts.ask,
             recorded: scripts.recorded,
+            samples: scripts.samples.into_iter().map(|samples| samples.spec).collect(),
         }
     }
 }
@@ -441,6 +459,9 @@ impl TryFrom<Written> for Scripts {
         }
         for (name, text, weight) in written.scripts {
             scripts.add(&name, text.as_bytes(), weight).map_err(|mistake| mistake.to_string())?;
+        }
+        for spec in written.samples {
+            scripts.add_samples(spec).map_err(|mistake| mistake.to_string())?;
         }
         written.presets.into_iter().try_for_each(|(name, value)| scripts.preset(&name, value))?;
         Ok(scripts)

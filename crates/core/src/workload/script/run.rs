@@ -4,7 +4,7 @@ use super::draw::Chance;
 use super::expression::Expression;
 use super::text::{Action, Amount, Expectation, Piece, Statement, Store};
 use super::value::{Quoting, Value};
-use super::{Random, Script, Scripts, text};
+use super::{Dialect, Names, Random, Script, Scripts, text};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +54,10 @@ pub struct Run {
     at: usize,
     stack: Vec<Value>,
     notes: Vec<Value>,
+    /// The variable that holds the number of the operation, where a script asks for it.
+    operation: Option<usize>,
+    /// Why the operation cannot be begun.
+    refused: Option<String>,
 }
 
 impl Run {
@@ -70,7 +74,23 @@ impl Run {
         let chance = Chance::new(Random::new(0, 0));
         let presets = if scripts.forgets { variables.clone() } else { Vec::new() };
         let (stack, notes, before) = (Vec::new(), Vec::new(), Vec::new());
-        Run { scripts, variables, presets, before, chance, script: 0, number: 0, at: 0, stack, notes }
+        let is_plan = scripts.names.dialect == Dialect::Plan;
+        let operation = scripts.names.known("operation").filter(|_| is_plan);
+        let (script, at, refused) = (0, 0, None);
+        Run {
+            scripts,
+            variables,
+            presets,
+            before,
+            chance,
+            script,
+            number: 0,
+            at,
+            stack,
+            notes,
+            operation,
+            refused,
+        }
     }
 
     /// What it runs.
@@ -98,6 +118,17 @@ impl Run {
         self.chance.random = Random::new(self.scripts.seed, number);
         if self.scripts.forgets {
             self.variables.clone_from(&self.presets);
+        }
+        if let Some(operation) = self.operation {
+            self.variables[operation] = Some(Value::Integer(number as i64));
+        }
+        self.refused = None;
+        let Run { scripts, variables, chance, stack, .. } = self;
+        for samples in &scripts.samples {
+            if let Err(reason) = samples.take(&scripts.names, variables, chance, stack) {
+                self.refused = Some(reason);
+                break;
+            }
         }
         if self.scripts.retries {
             self.before.clone_from(&self.variables);
@@ -129,6 +160,9 @@ impl Run {
     /// Why the session cannot go on.
     #[inline]
     pub fn command_after(&mut self) -> Result<Option<Step>, Abort> {
+        if let Some(reason) = self.refused.take() {
+            return Err(Abort { command: 0, reason });
+        }
         let Run { scripts, variables, chance, stack, notes, at, .. } = self;
         let commands = &scripts.scripts[self.script as usize].commands;
         let Some(command) = commands.get(*at) else {
@@ -145,7 +179,7 @@ impl Run {
         let here = *at;
         *at += 1;
         let mut value = |expression: &Expression| {
-            expression.value(&|number| variable(scripts, variables, number), chance, stack, notes)
+            expression.value(&|number| variable(&scripts.names, variables, number), chance, stack, notes)
         };
         let abort = |reason: String| Abort { command: here, reason };
         match &command.action {
@@ -184,7 +218,7 @@ impl Run {
     fn sleep(&mut self, amount: Amount, unit: Duration) -> Result<Duration, String> {
         let amount = match amount {
             Amount::Constant(amount) => amount,
-            Amount::Variable(number) => match variable(&self.scripts, &self.variables, number) {
+            Amount::Variable(number) => match variable(&self.scripts.names, &self.variables, number) {
                 Ok(Value::Integer(amount)) => amount,
                 Ok(value) => {
                     let name = self.scripts.names.name(number);
@@ -321,7 +355,7 @@ impl Run {
                         "value" => Ok(value.map_or(Value::Null, |text| {
                             Value::of_text(text).unwrap_or_else(|| Value::Quoted(text.into()))
                         })),
-                        _ => variable(scripts, variables, number),
+                        _ => variable(&scripts.names, variables, number),
                     };
                     let said = expression.value(&known, chance, stack, notes);
                     said.map_err(|reason| Abort { command, reason })?.is_true()
@@ -365,13 +399,12 @@ impl Run {
 
 /// The value of a variable in an expression.
 #[inline]
-fn variable(scripts: &Scripts, variables: &[Option<Value>], number: usize) -> Result<Value, String> {
+pub(super) fn variable(names: &Names, variables: &[Option<Value>], number: usize) -> Result<Value, String> {
     match &variables[number] {
-        Some(Value::Text(text)) => Value::of_text(text).ok_or_else(|| {
-            format!("malformed variable \"{}\" value: \"{text}\"", scripts.names.name(number))
-        }),
+        Some(Value::Text(text)) => Value::of_text(text)
+            .ok_or_else(|| format!("malformed variable \"{}\" value: \"{text}\"", names.name(number))),
         Some(value @ Value::Quoted(text)) => Ok(Value::of_text(text).unwrap_or_else(|| value.clone())),
         Some(value) => Ok(value.clone()),
-        None => Err(format!("undefined variable \"{}\"", scripts.names.name(number))),
+        None => Err(format!("undefined variable \"{}\"", names.name(number))),
     }
 }

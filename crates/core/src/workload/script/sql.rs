@@ -12,15 +12,21 @@ pub(super) struct Scan<'a> {
     /// The first words, which tell whether BEGIN begins a body.
     words: Vec<String>,
     bodies: usize,
+    joins: bool,
 }
 
 impl<'a> Scan<'a> {
     pub fn new(place: Place<'a>) -> Self {
-        Scan { place, text: String::new(), parentheses: 0, words: Vec::new(), bodies: 0 }
+        Scan { place, text: String::new(), parentheses: 0, words: Vec::new(), bodies: 0, joins: false }
     }
 
     pub fn at(&self) -> usize {
         self.place.at
+    }
+
+    /// Whether what was read are several statements, to be sent at once.
+    pub fn joins(&self) -> bool {
+        self.joins
     }
 
     /// Takes `length` bytes as they stand.
@@ -41,6 +47,7 @@ impl<'a> Scan<'a> {
                 '\\' => match rest.as_bytes().get(1) {
                     Some(escaped @ (b';' | b':')) => {
                         self.text.push(char::from(*escaped));
+                        self.joins |= *escaped == b';';
                         self.place.at += 2;
                         self.words.clear();
                     }

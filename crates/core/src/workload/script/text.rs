@@ -110,6 +110,8 @@ pub enum Amount {
 pub struct Statement {
     /// In their order.
     pub pieces: Vec<Piece>,
+    /// Whether it is several, joined by `\;` and sent at once.
+    pub joined: bool,
     /// Where its results go; nowhere without.
     pub store: Option<Store>,
     /// What `-- name:` calls it.
@@ -423,6 +425,7 @@ impl<'a> Reader<'a, '_> {
         let mut scan = super::sql::Scan::new(self.place);
         let text = scan.statement()?;
         self.place.at = scan.at();
+        let joined = scan.joins();
         let trimmed = text.trim_end();
         // A semicolon alone is no statement.
         if trimmed.trim_end_matches(';').trim().is_empty() {
@@ -436,7 +439,7 @@ impl<'a> Reader<'a, '_> {
             return Err(self.place.mistake(begin, words));
         }
         let Pending { name, expected, .. } = std::mem::take(&mut self.pending);
-        let statement = Statement { pieces, store: None, name, class: 0, expected };
+        let statement = Statement { pieces, joined, store: None, name, class: 0, expected };
         self.push(Action::Sql(statement), begin, trimmed);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
 use tipover_core::target::{Complaint, Timed};
-use tipover_core::workload::script::{Abort, Run, Scripts, Step};
+use tipover_core::workload::script::{Abort, Run, Scripts, Step, Tables};
 
 /// A session in the middle of a script.
 pub struct Course {
@@ -270,6 +270,13 @@ impl Course {
         let outcome = match self.ended {
             true => report.outcome(self.kind()),
             false => report.measured_outcome(self.kind()),
+        };
+        let outcome = match (outcome, &self.scripts().tables) {
+            // Both have deleted the row, and the other one has inserted it: sysbench begins anew then, too.
+            (Outcome::Refused(Failure::Exists), Tables::Sysbench(_)) if self.in_transaction => {
+                Outcome::Refused(Failure::Conflict)
+            }
+            (outcome, _) => outcome,
         };
         self.ended_with(outcome);
         outcome

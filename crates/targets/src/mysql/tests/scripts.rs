@@ -84,3 +84,55 @@ fn what_fails_leaves_no_transaction_open_and_the_session_goes_on() {
     }
     assert_eq!(query(&target, "SELECT count(*) FROM t WHERE b = 1")[0][0].as_deref(), Some("0"));
 }
+
+#[test]
+fn joined_statements_are_one_request_with_a_result_each() {
+    let Some(server) = start(&ServerOptions::default()) else { return };
+    let target = open(&server.url());
+    query(&target, TABLE);
+    for protocol in [Protocol::Simple, Protocol::Prepared] {
+        query(&target, "DELETE FROM t");
+        let text = "begin \\; insert into t (a) values (1), (2) \\; commit;\nselect max(a) as most from t \\; select count(*) as \
+            many from t \\aset\n\\set sum :most + :many\nupdate t set a = :sum where a = 2;\n";
+        let dataset = dataset(protocol, text);
+        let mut session = target.open(&dataset).unwrap();
+        assert_eq!(session.execute(&RUN), Outcome::Done, "{protocol:?}: {:?}", session.complaint());
+        let keys = query(&target, "SELECT a FROM t ORDER BY a");
+        assert_eq!(keys, [vec![Some("1".to_string())], vec![Some("4".to_string())]]);
+        // What comes behind the one that fails is not done, and it is said which that was.
+        let text = "insert into t (a) values (7) \\; insert into t (a) values (1) \\; insert into t (a) values (8);\n";
+        let dataset = self::dataset(protocol, text);
+        let mut session = target.open(&dataset).unwrap();
+        assert_eq!(session.execute(&RUN), Outcome::Refused(Failure::Exists));
+        assert_eq!(session.complaint().map(|said| (said.step, said.request)), Some((0, 1)));
+        assert_eq!(query(&target, "SELECT a FROM t WHERE a > 6")[0][0].as_deref(), Some("7"));
+    }
+}
+
+#[test]
+fn statements_are_timed_and_expectations_looked_at() {
+    let Some(server) = start(&ServerOptions::default()) else { return };
+    let target = open(&server.url());
+    query(&target, TABLE);
+    let text = "-- name: begin\nbegin;\n-- expect: 2 rows\ninsert into t (a, c) values (1, 'a\\b'), (2, 'it''s');\n\
+        -- expect: :rows = 2 and :value = 1\nselect a from t order by a;\nupdate t set b = 1; -- expect: 0..2 rows\n\
+        -- name: none\n-- expect: 1 row\nselect a from t where a > 2;\ncommit;\n";
+    for protocol in [Protocol::Simple, Protocol::Prepared] {
+        let mut scripts = Scripts::new(1, Dialect::Plan);
+        (scripts.protocol, scripts.times_statements) = (protocol, true);
+        scripts.add("s", text.as_bytes(), 1).unwrap();
+        let dataset = Dataset::of_scripts(Arc::new(scripts));
+        let mut session = target.open(&dataset).unwrap();
+        for _ in 0..2 {
+            assert_eq!(session.execute(&RUN), Outcome::Refused(Failure::Unexpected));
+            let timed: Vec<(u64, bool)> =
+                session.timed().iter().map(|part| (part.rows, part.outcome == Outcome::Done)).collect();
+            assert_eq!(timed, [(0, true), (2, true), (2, true), (2, true), (0, false)]);
+            assert!(session.timed().windows(2).all(|pair| pair[0].ended <= pair[1].sent));
+            let words = &session.complaint().expect("a reason").words;
+            assert_eq!(words, "expected 1 row, and there are 0 rows");
+            // Its transaction was rolled back.
+            assert_eq!(query(&target, "SELECT count(*) FROM t")[0][0].as_deref(), Some("0"));
+        }
+    }
+}
