@@ -18,6 +18,7 @@ pub mod probability;
 pub mod record;
 pub mod schedule;
 pub mod search;
+pub mod shared;
 pub mod storage;
 pub mod study;
 pub mod target;

@@ -10,6 +10,7 @@ use crate::measure::{
 };
 use crate::metric::{Metric, Sample, probe};
 use crate::op::Failure;
+use crate::shared::Shared;
 use crate::target::Facts;
 use crate::units::Tick;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,11 @@ pub fn read(text: &str) -> Result<Record, Unreadable> {
         format: u32,
     }
     let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
+    // Records may be 100,000, and almost every one is whole and of this format.
+    let read = match serde_json::from_str::<Record>(text) {
+        Ok(record) if record.format == FORMAT => return Ok(record),
+        read => read,
+    };
     let head: Head = serde_json::from_str(text).map_err(damaged)?;
     if head.format != FORMAT {
         return Err(Unreadable::OtherFormat(format!(
@@ -49,7 +55,32 @@ pub fn read(text: &str) -> Result<Record, Unreadable> {
             head.format
         )));
     }
-    serde_json::from_str(text).map_err(damaged)
+    read.map_err(damaged)
+}
+
+/// Reads records one after the other, and keeps once what they have alike: of 100,000 trials of a cell that
+/// is most of what there is.
+#[derive(Debug, Default)]
+pub struct Reader {
+    specs: Vec<Shared<Spec>>,
+    metrics: Vec<Shared<BTreeMap<String, Vec<Metric>>>>,
+}
+
+impl Reader {
+    /// As [`read`].
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn read(&mut self, text: &str) -> Result<Record, Unreadable> {
+        let mut record = read(text)?;
+        record.spec.among(&mut self.specs);
+        record.metrics.among(&mut self.metrics);
+        Ok(record)
+    }
+}
+
+fn is_nothing(metrics: &Shared<BTreeMap<String, Vec<Metric>>>) -> bool {
+    metrics.is_empty()
 }
 
 /// One trial, finished or failed.
@@ -73,7 +104,7 @@ pub struct Record {
     /// Seed of the operations.
     pub seed: u64,
     /// The complete settings.
-    pub spec: Spec,
+    pub spec: Shared<Spec>,
     /// Who made it, with what.
     pub provenance: Provenance,
     /// Whether the trial can be believed.
@@ -87,8 +118,8 @@ pub struct Record {
     /// What was read back from the disk: mode, configured and calibrated device.
     pub disk: Facts,
     /// What probes read, by probe: unit and kind of each value, what it counts and who counted it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub metrics: BTreeMap<String, Vec<Metric>>,
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub metrics: Shared<BTreeMap<String, Vec<Metric>>>,
     /// The phases in their order, each with the evidence for its end.
     pub phases: Vec<PhaseSpan>,
     /// What was measured; absent when the trial failed before.
@@ -323,17 +354,27 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// What grew meanwhile. The moments of budgets' witnesses are kept, those of other probes do not matter.
+    /// What grew meanwhile.
     pub fn account(&self) -> Account {
-        let (witnesses, others): (Vec<&String>, Vec<&String>) = self.last.keys().partition(|probe| {
-            [probe::TARGET, probe::PROCESS, probe::DEVICE, probe::DISK].contains(&probe.as_str())
-        });
-        let of = |samples: &'_ BTreeMap<String, Sample>, probes: &[&String]| -> Vec<Sample> {
-            probes.iter().filter_map(|probe| samples.get(*probe).cloned()).collect()
-        };
-        Account::of(&of(&self.first, &witnesses), &of(&self.last, &witnesses))
-            .beside(&of(&self.first, &others), &of(&self.last, &others))
+        grown(&by_probe(&self.first), &by_probe(&self.last))
     }
+}
+
+fn by_probe(samples: &BTreeMap<String, Sample>) -> BTreeMap<&str, &Sample> {
+    samples.iter().map(|(probe, sample)| (probe.as_str(), sample)).collect()
+}
+
+/// What grew between the samples of all probes. The moments of budgets' witnesses are kept, those of other
+/// probes do not matter.
+fn grown<'a>(first: &BTreeMap<&'a str, &'a Sample>, last: &BTreeMap<&'a str, &'a Sample>) -> Account {
+    let (witnesses, others): (Vec<&str>, Vec<&str>) = last
+        .keys()
+        .copied()
+        .partition(|probe| [probe::TARGET, probe::PROCESS, probe::DEVICE, probe::DISK].contains(probe));
+    let of = |samples: &BTreeMap<&'a str, &'a Sample>, probes: &[&str]| -> Vec<&'a Sample> {
+        probes.iter().filter_map(|probe| samples.get(probe).copied()).collect()
+    };
+    Account::of(of(first, &witnesses), of(last, &witnesses)).beside(of(first, &others), of(last, &others))
 }
 
 /// Processor time of the measured phase, in nanoseconds.
@@ -575,13 +616,13 @@ impl Measured {
     /// node of a cluster under its name.
     pub fn accounts(&self) -> BTreeMap<String, Account> {
         if self.nodes.is_empty() {
-            let ends = |samples: &BTreeMap<String, Sample>, disk: Option<&device::Counters>| {
-                let disk = disk.map(|disk| (probe::DISK.to_string(), Sample::from(disk)));
-                samples.clone().into_iter().chain(disk).collect()
-            };
-            let (first, last) = self.disk.as_ref().map_or((None, None), |(a, b)| (Some(a), Some(b)));
-            let ends = Ends { first: ends(&self.first, first), last: ends(&self.last, last) };
-            return BTreeMap::from([(String::new(), ends.account())]);
+            let disk = self.disk.as_ref().map(|(first, last)| (Sample::from(first), Sample::from(last)));
+            let (mut first, mut last) = (by_probe(&self.first), by_probe(&self.last));
+            if let Some((at_first, at_last)) = &disk {
+                first.insert(probe::DISK, at_first);
+                last.insert(probe::DISK, at_last);
+            }
+            return BTreeMap::from([(String::new(), grown(&first, &last))]);
         }
         self.nodes.iter().map(|(node, ends)| (node.clone(), ends.account())).collect()
     }

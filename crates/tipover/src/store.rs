@@ -17,6 +17,8 @@
 //!                                                    in block mode with accesses.trace.map: whose it is
 //! ```
 
+pub use fates::Fate;
+
 use crate::processors;
 use anyhow::{Context, Result, bail};
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -30,7 +32,7 @@ use std::time::Duration;
 use tipover_core::experiment::{Cell, Experiment, Trial, redact};
 use tipover_core::measure::{Books, Histogram};
 use tipover_core::op::OpKind;
-use tipover_core::record::{self, Interval, Phase, Record, Unreadable, Verdict};
+use tipover_core::record::{Interval, Phase, Reader, Record, Unreadable};
 use tipover_core::search::SearchRecord;
 use tipover_core::storage::BenchRecord;
 use tipover_core::units::Tick;
@@ -171,8 +173,13 @@ const SEARCH: &str = "search.json";
 
 /// The record in a trial's folder.
 fn look_for_record(folder: &Path) -> Result<Found<Record>> {
+    look_for_record_with(folder, &mut Reader::default())
+}
+
+/// The same, of one after the other.
+fn look_for_record_with(folder: &Path, reader: &mut Reader) -> Result<Found<Record>> {
     let path = folder.join(RECORD);
-    Ok(match look(&path, record::read)? {
+    Ok(match look(&path, |text| reader.read(text))? {
         // The folder came into its place with a record in it.
         Found::Nothing if folder.exists() => Found::Damaged(damaged(&path, "it is gone")),
         found => found,
@@ -330,12 +337,9 @@ impl Store {
         Some(self.trial_folder(trial).join(TRACE)).filter(|path| path.exists())
     }
 
-    /// The records of all trials of `experiment` that were carried out, in the order of its cells, twins
-    /// beside their trials.
-    ///
-    /// # Errors
-    /// As [`record`](Self::record).
-    pub fn records(&self, experiment: &Experiment) -> Result<Records> {
+    /// The folders of the trials of `experiment` that are there, in the order of its cells, twins beside
+    /// their trials.
+    fn there(&self, experiment: &Experiment) -> Result<Vec<PathBuf>> {
         let mut folders = Vec::new();
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
             // A cell's name is a digest, and its trials may be 100,000: both are looked up once.
@@ -347,9 +351,29 @@ impl Store {
                     .extend(names.iter().filter(|name| there.contains(*name)).map(|name| folder.join(name)));
             }
         }
+        Ok(folders)
+    }
+
+    /// How many trials of `experiment` are there, whole or damaged.
+    ///
+    /// # Errors
+    /// The system refuses to say.
+    pub fn count(&self, experiment: &Experiment) -> Result<usize> {
+        self.there(experiment).map(|folders| folders.len())
+    }
+
+    /// The records of all trials of `experiment` that were carried out, in the order of its cells, twins
+    /// beside their trials.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn records(&self, experiment: &Experiment) -> Result<Records> {
         let mut records = Records::default();
-        let look = |part: &[PathBuf]| part.iter().map(|folder| look_for_record(folder)).collect();
-        for found in processors::share(&folders, look) {
+        let look = |part: &[PathBuf]| {
+            let mut reader = Reader::default();
+            part.iter().map(|folder| look_for_record_with(folder, &mut reader)).collect()
+        };
+        for found in processors::share(&self.there(experiment)?, look) {
             match found? {
                 Found::Nothing => {}
                 Found::Damaged(sentence) => records.damaged.push(sentence),
@@ -357,54 +381,6 @@ impl Store {
             }
         }
         Ok(records)
-    }
-
-    /// The trials that are not there yet, are damaged, or failed; with `retry`, also those that cannot be
-    /// believed. `note` hears of those that are damaged.
-    ///
-    /// # Errors
-    /// As [`record`](Self::record).
-    pub fn missing<'a>(
-        &self,
-        trials: Vec<Trial<'a>>,
-        retry: bool,
-        mut note: impl FnMut(&str),
-    ) -> Result<Vec<Trial<'a>>> {
-        let mut missing = Vec::new();
-        for trial in trials {
-            let again = match self.look(&trial)? {
-                Found::Nothing => true,
-                Found::Damaged(sentence) => {
-                    note(&sentence);
-                    true
-                }
-                Found::Whole(record) => match record.verdict {
-                    Verdict::Failed { .. } => true,
-                    Verdict::Invalid { .. } => retry,
-                    Verdict::Valid => false,
-                },
-            };
-            if again {
-                missing.push(trial);
-            }
-        }
-        Ok(missing)
-    }
-
-    /// What has become of a trial, in a word.
-    ///
-    /// # Errors
-    /// As [`record`](Self::record).
-    pub fn state(&self, trial: &Trial<'_>) -> Result<&'static str> {
-        Ok(match self.look(trial)? {
-            Found::Nothing => "missing",
-            Found::Damaged(_) => "damaged",
-            Found::Whole(record) => match record.verdict {
-                Verdict::Valid => "valid",
-                Verdict::Invalid { .. } => "invalid",
-                Verdict::Failed { .. } => "failed",
-            },
-        })
     }
 
     /// How the backlog of a trial's measured phase went: seconds since the phase began, and operations due
@@ -783,5 +759,6 @@ fn sync_folder(folder: &Path) -> Result<()> {
 }
 
 mod brought;
+mod fates;
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,7 @@ fn rows(tag: &str, tagged: &Tagged) -> Vec<Row> {
         row.put(Quantity::Duration, tagged.seconds);
     }
     row.put(Quantity::Mean, all.mean() * NS);
-    put_ordered(&mut row, all);
+    put_ordered(&mut row, (all.len(), all.min(), all.max()), |quantile| all.value_at_quantile(quantile));
     let mut rows = vec![row];
     for (number, printed, highest) in &tagged.differ {
         // As what it claims to be: a maximum below the histogram's own highest value, or a highest value that
@@ -92,15 +92,15 @@ fn rows(tag: &str, tagged: &Tagged) -> Vec<Row> {
     rows
 }
 
-/// Least and greatest latency, and the percentiles between them.
-pub(super) fn put_ordered(row: &mut Row, histogram: &Histogram<u64>) {
-    row.put(Quantity::Minimum, histogram.min() as f64 * NS);
-    row.put(Quantity::Maximum, histogram.max() as f64 * NS);
+/// Least and greatest latency of so many, and the percentiles between them.
+pub(super) fn put_ordered(row: &mut Row, (len, least, greatest): (u64, u64, u64), at: impl Fn(f64) -> u64) {
+    row.put(Quantity::Minimum, least as f64 * NS);
+    row.put(Quantity::Maximum, greatest as f64 * NS);
     for thousandths in [50_000, 90_000, 95_000, 99_000, 99_900] {
         let quantile = f64::from(thousandths) / 100_000.0;
         // We choose what to read here, and choose nothing that would be a matter of luck.
-        if histogram.len() as f64 * (1.0 - quantile) >= 10.0 {
-            row.put(Quantity::Percentile(thousandths), histogram.value_at_quantile(quantile) as f64 * NS);
+        if len as f64 * (1.0 - quantile) >= 10.0 {
+            row.put(Quantity::Percentile(thousandths), at(quantile) as f64 * NS);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::hlog::put_ordered;
 use super::quantity::Quantity;
 use super::table::{Row, Study, Table, Value};
-use crate::measure::Histogram;
+use crate::measure::Counts;
 use crate::record::Record;
 
 /// The client's row and, where there is a shaped disk, the device's.
@@ -14,7 +14,7 @@ pub fn of_record(record: &Record) -> Study {
         study.left_out.push("the trial failed before anything was measured".into());
         return study;
     };
-    let books = match measured.books() {
+    let (service, by_kind) = match measured.books.service() {
         Ok(books) => books,
         Err(error) => {
             study.damaged.push(format!("latencies: {error}"));
@@ -36,8 +36,7 @@ pub fn of_record(record: &Record) -> Study {
         }
         row
     };
-    let mut row = of_run("operations", books.answered());
-    let service = books.service();
+    let mut row = of_run("operations", measured.books.done() + measured.books.failed());
     // Operations that were counted where they ended, by sessions that began them before, or end them after.
     let mut edge = 0.0;
     if !service.is_empty() {
@@ -50,10 +49,9 @@ pub fn of_record(record: &Record) -> Study {
         put_latencies(&mut row, &service, edge);
     }
     let mut rows = vec![row];
-    for kind in books.kinds() {
-        let Some(book) = books.of(kind).filter(|book| book.done() > 0) else { continue };
-        let mut row = of_run(kind.name(), book.done());
-        put_latencies(&mut row, book.latencies().service(), edge);
+    for (kind, service) in by_kind.iter().filter(|(_, service)| !service.is_empty()) {
+        let mut row = of_run(kind.name(), service.len());
+        put_latencies(&mut row, service, edge);
         rows.push(row);
     }
     study.tables.push(Table { name: "trial".into(), rows });
@@ -62,12 +60,13 @@ pub fn of_record(record: &Record) -> Study {
 }
 
 /// The mean, uncertain by the share `edge`, and the ordered ones.
-fn put_latencies(row: &mut Row, histogram: &Histogram, edge: f64) {
+fn put_latencies(row: &mut Row, histogram: &Counts, edge: f64) {
     let mean = |share: f64| Value::exact(histogram.mean() * 1e-9 * (1.0 + share).max(0.0));
     if let (Some(low), Some(high)) = (mean(-edge), mean(edge)) {
         row.values.insert(Quantity::Mean, Value::range(low, high));
     }
-    put_ordered(row, histogram);
+    let ends = (histogram.len(), histogram.min(), histogram.max());
+    put_ordered(row, ends, |quantile| histogram.value_at_quantile(quantile));
 }
 
 fn seconds_of(ns: u64) -> f64 {

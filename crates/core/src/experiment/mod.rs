@@ -6,12 +6,14 @@
 //! an old result.
 
 mod mistake;
+mod names;
 pub mod recipe;
 mod search;
 mod server;
 mod spec;
 
 pub use crate::nearest::unknown;
+pub use names::CellNames;
 pub use search::{Promise, SearchSpec, interventions};
 pub use spec::*;
 

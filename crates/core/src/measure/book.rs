@@ -447,6 +447,30 @@ impl BooksText {
         Ok(all)
     }
 
+    /// What the target took: for all operations that ended, failed ones included, as [`Books::service`], and
+    /// for those that were done of each class that occurred, parts of others included. Every histogram is
+    /// read.
+    ///
+    /// # Errors
+    /// When a histogram is none, is of another loop, or its count is not the one beside it.
+    pub fn service(&self) -> Result<(Counts, BTreeMap<OpKind, Counts>), String> {
+        let (mut all, mut by_kind) = (Counts::default(), BTreeMap::<OpKind, Counts>::new());
+        for (books, are_parts) in [(&self.operations, false), (&self.parts, true)] {
+            for (kind, book) in books {
+                let (done, failed) =
+                    book.service(self.open).map_err(|error| format!("{}: {error}", kind.name()))?;
+                if !are_parts {
+                    all.merge(&done);
+                    all.merge(&failed);
+                }
+                if book.ended() > 0 {
+                    by_kind.entry(*kind).or_default().merge(&done);
+                }
+            }
+        }
+        Ok((all, by_kind))
+    }
+
     /// As [`Books::done_within`].
     ///
     /// # Errors
@@ -511,6 +535,17 @@ impl BookText {
     /// How many there were, whatever became of them.
     fn ended(&self) -> u64 {
         self.done + self.refused.values().chain(self.unknown.values()).sum::<u64>()
+    }
+
+    /// What those took that were done, and what the others took.
+    fn service(&self, open: bool) -> Result<(Counts, Counts), String> {
+        let read = |text: &LatencyText| text.service(open);
+        let done = self.latency.as_ref().map(read).transpose()?.unwrap_or_default();
+        let failed = self.failed_latency.as_ref().map(read).transpose()?.unwrap_or_default();
+        if done.len() != self.done || failed.len() != self.ended() - self.done {
+            return Err("the counts are not those of the histograms".into());
+        }
+        Ok((done, failed))
     }
 }
 

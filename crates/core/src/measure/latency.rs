@@ -17,6 +17,8 @@ pub fn histogram() -> Histogram {
     Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, DIGITS).expect("constant bounds are valid")
 }
 
+const OTHER_LOOP: &str = "an open loop has wait and residence, and a closed one has neither";
+
 /// The latencies of one class of operations in one interval.
 ///
 /// In a closed loop an operation is due when it is sent, so its wait is zero by definition and its residence
@@ -112,7 +114,7 @@ impl Latencies {
         let open = match (&text.wait, &text.residence, open) {
             (Some(wait), Some(residence), true) => Some(Box::new((ours(wait)?, ours(residence)?))),
             (None, None, false) => None,
-            _ => return Err("an open loop has wait and residence, and a closed one has neither".into()),
+            _ => return Err(OTHER_LOOP.into()),
         };
         Ok(Latencies { service: ours(&text.service)?, open })
     }
@@ -138,6 +140,23 @@ impl LatencyText {
     /// When the histogram is none, or is not one of ours.
     pub fn residence(&self) -> Result<Counts, String> {
         Counts::from_text(self.residence.as_ref().unwrap_or(&self.service))
+    }
+
+    /// How long operations took, of an open loop or of a closed one; all else is read too, and is one of
+    /// ours.
+    ///
+    /// # Errors
+    /// When a histogram is none, is not one of ours, or is missing.
+    pub fn service(&self, open: bool) -> Result<Counts, String> {
+        match (&self.wait, &self.residence, open) {
+            (Some(wait), Some(residence), true) => {
+                Counts::from_text(wait)?;
+                Counts::from_text(residence)?;
+            }
+            (None, None, false) => {}
+            _ => return Err(OTHER_LOOP.into()),
+        }
+        Counts::from_text(&self.service)
     }
 }
 
@@ -221,12 +240,27 @@ impl Counts {
         reached.map_or(0, |(value, _)| *value)
     }
 
+    /// As [`Histogram::mean`].
+    pub fn mean(&self) -> f64 {
+        let middle = |highest: u64| lowest(highest) + ((highest - lowest(highest)).div_ceil(2));
+        let all = self.len as f64;
+        self.counters
+            .iter()
+            .fold(0.0, |sum, (value, count)| sum + middle(*value) as f64 * *count as f64 / all)
+    }
+
+    /// As [`Histogram::min`].
+    pub fn min(&self) -> u64 {
+        self.counters.first().map_or(0, |(highest, _)| lowest(*highest))
+    }
+
+    /// As [`Histogram::max`].
+    pub fn max(&self) -> u64 {
+        self.counters.last().map_or(0, |(highest, _)| *highest)
+    }
+
     /// How many are at most `longest` nanoseconds, to the three digits of a histogram.
     pub fn up_to(&self, longest: u64) -> u64 {
-        let lowest = |highest: u64| {
-            let doubled = highest.max(1).ilog2().saturating_sub(HALF.ilog2());
-            highest >> doubled << doubled
-        };
         let within = self.counters.iter().take_while(|(highest, _)| lowest(*highest) <= longest);
         within.map(|(_, count)| count).sum()
     }
@@ -252,6 +286,12 @@ impl Counts {
             histogram.record_n(*value, *count).expect("all histograms have the same bounds");
         }
     }
+}
+
+/// The lowest nanosecond of the counter with this highest one.
+fn lowest(highest: u64) -> u64 {
+    let doubled = highest.max(1).ilog2().saturating_sub(HALF.ilog2());
+    highest >> doubled << doubled
 }
 
 /// What a histogram has counted: no more than leaves room for a thousand of them to be added.
@@ -443,6 +483,8 @@ mod tests {
             for at in [quantile, 0.5, 0.99, 1.0] {
                 proptest::prop_assert_eq!(counts.value_at_quantile(at), one.value_at_quantile(at));
             }
+            let ends = |counts: &Counts| (counts.min(), counts.max(), counts.mean().to_bits());
+            proptest::prop_assert_eq!(ends(&counts), (one.min(), one.max(), one.mean().to_bits()));
             for longest in others.iter().copied().chain([0, 2_047, 2_048, 2_049, LONGEST_NS]) {
                 proptest::prop_assert_eq!(counts.up_to(longest), one.count_between(0, longest));
             }

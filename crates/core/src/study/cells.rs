@@ -12,6 +12,7 @@ use crate::op::{Failure, OpKind};
 use crate::predict::queue::READ;
 use crate::record::{Measured, Record};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 /// All cells of an experiment with their records.
 pub struct Cells<'a> {
@@ -27,18 +28,23 @@ pub struct CellRecords<'a> {
     pub cell: &'a Cell,
     /// Every trial that was carried out, believed or not.
     pub records: Vec<&'a Record>,
+    /// What was counted in its trials together; made when it is first asked for, and asked for often.
+    accounts: OnceLock<BTreeMap<String, Account>>,
 }
 
 impl<'a> Cells<'a> {
     /// Brings cells and records together.
     pub fn of(experiment: &'a Experiment, records: &'a [Record]) -> Self {
-        let all = experiment
-            .sweeps
-            .iter()
-            .flat_map(|sweep| &sweep.cells)
+        // Cells and records may be thousands: each record is looked at once.
+        let mut by_cell: BTreeMap<&str, Vec<&'a Record>> = BTreeMap::new();
+        for record in records.iter().filter(|record| !record.twin) {
+            by_cell.entry(&record.cell).or_default().push(record);
+        }
+        let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+        let all = cells
             .map(|cell| {
-                let id = cell.id();
-                CellRecords { cell, records: records.iter().filter(|r| r.cell == id && !r.twin).collect() }
+                let records = by_cell.get(&*cell.id()).cloned().unwrap_or_default();
+                CellRecords { cell, records, accounts: OnceLock::new() }
             })
             .collect();
         Cells { all, repeats: experiment.repeats }
@@ -197,28 +203,44 @@ impl<'a> CellRecords<'a> {
         (reads > 0.0).then(|| bytes / reads / READ.0 as f64)
     }
 
-    /// What went `way` in all believable trials together, or in all that were measured if none can be
-    /// believed: that is where one looks for the reason. For each node; under "" where the target runs in one
-    /// place.
-    pub fn budgets(&self, way: Way) -> BTreeMap<String, Budget> {
+    /// The trials that budgets are of: all believable ones, or all that were measured if none can be
+    /// believed: that is where one looks for the reason.
+    fn accounted(&self) -> Vec<&'a Record> {
         let measured = self.records.iter().copied().filter(|r| r.measured.is_some());
         let (valid, invalid): (Vec<&Record>, Vec<&Record>) = measured.partition(|r| r.is_valid());
-        let trials = if valid.is_empty() { invalid } else { valid };
-        let user: Option<f64> = trials.iter().map(|record| record.user_bytes()).sum();
-        let mut accounts: BTreeMap<String, Account> = BTreeMap::new();
-        for (node, account) in trials.iter().filter_map(|r| r.measured.as_ref()).flat_map(Measured::accounts)
-        {
-            let sum = match accounts.remove(&node) {
-                Some(before) => before.plus(&account),
-                None => account,
-            };
-            accounts.insert(node, sum);
-        }
+        if valid.is_empty() { invalid } else { valid }
+    }
+
+    /// What was counted in these trials together, of each node.
+    fn accounts(&self) -> &BTreeMap<String, Account> {
+        self.accounts.get_or_init(|| {
+            let trials = self.accounted();
+            let mut accounts: BTreeMap<String, Account> = BTreeMap::new();
+            for (node, account) in
+                trials.iter().filter_map(|r| r.measured.as_ref()).flat_map(Measured::accounts)
+            {
+                let sum = match accounts.remove(&node) {
+                    Some(before) => before.plus(&account),
+                    None => account,
+                };
+                accounts.insert(node, sum);
+            }
+            accounts
+        })
+    }
+
+    /// What went `way` in all believable trials together, or in all that were measured if none can be
+    /// believed. For each node; under "" where the target runs in one place.
+    pub fn budgets(&self, way: Way) -> BTreeMap<String, Budget> {
+        let user: Option<f64> = match way {
+            Way::Reads => None,
+            Way::Writes => self.accounted().iter().map(|record| record.user_bytes()).sum(),
+        };
         let budget = |account: &Account| match way {
             Way::Reads => Budget::reads(account),
             Way::Writes => Budget::writes(account, user),
         };
-        accounts.iter().map(|(node, account)| (node.clone(), budget(account))).collect()
+        self.accounts().iter().map(|(node, account)| (node.clone(), budget(account))).collect()
     }
 
     /// The read budget of the one place where the target runs; `None` for a cluster, where nothing was

@@ -220,7 +220,7 @@ mod tests {
         let cell = experiment.sweeps.last().unwrap().cells.last().unwrap();
         let (record, _) =
             simulate::trial("t", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default());
-        (record.spec, record.measured.unwrap())
+        ((*record.spec).clone(), record.measured.unwrap())
     }
 
     fn reasons(verdict: Verdict) -> String {

@@ -236,8 +236,7 @@ impl Break {
             (prepared, tally.failed)
         };
         let store = &prepared.store;
-        report::publish(store, &experiment, &command_line(), self.full, json)?;
-        let records = store.records(&experiment)?.whole;
+        let records = report::publish(store, &experiment, &command_line(), self.full, json)?;
         // The first cells are those that were asked about, one for each way to mount the disk; the others are
         // only to compare.
         let cells = Cells::of(&experiment, &records);

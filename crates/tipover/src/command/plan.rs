@@ -122,10 +122,9 @@ impl PlanArguments {
         let mut most: Option<(usize, Experiment)> = None;
         for scale in scales {
             let experiment = self.of_text(&text, &scale)?;
-            let records = store.records(&experiment)?;
-            let records = records.whole.len() + records.damaged.len();
-            if most.as_ref().is_none_or(|(count, _)| records > *count) {
-                most = Some((records, experiment));
+            let trials = store.count(&experiment)?;
+            if most.as_ref().is_none_or(|(most, _)| trials > *most) {
+                most = Some((trials, experiment));
             }
         }
         let (_, experiment) = most.ok_or_else(|| damaged(&"no scale is left in it"))?;

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tipover_core::experiment::{Experiment, Trial};
 use tipover_core::record::{Interval, Record};
-use tipover_core::study::Cells;
+use tipover_core::study::{Cells, Studied};
 use tipover_disk::FileMap;
 
 /// The name of the file with the figures and verdicts of a page.
@@ -47,12 +47,11 @@ impl Report {
     /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let (store, experiment) = self.plan.experiment_of(results)?;
-        let mut page = page(&store, &experiment, &command_line())?;
+        let Made { mut page, records, studied } = make(&store, &experiment, &command_line())?;
         if !self.beside.is_empty() {
             let others = self.beside.iter().map(|path| side(path, results)).collect::<Result<Vec<_>>>()?;
             // After the answer, before the evidence.
             let place = page.sections.len().min(1);
-            let records = store.records(&experiment)?.whole;
             page.sections.insert(place, report::beside(&experiment, &records, &others));
         }
         if json {
@@ -61,7 +60,7 @@ impl Report {
         }
         // Who wants the page elsewhere may have results that cannot be written to.
         if self.output.is_none() {
-            keep_study(&store, &experiment)?;
+            keep_study(&store, studied.as_ref())?;
         }
         let path = self.output.clone().unwrap_or_else(|| store.folder().join("report.html"));
         replace_file(&path, |file| Ok(file.write_all(report::html(&page).as_bytes())?))?;
@@ -87,23 +86,33 @@ impl Show {
     /// Carries the verb out; says how it ended.
     pub fn execute(&self, results: &Path, json: bool) -> Result<Ending> {
         let (store, experiment) = self.plan.experiment_of(results)?;
-        let page = page(&store, &experiment, &command_line())?;
-        print(&page, self.full, json);
+        let made = make(&store, &experiment, &command_line())?;
+        print(&made.page, self.full, json);
         Ok(Ending::Held)
     }
+}
+
+/// A page, and what it was made of.
+pub struct Made {
+    /// The page.
+    pub page: Page,
+    /// The records that could be read.
+    pub records: Vec<Record>,
+    /// The figures of the text that the plan repeats, if it repeats one.
+    studied: Option<Studied>,
 }
 
 /// The page of all results of `experiment`. What is damaged is left out, and said first.
 ///
 /// # Errors
 /// There are no results.
-pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Page> {
+pub fn make(store: &Store, experiment: &Experiment, command: &str) -> Result<Made> {
     let Records { whole: records, mut damaged } = store.records(experiment)?;
     let searches = store.every_search(experiment, |sentence| damaged.push(sentence.to_string()))?;
     if records.is_empty() && !searches.is_empty() {
         let mut page = report::of_searches(experiment, &searches, command);
         page.headline.splice(0..0, damaged);
-        return Ok(page);
+        return Ok(Made { page, studied: report::studied(experiment, &records)?, records });
     }
     if records.is_empty() && damaged.is_empty() {
         return Err(BadInput(format!(
@@ -123,7 +132,8 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
             unless_damaged(series_of(store, experiment, record)?, &mut damaged)
         }),
     };
-    let mut page = report::of_experiment(experiment, &records, besides, command)?;
+    let studied = report::studied(experiment, &records)?;
+    let mut page = report::of_experiment(experiment, &records, studied.as_ref(), besides, command)?;
     let open = experiment.trials().into_iter().filter(|trial| trial.cell.spec.load.arrivals.is_some());
     let courses = open.filter_map(|trial| {
         let backlog = unless_damaged(store.backlog(&trial), &mut damaged)?;
@@ -140,7 +150,7 @@ pub fn page(store: &Store, experiment: &Experiment, command: &str) -> Result<Pag
         page.sections.extend(found.sections.into_iter().filter(|section| section.id != "environment"));
     }
     page.headline.splice(0..0, damaged);
-    Ok(page)
+    Ok(Made { page, records, studied })
 }
 
 /// What was read; what could not be read is noted, and the page goes without it.
@@ -201,11 +211,9 @@ fn accesses_of(trace: &Path) -> Result<Accesses> {
 
 /// Writes the figures of the page, and the verdicts on the claims of its text, as `study.json` into the
 /// results folder. A plan that repeats no text has none.
-fn keep_study(store: &Store, experiment: &Experiment) -> Result<()> {
-    let Some(studied) = report::studied(experiment, &store.records(experiment)?.whole)? else {
-        return Ok(());
-    };
-    let text = serde_json::to_string_pretty(&studied)?;
+fn keep_study(store: &Store, studied: Option<&Studied>) -> Result<()> {
+    let Some(studied) = studied else { return Ok(()) };
+    let text = serde_json::to_string_pretty(studied)?;
     replace_file(&store.folder().join(STUDY), |file| Ok(file.write_all(text.as_bytes())?))
 }
 
@@ -225,18 +233,18 @@ pub fn keep(store: &Store, page: &Page) -> Result<PathBuf> {
     Ok(path.canonicalize().unwrap_or(path))
 }
 
-/// Writes the report into the results folder and prints its answer, or all of it.
+/// Writes the report into the results folder and prints its answer, or all of it; gives the records.
 pub fn publish(
     store: &Store,
     experiment: &Experiment,
     command: &str,
     full: bool,
     json: bool,
-) -> Result<Ending> {
-    let page = page(store, experiment, command)?;
+) -> Result<Vec<Record>> {
+    let Made { page, records, studied } = make(store, experiment, command)?;
     let path = keep(store, &page)?;
-    keep_study(store, experiment)?;
+    keep_study(store, studied.as_ref())?;
     print(&page, full, json);
     eprintln!("report: {}", path.display());
-    Ok(Ending::Held)
+    Ok(records)
 }

@@ -6,13 +6,13 @@ use super::{BadInput, Ending, follow, quoted, report};
 use crate::foresight::{self, Estimate};
 use crate::live::LiveArgument;
 use crate::runner::{self, Order, Tally};
-use crate::store::Store;
+use crate::store::{Fate, Store};
 use crate::trial::Interrupt;
 use anyhow::Result;
 use clap::Args;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::{Experiment, redact};
+use tipover_core::experiment::{CellNames, Experiment, redact};
 
 /// Run an experiment, or what is missing of it
 ///
@@ -61,7 +61,7 @@ impl Run {
         let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
         let manner = Manner { live: self.live, retry: self.retry, shows_growing: true };
         let tally = carry_out(&prepared, &experiment, manner, interrupt)?;
-        let ending = report::publish(&prepared.store, &experiment, &command_line(), self.full, json)?;
+        report::publish(&prepared.store, &experiment, &command_line(), self.full, json)?;
         if tally.measured > 0 {
             eprintln!(
                 "{} trials measured, {} were there already, {} not valid, {} failed",
@@ -70,7 +70,7 @@ impl Run {
         } else {
             eprintln!("all {} trials were there already", tally.present);
         }
-        Ok(if tally.failed + tally.invalid > 0 { Ending::NotHeld } else { ending })
+        Ok(if tally.failed + tally.invalid > 0 { Ending::NotHeld } else { Ending::Held })
     }
 }
 
@@ -87,11 +87,10 @@ impl Run {
         let (retry, replace_plan) = (self.retry, self.replace_plan);
         let wanted = Wanted { experiment, text, replace_plan, search: None, retry };
         let Brought { prepared, came, here } = self.fleet.fetch(wanted, results, interrupt)?;
-        let ending = match here {
-            0 => Ending::Held,
-            _ => report::publish(&prepared.store, experiment, &command_line(), self.full, json)?,
-        };
-        Ok(if came.is_bad() { Ending::NotHeld } else { ending })
+        if here > 0 {
+            report::publish(&prepared.store, experiment, &command_line(), self.full, json)?;
+        }
+        Ok(if came.is_bad() { Ending::NotHeld } else { Ending::Held })
     }
 }
 
@@ -141,7 +140,7 @@ pub fn carry_out(
     let live = follow(live, &experiment.name, &command)?;
     let Prepared { store, work, .. } = prepared;
     let make = || {
-        let page = report::page(store, experiment, &command)?;
+        let page = report::make(store, experiment, &command)?.page;
         let path = report::keep(store, &page)?;
         Ok(page.charts().next().map(|_| path))
     };
@@ -175,15 +174,16 @@ pub fn command_line() -> String {
 pub fn list(experiment: &Experiment, results: &Path, retry: bool, json: bool) -> Result<Ending> {
     foresight::check_plan(experiment, results).map_err(BadInput)?;
     let store = Store::existing(results, &experiment.name).ok();
-    let mut rows = Vec::new();
-    for trial in experiment.trials() {
-        let state = store.as_ref().map_or(Ok("missing"), |store| store.state(&trial))?;
-        rows.push((trial.cell.id(), Some(trial.repeat), state));
-    }
-    let missing = match &store {
-        Some(store) => store.missing(experiment.trials(), retry, |_| {})?,
-        None => experiment.trials(),
+    let trials = experiment.trials();
+    let fates = match &store {
+        Some(store) => store.fates(&trials)?,
+        None => vec![Fate::Missing; trials.len()],
     };
+    let (mut names, mut rows, mut missing) = (CellNames::default(), Vec::new(), Vec::new());
+    for (trial, fate) in trials.into_iter().zip(&fates) {
+        rows.push((names.of(trial.cell).to_string(), Some(trial.repeat), fate.word()));
+        missing.extend(fate.is_missing(retry).then_some(trial));
+    }
     let estimate = Estimate::of_trials(experiment, missing);
     show(rows, "trials", &estimate, foresight::refusal(experiment, results), json)
 }

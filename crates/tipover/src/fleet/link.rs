@@ -4,6 +4,7 @@ use super::{BLOCKS, LOG, RESULTS};
 use anyhow::{Context as _, Result, bail};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::StorageType;
 use async_nats::jetstream::{self, Context, ErrorCode, kv, object_store, stream};
 use async_nats::{Client, ConnectOptions};
 use std::future::Future;
@@ -284,10 +285,13 @@ async fn open(context: &Context, replicas: usize) -> Result<Opened> {
     let blocks = stream(context, blocks).await?;
     let results = stream(context, of("tipover-results", RESULTS)).await?;
     stream(context, log).await?;
-    let machines = bucket(context, "tipover-machines", GONE, replicas).await?;
-    let lanes = bucket(context, "tipover-lanes", KEPT, replicas).await?;
-    let holders = bucket(context, "tipover-holders", KEPT, replicas).await?;
-    let orders = bucket(context, "tipover-orders", KEPT, replicas).await?;
+    // Who is there says so again every few seconds. A server that flushed each of these words would do
+    // nothing else: of a thousand machines that joined together a quarter got in.
+    let machines = bucket(context, "tipover-machines", GONE, replicas, StorageType::Memory).await?;
+    let kept = async |name: &str| bucket(context, name, KEPT, replicas, StorageType::File).await;
+    let lanes = kept("tipover-lanes").await?;
+    let holders = kept("tipover-holders").await?;
+    let orders = kept("tipover-orders").await?;
     let objects = match there(context, "OBJ_tipover-objects").await? {
         Some(_) => context.get_object_store("tipover-objects").await.context("opening the object store")?,
         None => {
@@ -330,12 +334,19 @@ async fn stream(context: &Context, config: stream::Config) -> Result<stream::Str
     })
 }
 
-async fn bucket(context: &Context, name: &str, max_age: Duration, replicas: usize) -> Result<kv::Store> {
+async fn bucket(
+    context: &Context,
+    name: &str,
+    max_age: Duration,
+    replicas: usize,
+    storage: StorageType,
+) -> Result<kv::Store> {
     if there(context, &format!("KV_{name}")).await?.is_some() {
         return context.get_key_value(name).await.with_context(|| format!("opening the bucket {name}"));
     }
+    let bucket = name.into();
     let config =
-        kv::Config { bucket: name.into(), max_age, num_replicas: replicas, history: 1, ..Default::default() };
+        kv::Config { bucket, max_age, num_replicas: replicas, history: 1, storage, ..Default::default() };
     context.create_key_value(config).await.with_context(|| format!("making the bucket {name}"))
 }
 

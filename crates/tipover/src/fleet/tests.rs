@@ -62,6 +62,21 @@ fn options(folder: &Path, machine: &str) -> Options {
 }
 
 #[test]
+fn only_who_is_there_is_not_flushed() {
+    use async_nats::jetstream::stream::StorageType;
+    let Some(fleet) = fleet() else { return };
+    let of = |bucket: &async_nats::jetstream::kv::Store| bucket.stream.cached_info().config.storage;
+    let asker = &fleet.asker;
+    assert_eq!(of(&asker.machines), StorageType::Memory);
+    for kept in [&asker.lanes, &asker.holders, &asker.orders] {
+        assert_eq!(of(kept), StorageType::File);
+    }
+    for kept in [&asker.blocks, &asker.results] {
+        assert_eq!(kept.cached_info().config.storage, StorageType::File);
+    }
+}
+
+#[test]
 fn one_word_counts_once_and_a_block_has_one_holder() {
     let Some(fleet) = fleet() else { return };
     let subject = format!("{RESULTS}.run.0.trial.0");

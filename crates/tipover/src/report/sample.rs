@@ -56,7 +56,8 @@ pub fn sample_of_cells(cells: usize) -> anyhow::Result<Page> {
     let trials = experiment.trials();
     let record = |trial| simulate::trial(&experiment.name, trial, experiment.seed, &machine).0;
     let records: Vec<_> = trials.iter().map(record).collect();
-    of_experiment(&experiment, &records, Besides::default(), "tipover sample-report")
+    let studied = super::studied(&experiment, &records)?;
+    of_experiment(&experiment, &records, studied.as_ref(), Besides::default(), "tipover sample-report")
 }
 
 /// The page.

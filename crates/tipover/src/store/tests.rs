@@ -1,6 +1,7 @@
 //! Results that were damaged, at every byte, and what is kept in their place.
 
 use super::*;
+use tipover_core::record::{self, Verdict};
 use tipover_core::trial::simulate::{self, Machine};
 
 const PLAN_TEXT: &str = include_str!("../../../../experiments/working-set.toml");
@@ -74,7 +75,7 @@ fn a_record_torn_at_any_byte_is_a_missing_trial_and_the_others_stay() {
         if length % 64 == 0 {
             let records = store.records(&kit.experiment).unwrap();
             assert_eq!((&records.whole, &records.damaged), (&vec![whole.clone()], &notes));
-            assert_eq!(store.state(&kit.trial(0)).unwrap(), "damaged");
+            assert_eq!(store.fates(&[kit.trial(0)]).unwrap()[0].word(), "damaged");
         }
     }
     // What a bad block leaves: no text, or nothing.

@@ -4,6 +4,7 @@
 // Each test binary compiles this folder for itself and uses a part of it.
 #![allow(dead_code)]
 
+pub mod fleet;
 pub mod nats;
 pub mod results;
 pub mod traces;

@@ -1,6 +1,7 @@
 //! A nats-server, or three, for the tests of fleets.
 
 use super::{Place, Running, skipped};
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,23 +30,48 @@ pub struct Nats {
 pub struct Server {
     pub listen: String,
     configuration: PathBuf,
+    /// What starts it somewhere else.
+    before: Vec<String>,
     child: Option<Child>,
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
+/// Where a server runs: an address, and a program that starts others there; none: here.
+pub struct Seat {
+    pub host: String,
+    pub before: Vec<String>,
+}
+
+/// A port that nobody listens on; in namespaces of our own nobody else is there.
+fn free_port(host: &str) -> u16 {
+    TcpListener::bind((host, 0))
+        .or_else(|_| TcpListener::bind("127.0.0.1:0"))
+        .expect("a port")
+        .local_addr()
+        .expect("bound")
+        .port()
 }
 
 impl Nats {
     /// So many servers, with keys in the folder `keys` of `place`; `None` where there is no such program.
     pub fn start(place: &Place, servers: usize) -> Option<Nats> {
+        Nats::start_at(
+            place,
+            (0..servers).map(|_| Seat { host: "127.0.0.1".into(), before: vec![] }).collect(),
+        )
+    }
+
+    /// The same, a server on each of these seats.
+    pub fn start_at(place: &Place, seats: Vec<Seat>) -> Option<Nats> {
+        let servers = seats.len();
         let program = nats_server()?;
         place.run(&["fleet", "keys", "keys", "--listen", "LISTEN"]).with_code(&[0]);
         let text = std::fs::read_to_string(place.here().join("keys/nats-server.conf")).expect("it was made");
-        let listens: Vec<String> = (0..servers).map(|_| format!("127.0.0.1:{}", free_port())).collect();
-        let routes: Vec<String> = (0..servers).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+        let ports = || -> Vec<String> {
+            seats.iter().map(|seat| format!("{}:{}", seat.host, free_port(&seat.host))).collect()
+        };
+        let (listens, routes) = (ports(), ports());
         let mut all = Vec::new();
-        for (n, listen) in listens.iter().enumerate() {
+        for ((n, listen), seat) in listens.iter().enumerate().zip(seats) {
             let mut own =
                 text.replace("LISTEN", listen).replace("/jetstream\"", &format!("/jetstream-{n}\""));
             if servers > 1 {
@@ -59,24 +85,37 @@ impl Nats {
             let name = format!("keys/nats-{n}.conf");
             place.write(&name, &own);
             let configuration = place.here().join(name);
-            all.push(Server { listen: listen.clone(), configuration, child: None });
+            all.push(Server { listen: listen.clone(), configuration, before: seat.before, child: None });
         }
         let address = listens.iter().map(|listen| format!("nats://{listen}")).collect::<Vec<_>>().join(",");
         let mut nats = Nats { program, servers: all, address };
         (0..servers).for_each(|n| nats.up(n));
         // A cluster elects a leader before it answers.
         let began = Instant::now();
-        let status = ["fleet", "status", &nats.address, "--key", "keys/ask.nk"];
+        let status = ["fleet", "status", &nats.address, "--key", "keys/ask.nk", "--plain"];
         while place.run(&status).code != Some(0) {
             assert!(began.elapsed() < Duration::from_secs(60), "{}", place.run(&status).stderr);
         }
         Some(nats)
     }
 
+    /// Another server, which knows nobody and keeps nothing.
+    pub fn without_jetstream(&self, place: &Place) -> Nats {
+        let listen = format!("127.0.0.1:{}", free_port("127.0.0.1"));
+        place.write("keys/plain.conf", &format!("listen: \"{listen}\"\n"));
+        let configuration = place.here().join("keys/plain.conf");
+        let address = format!("nats://{listen}");
+        let server = Server { listen, configuration, before: vec![], child: None };
+        let mut plain = Nats { program: self.program.clone(), servers: vec![server], address };
+        plain.up(0);
+        plain
+    }
+
     pub fn up(&mut self, n: usize) {
         let server = &mut self.servers[n];
-        let mut command = Command::new(&self.program);
-        command.arg("-c").arg(&server.configuration).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut line = server.before.iter().map(OsStr::new).chain([self.program.as_os_str()]);
+        let mut command = Command::new(line.next().expect("there is a program"));
+        command.args(line).arg("-c").arg(&server.configuration).stdout(Stdio::null()).stderr(Stdio::null());
         server.child = Some(command.spawn().expect("nats-server starts"));
         let began = Instant::now();
         while std::net::TcpStream::connect(&server.listen).is_err() {

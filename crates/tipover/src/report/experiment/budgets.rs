@@ -143,7 +143,7 @@ fn table(way: Way, rows: Vec<Row>) -> Table {
 /// Every value that probes read, its kind, and who counted what.
 pub fn metrics(cells: &Cells<'_>) -> Section {
     let mut all: BTreeMap<(&str, &str), &Metric> = BTreeMap::new();
-    for (probe, metrics) in cells.records().flat_map(|record| &record.metrics) {
+    for (probe, metrics) in cells.records().flat_map(|record| record.metrics.iter()) {
         all.extend(metrics.iter().map(|metric| ((probe.as_str(), metric.name.as_str()), metric)));
     }
     let row = |((probe, name), metric): ((&str, &str), &Metric)| {

@@ -41,22 +41,22 @@ pub struct Besides {
 /// The page of `experiment`, from the records that there are. The command is the one that makes the page
 /// again.
 ///
-/// `besides` is what records do not hold.
+/// `studied` is what [`studied`] says of them, `besides` what records do not hold.
 pub fn of_experiment(
     experiment: &Experiment,
     records: &[Record],
+    studied: Option<&Studied>,
     besides: Besides,
     command: &str,
 ) -> Result<Page> {
     let cells = Cells::of(experiment, records);
     let mut sections = Vec::new();
     let mut headline = Vec::new();
-    let studied = studied(experiment, records)?;
-    if let Some(studied) = &studied {
+    if let Some(studied) = studied {
         headline.push(claims::headline(studied));
         sections.push(claims::section(studied));
     }
-    match (studied.as_ref().map(|studied| &studied.study), experiment.published.as_deref()) {
+    match (studied.map(|studied| &studied.study), experiment.published.as_deref()) {
         (Some(Study::WorkingSet(study)), _) => {
             headline.extend(working_set::headline(study));
             sections.extend(working_set::sections(study));
@@ -125,7 +125,7 @@ pub fn of_experiment(
         headline,
         sections: sections.into_iter().filter(|section: &Section| !section.blocks.is_empty()).collect(),
         made_by: provenance(records, command),
-        claims: studied.map_or_else(Vec::new, |studied| studied.claims),
+        claims: studied.map_or_else(Vec::new, |studied| studied.claims.clone()),
     })
 }
 
@@ -181,11 +181,15 @@ mod tests {
         (experiment, records)
     }
 
+    fn page_of(experiment: &Experiment, records: &[Record]) -> Page {
+        let studied = studied(experiment, records).unwrap();
+        of_experiment(experiment, records, studied.as_ref(), Besides::default(), "x").unwrap()
+    }
+
     #[test]
     fn the_page_of_a_simulated_study_says_what_the_study_says() {
         let (experiment, records) = simulated();
-        let page =
-            of_experiment(&experiment, &records, Besides::default(), "tipover run working-set").unwrap();
+        let page = page_of(&experiment, &records);
         let text = text(&page, Terminal::PLAIN);
         assert!(page.headline[0].starts_with("Of the text's 29 claims"), "{}", page.headline[0]);
         assert!(page.headline[1].contains("150 IOPS + 7 ms"), "{}", page.headline[1]);
@@ -224,7 +228,7 @@ mod tests {
     #[test]
     fn a_disturbed_machine_is_in_the_headline_and_a_quiet_one_is_not() {
         let (experiment, records) = simulated();
-        let page = |records: &[Record]| of_experiment(&experiment, records, Besides::default(), "x").unwrap();
+        let page = |records: &[Record]| page_of(&experiment, records);
         let disturbed = |records: &[Record]| -> Option<String> {
             let page = page(records);
             let found = page.headline.iter().position(|said| said.starts_with("Disturbed"))?;
@@ -274,7 +278,7 @@ mod tests {
     fn a_trial_that_measure_most_ended_says_so() {
         let (experiment, mut records) = simulated();
         let said = |records: &[Record]| {
-            let page = of_experiment(&experiment, records, Besides::default(), "x").unwrap();
+            let page = page_of(&experiment, records);
             page.headline.into_iter().find(|said| said.contains("ended by measure_most"))
         };
         let enough = |records: &mut [Record], wanted: u64| {
@@ -307,8 +311,7 @@ mod tests {
             record.verdict = Verdict::Failed { reason: "the device caught fire".into() };
             record.measured = None;
         }
-        let page =
-            of_experiment(&experiment, &records, Besides::default(), "tipover run working-set").unwrap();
+        let page = page_of(&experiment, &records);
         let text = text(&page, Terminal::PLAIN);
         assert!(text.contains("the device caught fire"), "{text}");
         assert!(text.contains("not measured"), "{text}");
