@@ -4,6 +4,7 @@ use super::column::{Column, ColumnKind, Spread};
 use super::statement::{ColumnName, Place, Role, Statement, TableUse};
 use super::{Dialect, SeenStatement};
 use crate::units::significant;
+use crate::workload::script::{self, Scripts};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Draws values for statements, and remembers what it must know for that.
@@ -352,7 +353,13 @@ impl<'a> Draws<'a> {
             end = place.end;
         }
         sql.push_str(&statement.text[end..]);
-        Ok(Drawn { draws, sql })
+        // Scripts are read by PostgreSQL's rules; what they cannot say must not spoil the whole plan.
+        let mut scripts = Scripts::new(0, script::Dialect::Plan);
+        match scripts.add("statement", format!("{sql};\n").as_bytes(), 1) {
+            Err(mistake) => Err(format!("a script cannot say it: {}", mistake.reason)),
+            Ok(()) if scripts.scripts()[0].commands.len() != 1 => Err("a script takes it for several".into()),
+            Ok(()) => Ok(Drawn { draws, sql }),
+        }
     }
 
     /// What a column is compared with.
