@@ -316,11 +316,7 @@ pub fn serve() -> Result<()> {
         match command {
             Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
             Command::Load { threads } => {
-                let loaded = match spec.workload.kind.is_checked() {
-                    true => checking::prepare(&spec, seed, &target),
-                    false => load(&target, &dataset, threads).and_then(|()| make_ready(&spec, seed, &target)),
-                };
-                if let Err(error) = loaded {
+                if let Err(error) = fill(&spec, seed, &target, &dataset, threads) {
                     return answer(&Answer::Failed { reason: format!("{error:#}") });
                 }
                 answer(&Answer::Loaded { facts: target.facts()? })?;
@@ -382,6 +378,15 @@ pub fn serve() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Loads what the workload needs to be there.
+fn fill(spec: &Spec, seed: u64, target: &dyn Target, dataset: &Dataset, threads: u32) -> Result<()> {
+    if spec.workload.kind.is_checked() {
+        return checking::prepare(spec, seed, target);
+    }
+    load(target, dataset, threads)?;
+    make_ready(spec, seed, target)
 }
 
 /// With a load of its own to begin with at once, whose arrivals have a seed of their own, or with that of the

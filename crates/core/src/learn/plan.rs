@@ -308,7 +308,8 @@ impl<'a> Maker<'a> {
             "name = {name}\ntitle = \"The load of {server}, learned\"\n\
              question = \"How does the server bear the load that it was seen under?\"\n\
              why = \"The statements, their shares and their rows are the application's own.\"\n\
-             how_to_read = \"\"\"\nClass by class: each script has latencies of its own. What is assumed stands at the head of the plan.\n\"\"\"\n\
+             how_to_read = \"\"\"\nClass by class: each script has latencies of its own. \
+             What is assumed stands at the head of the plan.\n\"\"\"\n\
              repeats = 3\n\n[target]\nkind = \"{kind}\"\n\
              # Without its password: that comes from --target or from {variable}.\naddress = {address}\n",
             name = quoted(&self.wishes.name),

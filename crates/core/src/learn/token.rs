@@ -1,6 +1,6 @@
 //! The words of a statement. A whole parser would refuse what statistics hold: texts that were cut off, lists
-//! that a digest has folded into `(...)`, every dialect's extensions. What is wanted of a statement is little,
-//! which of its places are values and with what they are compared, and that can be seen in its words.
+//! that a digest has folded into `(...)`, every dialect's extensions. What is wanted of a statement is
+//! little, which of its places are values and with what they are compared, and that can be seen in its words.
 
 /// A word of a statement, with the bytes that it is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]

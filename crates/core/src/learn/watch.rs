@@ -57,6 +57,20 @@ pub struct Counters {
     pub forgotten: u64,
 }
 
+impl Counters {
+    /// Of all these statements together.
+    fn sum(&self, keys: &[&String]) -> Count {
+        let counts = keys.iter().filter_map(|key| self.statements.get(*key));
+        counts.fold(Count::default(), |sum, count| Count {
+            calls: sum.calls + count.calls,
+            rows: sum.rows + count.rows,
+            time_ms: sum.time_ms + count.time_ms,
+            pages: sum.pages + count.pages,
+            plans: sum.plans.or(count.plans).map(|_| sum.plans.unwrap_or(0) + count.plans.unwrap_or(0)),
+        })
+    }
+}
+
 /// Of one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Count {
@@ -185,24 +199,9 @@ impl Watching {
                 shapes.entry(read.map_or_else(|| key.clone(), |read| read.shape)).or_default().push(key);
             }
         }
-        let sum = |counters: &Counters, keys: &[&String]| {
-            keys.iter().filter_map(|key| counters.statements.get(*key)).fold(
-                Count::default(),
-                |sum, count| Count {
-                    calls: sum.calls + count.calls,
-                    rows: sum.rows + count.rows,
-                    time_ms: sum.time_ms + count.time_ms,
-                    pages: sum.pages + count.pages,
-                    plans: sum
-                        .plans
-                        .or(count.plans)
-                        .map(|_| sum.plans.unwrap_or(0) + count.plans.unwrap_or(0)),
-                },
-            )
-        };
         let groups: Vec<Vec<&String>> = shapes.into_values().collect();
         let statement = |keys: &Vec<&String>| {
-            let count = sum(&whole, keys);
+            let count = whole.sum(keys);
             let text = keys.iter().find_map(|key| texts.get(*key).cloned().flatten());
             let samples = keys.iter().filter_map(|key| self.samples.get(*key));
             let (inside, outside, after) = samples.fold((0, 0, 0.0), |(inside, outside, after), samples| {
@@ -226,7 +225,7 @@ impl Watching {
             seconds: *seconds,
             statements: groups
                 .iter()
-                .map(|keys| sum(delta, keys))
+                .map(|keys| delta.sum(keys))
                 .map(|count| (count.calls, count.rows))
                 .collect(),
             pages: delta.pages,

@@ -42,7 +42,8 @@ pub trait Workload: Send + Sync {
     /// Operation number `n`. An insert claims its number from `records`; a read asks for a known one.
     fn op(&self, n: u64, records: &Records) -> Op;
 
-    /// The session that operation `n` belongs to, where it was recorded; `None` where any session may take it.
+    /// The session that operation `n` belongs to, where it was recorded; `None` where any session may take
+    /// it.
     fn session(&self, n: u64) -> Option<u32> {
         let _ = n;
         None

@@ -18,10 +18,10 @@ pub struct RecordedStatement {
     pub text: String,
 }
 
-/// Statements by the path of their file: a line each, with time in seconds, number of the session, `r` or `w`,
-/// and the text as JSON has it. The times are those of `load.arrivals = "trace FILE"`, which passes over what
-/// stands behind them. The core reads no files: it is empty until [`Recorded::read`] gives it the text, and
-/// is then written with a digest, so that a changed file is another setting.
+/// Statements by the path of their file: a line each, with time in seconds, number of the session, `r` or
+/// `w`, and the text as JSON has it. The times are those of `load.arrivals = "trace FILE"`, which passes over
+/// what stands behind them. The core reads no files: it is empty until [`Recorded::read`] gives it the text,
+/// and is then written with a digest, so that a changed file is another setting.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     /// Where they are.

@@ -169,7 +169,8 @@ impl Watch for Watcher {
                 _ => {}
             }
         }
-        let query = "SELECT blks_hit + blks_read, blks_read, xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        let query = "SELECT blks_hit + blks_read, blks_read, xact_commit + xact_rollback \
+                     FROM pg_stat_database WHERE datname = current_database()";
         let row = self.ask("reading pg_stat_database", query)?.into_iter().next().unwrap_or_default();
         counters.pages = number(row.first().and_then(Option::as_ref));
         counters.page_reads = number(row.get(1).and_then(Option::as_ref));

@@ -16,9 +16,9 @@ use tipover_core::units::Ratio;
 ///
 /// A result is the name of results that `tipover list` shows, a results folder, a cell's folder in it, a
 /// record.json, or a file (or a folder of files, one per trial) that YCSB, go-ycsb, sysbench, fio, pgbench or
-/// iostat wrote, or that `tipover learn --json` printed. Cells are matched by their labels; two results of one cell each are compared whatever their
-/// settings. Exit codes: 0 no figure is worse, 1 one is, or too few trials cannot tell, 2 nothing could be
-/// compared.
+/// iostat wrote, or that `tipover learn --json` printed. Cells are matched by their labels; two results of
+/// one cell each are compared whatever their settings. Exit codes: 0 no figure is worse, 1 one is, or too few
+/// trials cannot tell, 2 nothing could be compared.
 #[derive(Debug, Args)]
 pub struct Compare {
     /// The results: first the one to compare with

@@ -18,12 +18,12 @@ use tipover_targets::{Mysql, Postgres};
 /// Watch a server and write a plan of its load, or of its log
 ///
 /// Reads the server's own statistics for a while (pg_stat_statements on PostgreSQL, the performance schema on
-/// MariaDB and MySQL) and writes a plan that sends statements like those: with their shares and rows, in transactions where sessions showed them,
-/// parameters drawn as the columns are spread that they are compared with. Only reads. No value of the data
-/// goes into the plan: it asks for the least and the greatest keys when it runs. Statements that change data
-/// are left out unless --on-copy says that the target is a copy. What is left out and what had to be assumed
-/// stands at the plan's head. With --json it prints what was seen, which `tipover compare` reads. With --replay
-/// it makes a plan that sends a server's log again.
+/// MariaDB and MySQL) and writes a plan that sends statements like those: with their shares and rows, in
+/// transactions where sessions showed them, parameters drawn as the columns are spread that they are compared
+/// with. Only reads. No value of the data goes into the plan: it asks for the least and the greatest keys
+/// when it runs. Statements that change data are left out unless --on-copy says that the target is a copy.
+/// What is left out and what had to be assumed stands at the plan's head. With --json it prints what was
+/// seen, which `tipover compare` reads. With --replay it makes a plan that sends a server's log again.
 #[derive(Debug, Args)]
 pub struct Learn {
     /// The server, such as postgres://me@host/shop
@@ -36,9 +36,9 @@ pub struct Learn {
 
     /// Instead of watching: send the statements of this log again, each by its session and at its time
     ///
-    /// PostgreSQL's csvlog or jsonlog with log_min_duration_statement = 0 (or log_statement, or auto_explain);
-    /// the slow log (long_query_time = 0) or the general log of MariaDB and MySQL. Beside the plan FILE.toml it
-    /// writes FILE.record, which has the statements with their values.
+    /// PostgreSQL's csvlog or jsonlog with log_min_duration_statement = 0 (or log_statement, or
+    /// auto_explain); the slow log (long_query_time = 0) or the general log of MariaDB and MySQL. Beside the
+    /// plan FILE.toml it writes FILE.record, which has the statements with their values.
     #[arg(long, value_name = "LOG", requires = "output", conflicts_with = "watch")]
     replay: Option<PathBuf>,
 

@@ -191,8 +191,8 @@ impl Offer {
     }
 
     /// Takes an operation of a recorded load for the first of the `free` sessions for which one is due: its
-    /// place among them, its number in the load, and since when it is free. `session_of` says whose an operation
-    /// is, of `sessions`.
+    /// place among them, its number in the load, and since when it is free. `session_of` says whose an
+    /// operation is, of `sessions`.
     pub fn take_for(
         &self,
         now: Tick,

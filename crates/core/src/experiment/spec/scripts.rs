@@ -18,8 +18,8 @@ pub struct ScriptsSpec {
     /// Which, with their weights: `["tpcb-like", "browse.sql@7"]`. Needed unless `recorded` is given.
     #[serde(default)]
     pub run: Vec<NamedScript>,
-    /// In their place, statements that sessions once sent, by the path of their file: each by its session and at
-    /// its time, with `load.arrivals = "trace FILE"`.
+    /// In their place, statements that sessions once sent, by the path of their file: each by its session and
+    /// at its time, with `load.arrivals = "trace FILE"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,
     /// How many branches pgbench's tables have, each with 100,000 accounts. Absent: one if a script of

@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_general_log_of_either_server_is_read() {
-        let text = "mysqld, Version: 8.0 (x). started with:\nTcp port: 0  Unix socket: (null)\nTime                 Id Command    Argument\n\
+        let text = "mysqld, Version: 8.0 (x). started with:\nTcp port: 0  Unix socket: (null)\n\
+            Time                 Id Command    Argument\n\
             2026-01-01T00:00:00.000000Z\t    7 Connect\tme@here on shop using TCP/IP\n\
             2026-01-01T00:00:00.500000Z\t    7 Query\tSELECT a\nFROM t\n\
             2026-01-01T00:00:01.000000Z\t    7 Quit\t\n\

@@ -292,7 +292,8 @@ mod tests {
             false => format!("\"{}\"", text.replace('"', "\"\"")),
         };
         format!(
-            "{time} UTC,\"me\",\"shop\",42,\"here:1\",{session},1,\"SELECT\",{time} UTC,3/4,0,LOG,00000,{},{},,,,,,,,\"app\",\"client backend\",,7\n",
+            "{time} UTC,\"me\",\"shop\",42,\"here:1\",{session},1,\"SELECT\",{time} UTC,3/4,0,LOG,00000,{},{},\
+             ,,,,,,,\"app\",\"client backend\",,7\n",
             quoted(message),
             quoted(detail)
         )
