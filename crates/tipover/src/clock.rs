@@ -41,6 +41,7 @@ impl Clock {
     /// Now.
     #[inline]
     pub fn now(&self) -> Tick {
-        Tick(monotonic_ns() - self.origin_ns)
+        // An origin that another machine gave may lie ahead.
+        Tick(monotonic_ns().saturating_sub(self.origin_ns))
     }
 }

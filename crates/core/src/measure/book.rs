@@ -53,11 +53,12 @@ impl Book {
         }
         for (mine, theirs) in [(&mut self.refused, &other.refused), (&mut self.unknown, &other.unknown)] {
             for (failure, count) in theirs {
-                *mine.entry(*failure).or_default() += count;
+                let mine = mine.entry(*failure).or_default();
+                *mine = mine.saturating_add(*count);
             }
         }
-        self.retries += other.retries;
-        self.rows += other.rows;
+        self.retries = self.retries.saturating_add(other.retries);
+        self.rows = self.rows.saturating_add(other.rows);
     }
 
     fn clear(&mut self) {
@@ -534,7 +535,8 @@ pub struct BookText {
 impl BookText {
     /// How many there were, whatever became of them.
     fn ended(&self) -> u64 {
-        self.done + self.refused.values().chain(self.unknown.values()).sum::<u64>()
+        let failed = self.refused.values().chain(self.unknown.values());
+        failed.fold(self.done, |sum, count| sum.saturating_add(*count))
     }
 
     /// What those took that were done, and what the others took.

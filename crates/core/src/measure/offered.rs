@@ -41,8 +41,8 @@ impl Offered {
         let mut lateness = self.lateness()?;
         lateness.add(next.lateness()?).map_err(|error| format!("{error:?}"))?;
         self.lateness = encode(&lateness);
-        self.due += next.due;
-        self.begun += next.begun;
+        self.due = self.due.saturating_add(next.due);
+        self.begun = self.begun.saturating_add(next.begun);
         self.backlog = next.backlog;
         self.in_flight = next.in_flight;
         self.unanswered = next.unanswered;
@@ -58,13 +58,13 @@ impl Offered {
         let mut lateness = self.lateness()?;
         lateness.add(other.lateness()?).map_err(|error| format!("{error:?}"))?;
         self.lateness = encode(&lateness);
-        self.due += other.due;
-        self.begun += other.begun;
-        self.carried_in += other.carried_in;
-        self.backlog += other.backlog;
-        self.in_flight += other.in_flight;
-        self.unanswered += other.unanswered;
-        self.backlog_most += other.backlog_most;
+        self.due = self.due.saturating_add(other.due);
+        self.begun = self.begun.saturating_add(other.begun);
+        self.carried_in = self.carried_in.saturating_add(other.carried_in);
+        self.backlog = self.backlog.saturating_add(other.backlog);
+        self.in_flight = self.in_flight.saturating_add(other.in_flight);
+        self.unanswered = self.unanswered.saturating_add(other.unanswered);
+        self.backlog_most = self.backlog_most.saturating_add(other.backlog_most);
         Ok(())
     }
 

@@ -55,7 +55,7 @@ impl Hold {
     pub async fn take(bucket: &Store, key: &str, machine: &str, instance: &str) -> Result<Hold> {
         let entry = bucket.entry(key).await.context("asking who holds a block")?;
         let before = entry.as_ref().and_then(|entry| serde_json::from_slice::<Holder>(&entry.value).ok());
-        let takers = before.map_or(0, |before| before.takers) + 1;
+        let takers = before.map_or(0, |before| before.takers).saturating_add(1);
         let (machine, instance) = (machine.into(), instance.into());
         let holder = Holder { machine, instance, said_unix_s: unix_s(), takers };
         let text = serde_json::to_vec(&holder)?;

@@ -205,10 +205,10 @@ impl Cut {
                 (None, None) => {}
                 _ => bail!("one machine sent an open loop and another a closed one"),
             }
-            self.in_flight += cut.in_flight;
+            self.in_flight = self.in_flight.saturating_add(cut.in_flight);
             self.oldest_in_flight_ns = self.oldest_in_flight_ns.max(cut.oldest_in_flight_ns);
-            self.process_cpu_ns += cut.process_cpu_ns;
-            self.sessions_cpu_ns += cut.sessions_cpu_ns;
+            self.process_cpu_ns = self.process_cpu_ns.saturating_add(cut.process_cpu_ns);
+            self.sessions_cpu_ns = self.sessions_cpu_ns.saturating_add(cut.sessions_cpu_ns);
         }
         self.books = books.to_text();
         self.shares = shares;
@@ -252,9 +252,10 @@ impl Shares {
     pub fn add(&mut self, cut: &Cut) -> Result<()> {
         let end = cut.shares.first().map_or(cut.end, |first| first.cut.end);
         for (sum, Share { cut, .. }) in self.0.iter_mut().zip(&cut.shares) {
-            sum.of.operations += Books::from_text(&cut.books).map_err(anyhow::Error::msg)?.done();
-            sum.of.process_ns = cut.process_cpu_ns - sum.began.0;
-            sum.of.sessions_ns = cut.sessions_cpu_ns - sum.began.1;
+            let done = Books::from_text(&cut.books).map_err(anyhow::Error::msg)?.done();
+            sum.of.operations = sum.of.operations.saturating_add(done);
+            sum.of.process_ns = cut.process_cpu_ns.saturating_sub(sum.began.0);
+            sum.of.sessions_ns = cut.sessions_cpu_ns.saturating_sub(sum.began.1);
             sum.of.apart_ns = sum.of.apart_ns.max(apart(end, cut.end));
             match (&mut sum.offered, &cut.offered) {
                 (Some(offered), Some(next)) => offered.append(next).map_err(anyhow::Error::msg)?,
