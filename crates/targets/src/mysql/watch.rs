@@ -389,7 +389,11 @@ mod tests {
         let values: Vec<f64> = (0..1000).map(|n| if n < 300 { 7.0 } else { f64::from(n) }).collect();
         describe(&mut column, &values);
         assert_eq!((column.common.as_slice(), column.span), (&[0.3][..], Some(993.0)));
-        assert!(column.distinct > 1e5, "{}: most values were met once", column.distinct);
+        // 1000 · 701 ÷ (1000 − 700 + 700 · 1000 ÷ 1,000,000): low, as it is where one value is common.
+        assert_eq!(column.distinct.round(), 2331.0);
+        let mut key = Column { distinct: 0.0, ..column.clone() };
+        describe(&mut key, &(0..1000).map(f64::from).collect::<Vec<f64>>());
+        assert_eq!(key.distinct, 1e6, "all were met once: as many as there are rows");
         assert_eq!((column.quantiles.len(), column.quantiles[0], column.quantiles[100]), (101, 0.0, 1.0));
         describe(&mut Column { kind: ColumnKind::Text, ..column.clone() }, &[]);
     }
