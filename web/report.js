@@ -311,10 +311,16 @@
     doubleClick: "reset",
   };
 
+  // Lets the browser paint, and answer to its reader, before more is done.
+  const breath = () => new Promise((wake) => setTimeout(wake, 0));
+
   // The chart library is packed, for it would be three quarters of the page; browsers since 2023 unpack it.
   const library = (async () => {
     const packed = document.getElementById("plotly");
-    const bytes = Uint8Array.from(atob(packed.textContent), (c) => c.charCodeAt(0));
+    // Words and tables are there to be read first: what draws takes its time.
+    await breath();
+    const text = packed.textContent.trim();
+    const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
     const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     document.head.append(Object.assign(document.createElement("script"), { textContent: await new Response(unpacked).text() }));
     packed.remove();

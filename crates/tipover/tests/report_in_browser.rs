@@ -264,8 +264,8 @@ fn keyboards_and_screen_readers_reach_everything() {
     }
 }
 
-/// A hundred cells: no larger than they were, and not much slower than a small page. 3 MB are wanted, and it
-/// is 3.47, because tables stand in a page twice, as HTML and as data.
+/// A hundred cells: under 3 MB, and there to be read before anything is drawn. The times are printed; how long
+/// a second is depends on what else the machine does.
 #[test]
 fn a_page_of_a_hundred_cells_is_light() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -276,8 +276,21 @@ fn a_page_of_a_hundred_cells_is_light() {
         .status();
     assert!(written.expect("tipover starts").success(), "the page was not written");
     let bytes = fs::metadata(&large).expect("the report is a file").len();
-    assert!(bytes < 3_600_000, "{bytes} bytes");
-    println!("a page of a hundred cells: {bytes} bytes");
+    assert!(bytes < 3_000_000, "{bytes} bytes");
+    let Some(browser) = Browser::find() else { return };
+    let mut tab = browser.open((1280, 1000), &url(&large));
+    tab.wait_for("document.documentElement.dataset.drawnAfterMs !== undefined");
+    let mut after_ms = |what: &str| tab.evaluate(what).as_f64().unwrap_or_else(|| panic!("no {what}"));
+    let painted = after_ms("performance.getEntriesByName('first-contentful-paint')[0].startTime");
+    let read = after_ms("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd");
+    let drawn = after_ms("Number(document.documentElement.dataset.drawnAfterMs)");
+    println!(
+        "{bytes} bytes; painted after {painted:.0} ms, read after {read:.0} ms, drawn after {drawn:.0} ms"
+    );
+    assert!(painted < drawn && read < drawn, "words wait for charts");
+    let charts = tab.evaluate("document.documentElement.dataset.charts");
+    let charts = charts.as_str().and_then(|charts| charts.split_once('/')).expect("drawn/all");
+    assert!(charts.0 == charts.1 && charts.0 != "0", "{charts:?}");
 }
 
 /// The other tests are worth something only if a broken page fails them.

@@ -47,6 +47,10 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("tipover break postgres", here(300)),
     ("tipover plan working-set", here(60)),
     (
+        "tipover learn",
+        Shown::Here { first: WATCHED, most_s: 240, then: "wait; grep -q pgbench_accounts shop.toml" },
+    ),
+    (
         "tipover disk mount",
         Shown::Here {
             first: "mkdir -p DIR",
@@ -65,7 +69,8 @@ const COMMANDS: &[(&str, Shown)] = &[
 
 /// The README's server, on a network that is the root's own: `host` is this machine, `me` may do all.
 const SERVER: &str = "grep -q ' host$' /etc/hosts || echo '127.0.0.1 host' >> /etc/hosts
-for setting in \"listen_addresses = 'localhost,host'\"; do echo \"$setting\" >> /etc/postgresql/*/main/postgresql.conf; done
+for setting in \"listen_addresses = 'localhost,host'\" \"shared_preload_libraries = 'pg_stat_statements'\"
+do echo \"$setting\" >> /etc/postgresql/*/main/postgresql.conf; done
 echo 'host all me 127.0.0.1/32 trust' > /etc/postgresql/hba
 cat /etc/postgresql/*/main/pg_hba.conf >> /etc/postgresql/hba
 for file in /etc/postgresql/*/main/pg_hba.conf; do cat /etc/postgresql/hba > \"$file\"; done
@@ -73,6 +78,11 @@ pg_ctlcluster $(pg_lsclusters -h | cut -d' ' -f1) main restart
 su postgres -c \"createuser me\"
 su postgres -c \"createdb -O me shop\"
 su postgres -c \"createdb -O me db\"";
+
+/// Statements to be learned from, for as long as somebody watches.
+const WATCHED: &str = "su postgres -c \"psql -qc 'CREATE EXTENSION pg_stat_statements' shop\"
+tipover pgbench -i -q postgres://me@host/shop > load.out 2>&1
+tipover pgbench -c 2 -T 150 postgres://me@host/shop > load.out 2>&1 &";
 
 /// YCSB's workload A, as its files are, and its records.
 const LOADED: &str =

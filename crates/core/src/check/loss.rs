@@ -275,6 +275,11 @@ impl Exposure {
         let fired = faults.iter().filter(|fault| fault.had_effect).count() as u64;
         let apart =
             if faults.iter().any(|fault| fault.acknowledged_apart > 0) { " or during it" } else { "" };
+        // A fault that is not counted is told: who made three and reads of two looks for the third.
+        let besides = match fired - chance.faults {
+            0 => String::new(),
+            n => format!("; {} tested nothing: too little was at risk", counted_more(n)),
+        };
         if *lost == 0 {
             return match (faults.is_empty(), chance.faults) {
                 (true, _) => format!("no acknowledged {things} lost, and no fault injected"),
@@ -292,7 +297,7 @@ impl Exposure {
                 ),
                 (false, n) => format!(
                     "0 acknowledged {things} lost in {} with at least {} acknowledged in the {} before each{apart} \
-                     (a loss in less than {} of faults, 95 %)",
+                     (a loss in less than {} of faults, 95 %){besides}",
                     counted(n),
                     chance.least_acknowledged,
                     span::print(self.window),
@@ -328,7 +333,7 @@ impl Exposure {
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
         format!(
             "lost {range} acknowledged {things} per fault in {} of {}, {reach}{documented} (a loss in {} to {} of \
-             faults, 95 %)",
+             faults, 95 %){besides}",
             chance.with_loss,
             counted(chance.faults),
             percent(chance.low),
@@ -340,6 +345,11 @@ impl Exposure {
 /// "1 fault", "30 faults".
 fn counted(faults: u64) -> String {
     format!("{faults} fault{}", if faults == 1 { "" } else { "s" })
+}
+
+/// "1 more fault", "30 more faults".
+fn counted_more(faults: u64) -> String {
+    counted(faults).replacen(' ', " more ", 1)
 }
 
 /// The faults that had an effect, with their numbers and the harm that they can do.
@@ -435,6 +445,25 @@ mod tests {
             assert_eq!(said.contains("no evidence"), tests == 0, "{said}");
             assert_eq!(said.contains("nothing else was at risk"), tests == 0, "{said}");
             assert_eq!(charged(&seen, 990..1000).chance.with_loss, 1, "what is lost was at risk");
+        }
+    }
+
+    #[test]
+    fn a_fault_that_tested_nothing_is_told_beside_those_that_did() {
+        let mut seen = seen("at 1 s: kill a", vec![]);
+        let said = |seen: &Observation, lost| Exposure::default().summary(&charged(seen, lost), "writes");
+        assert!(!said(&seen, 0..0).contains("more fault"), "{}", said(&seen, 0..0));
+        // Nobody has written for seconds.
+        let late =
+            Injection { at: Tick(5000 * MS), undone: Some(Tick(5100 * MS)), ..seen.injections[0].clone() };
+        seen.injections.push(late);
+        for lost in [0..0, 990..1000] {
+            let said = said(&seen, lost);
+            assert!(said.ends_with("; 1 more fault tested nothing: too little was at risk"), "{said}");
+            assert!(
+                said.contains("lost in 1 fault with") || said.contains("per fault in 1 of 1 fault"),
+                "{said}"
+            );
         }
     }
 

@@ -78,7 +78,11 @@ pub fn located(given: &Path, results: &Path) -> anyhow::Result<PathBuf> {
                 given.display()
             ))
             .into()),
-            (false, None) => Err(BadInput(format!("{}: no such file or folder", given.display())).into()),
+            (false, None) => Err(BadInput(format!(
+                "{}: no such file or folder, and no results of that name: `tipover list` shows those there are",
+                given.display()
+            ))
+            .into()),
         };
     }
     Ok(named)
@@ -123,7 +127,9 @@ mod tests {
         assert_eq!(of("working-set"), Ok(results.join("working-set")));
         assert_eq!(of(folder.path().to_str().unwrap()), Ok(folder.path().to_path_buf()));
         assert!(of("workingset").unwrap_err().contains("did you mean the results of `working-set`?"));
-        assert_eq!(of("xyz").unwrap_err(), "xyz: no such file or folder");
+        assert!(
+            of("xyz").unwrap_err().starts_with("xyz: no such file or folder, and no results of that name")
+        );
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The page as one HTML file that needs nothing else: no network, no server, no second file.
 //!
 //! Words and tables are written here, so that they can be read without JavaScript; only the charts are drawn
-//! in the browser, by Plotly.js, from the page's JSON that the file carries anyway.
+//! in the browser, by Plotly.js, from their data as JSON.
 
 use super::number::Number;
 use super::page::*;
 use super::table::{self, Footnotes};
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 const TEMPLATE: &str = include_str!("../../../../web/report.html");
 const STYLE: &str = include_str!("../../../../web/report.css");
@@ -50,7 +51,7 @@ pub fn update(page: &Page) -> String {
             tables => html.extend(tables),
         }
     }
-    serde_json::json!({ "page": page, "html": html }).to_string()
+    serde_json::json!({ "page": page.drawn(), "html": html }).to_string()
 }
 
 fn document(page: &Page, policy: &str, live: &str) -> String {
@@ -110,9 +111,10 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// JSON that no text in it can end: within `<script>`, "<" could begin "</script>" or "<!--".
+/// What is drawn, as JSON that no text in it can end: within `<script>`, "<" could begin "</script>" or
+/// "<!--". What is written stands in the HTML, and twice is half a megabyte for a hundred cells.
 fn json_in_script(page: &Page) -> String {
-    serde_json::to_string(page)
+    serde_json::to_string(&page.drawn())
         .expect("a page is strings and finite numbers")
         .replace('<', "\\u003c")
         .replace('\u{2028}', "\\u2028")
@@ -257,21 +259,41 @@ fn mark(mark: &str) -> String {
     if mark.is_empty() { String::new() } else { format!("<sup>{}</sup>", escape(mark)) }
 }
 
-fn side(align: Align) -> &'static str {
-    match align {
-        Align::Left => "left",
-        Align::Right => "right",
-    }
+/// What all cells of a column have in common, said once and not in each of them: numbers are flush right, and
+/// on a phone, where a row is a card, each of its lines begins with its column's head.
+fn columns_style(class: &str, columns: &[Column]) -> String {
+    let rule = |(n, column): (usize, &Column)| {
+        let right = if column.align == Align::Right { ";text-align:right" } else { "" };
+        format!(".{class} tr:not(.groups)>:nth-child({n}){{--head:{}{right}}}", css_text(&head(column)))
+    };
+    (1..).zip(columns).map(rule).collect()
+}
+
+/// Text as a string of a style sheet. What could end it, or the element around it, is written as a number.
+fn css_text(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || " .,:;%/()+-_·".contains(c);
+    let parts = text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{:x} ", u32::from(c)) });
+    format!("\"{}\"", parts.collect::<String>())
+}
+
+/// The same for the same columns, in every page.
+fn columns_class(columns: &[Column]) -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    columns.iter().for_each(|column| (head(column), column.align == Align::Right).hash(&mut hasher));
+    format!("c{:x}", hasher.finish())
 }
 
 fn table(table: &Table) -> String {
     let notes = Footnotes::of(table);
+    let class = columns_class(&table.columns);
     let mut out = format!(
-        "<figure class=\"table\">\n<figcaption>{}</figcaption>\n\
-         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table{}>\n<thead>\n",
+        "<figure class=\"table\">\n<style>{}</style>\n<figcaption>{}</figcaption>\n\
+         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n\
+         <table class=\"{class}{}\">\n<thead>\n",
+        columns_style(&class, &table.columns),
         inline(&table.caption),
         escape(&table.caption),
-        if table.columns.len() > NARROW { " class=\"wide\"" } else { "" }
+        if table.columns.len() > NARROW { " wide" } else { "" }
     );
     out.push_str(&table_head(table));
     out.push_str("</thead>\n<tbody>\n");
@@ -285,22 +307,15 @@ fn table(table: &Table) -> String {
         }
         classes.push(if continues { "continues" } else { "begins" });
         out.push_str(&format!("<tr class=\"{}\">", classes.join(" ")));
-        for (j, (value, column)) in row.cells.iter().zip(&table.columns).enumerate() {
-            let text = cell(value, &column.unit) + &mark(notes.mark_of(value));
-            // On a phone a row is a card, whose lines need their heads.
-            let head = escape(&head(column));
-            let side = match value {
-                Cell::Text(words) if words.chars().count() <= SHORT => {
-                    format!("{} short", side(column.align))
-                }
-                _ => side(column.align).to_string(),
+        for (j, value) in row.cells.iter().enumerate() {
+            let text = cell(value, &table.columns[j].unit) + &mark(notes.mark_of(value));
+            let short = match value {
+                Cell::Text(words) if (1..=SHORT).contains(&words.chars().count()) => " class=\"short\"",
+                _ => "",
             };
             out.push_str(&match j {
-                0 => {
-                    let note = mark(notes.mark(&row.note));
-                    format!("<th scope=\"row\" class=\"{side}\" data-head=\"{head}\">{text}{note}</th>")
-                }
-                _ => format!("<td class=\"{side}\" data-head=\"{head}\">{text}</td>"),
+                0 => format!("<th scope=\"row\"{short}>{text}{}</th>", mark(notes.mark(&row.note))),
+                _ => format!("<td{short}>{text}</td>"),
             });
         }
         out.push_str("</tr>\n");
@@ -341,11 +356,7 @@ fn table_head(table: &Table) -> String {
         } else {
             format!(" <span class=\"unit\">{}</span>", escape(&column.unit))
         };
-        out.push_str(&format!(
-            "<th scope=\"col\" class=\"{}\">{}{unit}</th>",
-            side(column.align),
-            inline(&column.title)
-        ));
+        out.push_str(&format!("<th scope=\"col\">{}{unit}</th>", inline(&column.title)));
     }
     out + "</tr>\n"
 }

@@ -637,6 +637,27 @@ impl Page {
         serde_json::to_string_pretty(self).expect("a page is strings and finite numbers")
     }
 
+    /// The page with nothing but what is drawn, for whoever draws it.
+    pub(super) fn drawn(&self) -> Page {
+        let drawn = |block: &Block| match block {
+            Block::Chart(_) | Block::Accesses(_) => Some(block.clone()),
+            Block::Panels(panels) => {
+                let in_short = Table { rows: vec![], ..panels.in_short.clone() };
+                Some(Block::Panels(Box::new(Panels { in_short, ..(**panels).clone() })))
+            }
+            Block::Prose(_) | Block::Callout(_) | Block::Facts(_) | Block::Table(_) => None,
+        };
+        let sections = self.sections.iter().map(|section| Section {
+            id: section.id.clone(),
+            title: section.title.clone(),
+            blocks: section.blocks.iter().filter_map(drawn).collect(),
+        });
+        let sections = sections.filter(|section| !section.blocks.is_empty()).collect();
+        let (title, question) = (self.title.clone(), self.question.clone());
+        let made_by = Provenance { facts: vec![], ..self.made_by.clone() };
+        Page { title, question, headline: vec![], sections, made_by, claims: vec![] }
+    }
+
     /// All charts of the page, from top to bottom.
     pub fn charts(&self) -> impl Iterator<Item = &Chart> {
         self.sections.iter().flat_map(|s| &s.blocks).flat_map(|b| match b {

@@ -84,11 +84,9 @@ fn words_have_the_contrast_that_readers_need() {
 fn lines_are_told_apart_whatever_cones_an_eye_has() {
     for theme in 0..2 {
         let series: Vec<Light> = (0..7).map(|n| colours(&format!("series-{n}"))[theme]).collect();
-        // The first four, more than most pictures have, are as clear as WCAG wants graphics to be; the others
-        // are still seen, and every line has a marker and a name of its own.
         for (n, colour) in series.iter().enumerate() {
             let found = contrast(*colour, colours("paper")[theme]);
-            assert!(found >= if n < 4 { 3.0 } else { 2.2 }, "series {n}, theme {theme}: {found:.2}");
+            assert!(found >= 3.0, "series {n}, theme {theme}, less than WCAG wants of graphics: {found:.2}");
         }
         for (eye, by) in &EYES {
             for a in 0..series.len() {

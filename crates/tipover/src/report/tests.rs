@@ -65,12 +65,38 @@ fn json_reads_back() {
 }
 
 #[test]
-fn html_carries_the_page_itself() {
-    let html = html(&sample());
+fn html_carries_all_that_is_drawn_as_data_and_nothing_else() {
+    let page = sample();
+    let html = html(&page);
     let (_, rest) = html.split_once(r#"<script type="application/json" id="page">"#).unwrap();
     let (json, _) = rest.split_once("</script>").unwrap();
     let read: Page = serde_json::from_str(json).unwrap();
-    assert!(read == sample(), "{:?}", first_difference(&read, &sample()));
+    assert!(read.charts().eq(page.charts()) && read.pictures().eq(page.pictures()));
+    assert!(page.charts().count() > 5 && page.pictures().count() == 1);
+    let blocks = |page: &Page| page.sections.iter().map(|section| section.blocks.len()).sum::<usize>();
+    assert!(blocks(&read) < blocks(&page), "tables stand in the HTML");
+}
+
+/// Each column says once what its cells have in common; its words cannot leave the style sheet.
+#[test]
+fn heads_of_columns_stand_in_the_style_once() {
+    let hostile = "</style><b>\"\\} p99";
+    let columns = vec![Column::words("disk"), Column::numbers(hostile, "ms").group("theirs")];
+    let rows = (0..3).map(|n| Row::new(vec!["S1".into(), Number::new(f64::from(n), "ms").into()]));
+    let table = Table { caption: "x".into(), columns, rows: rows.collect(), how_to_read: String::new() };
+    let mut page = small("x");
+    page.sections[0].blocks = vec![Block::Table(table)];
+    let html = html(&page);
+    let (_, table) = html.split_once("<figure class=\"table\">\n<style>").unwrap();
+    let (style, table) = table.split_once("</style>").unwrap();
+    assert_eq!(style.matches("--head:").count(), 2);
+    let second =
+        r#">:nth-child(2){--head:"theirs: \3c /style\3e \3c b\3e \22 \5c \7d  p99, ms";text-align:right}"#;
+    assert!(style.contains(second), "{style}");
+    let (table, _) = table.split_once("</figure>").unwrap();
+    assert!(!table.contains("data-head") && table.matches("<td>").count() == 3, "{table}");
+    let class = style.split_once(' ').unwrap().0.trim_start_matches('.');
+    assert!(table.contains(&format!("<table class=\"{class}\">")), "{class}: {table}");
 }
 
 #[test]
