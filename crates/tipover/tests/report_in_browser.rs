@@ -264,8 +264,8 @@ fn keyboards_and_screen_readers_reach_everything() {
     }
 }
 
-/// A hundred cells: under 3 MB, and there to be read before anything is drawn. The times are printed; how long
-/// a second is depends on what else the machine does.
+/// A hundred cells: under 3 MB, and there to be read before anything is drawn. The times are printed; how
+/// long a second is depends on what else the machine does.
 #[test]
 fn a_page_of_a_hundred_cells_is_light() {
     let folder = tempfile::tempdir().expect("a folder");
