@@ -23,21 +23,22 @@ pub fn bench(workspace: &Workspace, wanted: &[String]) -> Result<()> {
     // The peers and the servers, without which there is nobody to compare with.
     setup::set_up(workspace, setup::Purpose::Tests)?;
     let benches = workspace.benches()?;
-    if let Some(unknown) = wanted.iter().find(|name| !benches.iter().any(|bench| bench.name == **name)) {
-        let known: Vec<&str> = benches.iter().map(|bench| bench.name.as_str()).collect();
-        bail!("there is no bench `{unknown}`; there are: {}", known.join(", "));
+    if let Some(unknown) = wanted.iter().find(|name| !benches.contains(name)) {
+        bail!("there is no bench `{unknown}`; there are: {}", benches.join(", "));
     }
     let mut failures = Vec::new();
     let mut records = Vec::new();
-    for bench in benches.iter().filter(|bench| wanted.is_empty() || wanted.contains(&bench.name)) {
-        let step = Step::begin(&format!("bench {}", bench.name));
+    for bench in benches.iter().filter(|bench| wanted.is_empty() || wanted.contains(bench)) {
+        let step = Step::begin(&format!("bench {bench}"));
         let before = load_average();
         let mut verdicts = Vec::new();
         let mut command = workspace.command(cargo_program());
-        command.args(["bench", "-p", &bench.package, "--bench", &bench.name]);
+        // Of the whole workspace, as `make test` compiles it: one package alone has other features, and
+        // compiles anew.
+        command.args(["bench", "--workspace", "--bench", bench]);
         failures.extend(watch(command, PATIENCE, |line| verdicts.extend(verdict(line)))?);
         records.push(json!({
-            "bench": bench.name,
+            "bench": bench,
             "load_average_before": before,
             "load_average_after": load_average(),
             "thresholds": verdicts,

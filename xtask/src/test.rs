@@ -135,7 +135,7 @@ fn benches_in_miniature(workspace: &Workspace, tally: &mut Tally) -> Result<Fail
     let step = Step::begin("benches in miniature");
     let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast"];
     for bench in &benches {
-        arguments.extend(["--bench", bench.name.as_str()]);
+        arguments.extend(["--bench", bench.as_str()]);
     }
     arguments.extend(["--", "--test"]);
     let failures = watched(workspace, &arguments, tally)?;

@@ -14,14 +14,6 @@ pub struct Workspace {
     pub root: PathBuf,
 }
 
-/// One bench target of a member.
-pub struct Bench {
-    /// The package that owns it.
-    pub package: String,
-    /// The name that `--bench` takes.
-    pub name: String,
-}
-
 impl Workspace {
     /// The workspace this program was compiled in: xtask always runs from its own checkout.
     pub fn locate() -> Result<Workspace> {
@@ -73,14 +65,14 @@ impl Workspace {
         Ok(PathBuf::from(folder))
     }
 
-    /// Every bench of every member, in the order of the members.
-    pub fn benches(&self) -> Result<Vec<Bench>> {
+    /// The name of every bench of every member, as `--bench` takes it, in the order of the members.
+    pub fn benches(&self) -> Result<Vec<String>> {
         let metadata = self.metadata()?;
         let mut benches = Vec::new();
         for package in members(&metadata) {
             for target in array(&package["targets"]) {
                 if array(&target["kind"]).iter().any(|kind| kind == "bench") {
-                    benches.push(Bench { package: text(&package["name"]), name: text(&target["name"]) });
+                    benches.push(text(&target["name"]));
                 }
             }
         }

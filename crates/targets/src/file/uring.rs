@@ -68,10 +68,14 @@ fn number(mapping: &Mapping, at: u32) -> u32 {
 
 impl Uring {
     pub fn new(files: Arc<[File]>, slots: u32, largest: usize, seed: u64) -> io::Result<Uring> {
-        // Completions are worked off at this thread's next call and do not interrupt it (Linux 6.0).
-        let best = IoringSetupFlags::SINGLE_ISSUER | IoringSetupFlags::COOP_TASKRUN;
+        // Completions do not interrupt this thread, but are worked off when it waits for them (Linux 6.1), or
+        // at its next call (6.0).
+        let at_calls = IoringSetupFlags::SINGLE_ISSUER | IoringSetupFlags::COOP_TASKRUN;
+        let at_waits = at_calls | IoringSetupFlags::DEFER_TASKRUN;
         let slots = slots.max(1);
-        let (ring, params) = setup(slots, best).or_else(|_| setup(slots, IoringSetupFlags::empty()))?;
+        let (ring, params) = setup(slots, at_waits)
+            .or_else(|_| setup(slots, at_calls))
+            .or_else(|_| setup(slots, IoringSetupFlags::empty()))?;
         let wanted = IoringFeatureFlags::NODROP | IoringFeatureFlags::EXT_ARG;
         if !params.features.contains(wanted) {
             return Err(io::Error::new(

@@ -51,6 +51,8 @@ pub struct Plan<'a> {
     /// see
     /// [`FEW_PER_PROCESSOR`].
     pub few: u32,
+    /// Sessions that share threads share at most this many: one for each processor, unless asked otherwise.
+    pub threads: u32,
     /// Pause of a session after each operation.
     pub think: Duration,
     /// Open loop: when operations are due, and the seed of that.
@@ -123,6 +125,7 @@ impl<'a> Plan<'a> {
             part: Part::ALL,
             all_sessions: sessions,
             few: FEW_PER_PROCESSOR * processors::count() as u32,
+            threads: processors::count() as u32,
             think: Duration::ZERO,
             arrivals: None,
             warms_up: false,
@@ -550,7 +553,7 @@ pub fn run<R>(plan: &Plan<'_>, body: impl FnOnce(&Sessions<'_>) -> R) -> Result<
             let doing = || format!("starting a thread for session {first} of {}", plan.sessions);
             started.map(|_| ()).map_err(|error| TargetError::new(doing(), error)).inspect_err(|_| gate.shut())
         };
-        let threads = plan.sessions.min(processors::count() as u32).max(1);
+        let threads = plan.sessions.min(plan.threads).max(1);
         if plan.sessions > 0 {
             start(0, threads, "session")?;
         }

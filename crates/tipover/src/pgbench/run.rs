@@ -169,6 +169,9 @@ fn measure(
         timeout: PATIENCE,
         retries: Retries { most: options.max_tries.wrapping_sub(1), first_pause: Duration::ZERO },
         latest: options.latency_limit,
+        // As `-j` says: clients share threads unless there is one for each.
+        few: if options.threads == options.clients { options.clients } else { 0 },
+        threads: options.threads,
         observer: Some(&observer),
         ..Plan::closed(target, &dataset, &workload as &dyn Workload, &records, options.clients, clock)
     };

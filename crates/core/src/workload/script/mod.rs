@@ -341,6 +341,12 @@ impl Scripts {
         self.scripts.iter().any(|script| script.commands.iter().any(is_pipeline))
     }
 
+    /// Whether every script waits for one answer only.
+    pub fn waits_once(&self) -> bool {
+        let waits = |command: &&Command| matches!(command.action, Action::Sql(_));
+        self.scripts.iter().all(|script| script.commands.iter().filter(waits).count() <= 1)
+    }
+
     /// Whether a script has a statement that does not begin with SELECT, and so may change something.
     pub fn may_change(&self) -> bool {
         if let Some(recorded) = &self.recorded {
