@@ -214,6 +214,28 @@ addEventListener("load", () => {
     assert_eq!(seen.root("data-over"), "0", "tables run off the edge");
 }
 
+/// Paper cannot be scrolled: what does not fit onto the sheet is gone.
+#[test]
+fn on_paper_nothing_is_cut_and_heads_come_again() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tab = browser.open((1280, 1000), &url(&sample(folder.path())));
+    tab.wait_for("document.documentElement.dataset.drawnAfterMs !== undefined");
+    let sheets = tab.sheets();
+    assert!((4..=10).contains(&sheets), "{sheets} sheets");
+    tab.as_paper();
+    let mut of = |what: &str| tab.evaluate(what);
+    assert_eq!(of("getComputedStyle(document.querySelector('nav')).display"), "none");
+    assert_eq!(of("getComputedStyle(document.querySelector('thead')).display"), "table-header-group");
+    // Wherever a table is in a box, all of it is shown; the browser makes a sheet a quarter smaller at most.
+    let boxes = "[...document.querySelectorAll('main > section > figure > .scroll')]";
+    assert_ne!(of(&format!("{boxes}.length")), 0);
+    let cut = of(&format!("{boxes}.filter((b) => getComputedStyle(b).overflow !== 'visible').length"));
+    assert_eq!(cut, 0, "a box hides a part of its table");
+    let wide = of(&format!("Math.max(...{boxes}.map((b) => b.firstElementChild.scrollWidth)) / 688"));
+    assert!(wide.as_f64().is_some_and(|wide| wide < 1.25), "a table of {wide} sheets' width");
+}
+
 /// axe-core's rules of what keyboards and screen readers need; `None` where it was not fetched.
 fn axe() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

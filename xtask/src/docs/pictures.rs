@@ -187,8 +187,16 @@ const ASK: &str = r##"
     if (!chart) continue;
     const plot = document.getElementById(chart.id);
     const layout = { ...plot.layout, width, height, paper_bgcolor: "#ffffff" };
+    // Of panels only the last has the axis that all share, and it may not be shown.
+    const panels = blocks.find((block) => block.panels?.charts.includes(chart))?.panels;
+    if (panels && title === titles.at(-1)) {
+      const shared = document.getElementById(panels.charts.at(-1).id).layout.xaxis;
+      layout.xaxis = { ...layout.xaxis, title: shared.title, showticklabels: true };
+      layout.margin = { ...layout.margin, b: 44 };
+    }
     const picture = await Plotly.toImage({ data: plot.data, layout }, { format: "svg", width, height });
-    taken.push([chart.title, decodeURIComponent(picture.split(",").slice(1).join(","))]);
+    const named = panels && chart.y.unit ? `${chart.title}, ${chart.y.unit}` : chart.title;
+    taken.push([named, decodeURIComponent(picture.split(",").slice(1).join(","))]);
   }
   document.body.replaceChildren(Object.assign(document.createElement("pre"), { id: "taken", textContent: JSON.stringify(taken) }));
 })();
@@ -326,8 +334,8 @@ mod tests {
         let (mut bytes, mut taken) = (0, 0);
         for number in 1..=PICTURES.len() {
             let Ok(picture) = fs::read_to_string(images.join(format!("question-{number}.svg"))) else {
-                // Older ones, and those that want a quiet machine: a plan refuses what a busy one measured.
-                assert!([3, 4, 5, 7, 8].contains(&number), "question {number} has no picture");
+                // They want a quiet machine: a plan refuses what a busy one measured; a search finds less.
+                assert!([4, 5].contains(&number), "question {number} has no picture");
                 continue;
             };
             assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "question {number}");

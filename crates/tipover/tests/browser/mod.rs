@@ -236,6 +236,22 @@ impl Tab {
         }
     }
 
+    /// Shows the page as it goes onto paper: A4 without its margins, in CSS pixels.
+    pub fn as_paper(&mut self) {
+        self.call("Emulation.setEmulatedMedia", json!({"media": "print"}));
+        let sheet = json!({"width": 688, "height": 1017, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", sheet);
+    }
+
+    /// How many sheets the page is on paper, as the browser prints it.
+    pub fn sheets(&mut self) -> usize {
+        let printed = self.call("Page.printToPDF", json!({"preferCSSPageSize": true}));
+        let printed = printed["data"].as_str().expect("base64");
+        let printed = base64::engine::general_purpose::STANDARD.decode(printed).expect("base64");
+        let page = b"/Type /Page\n";
+        printed.windows(page.len()).filter(|at| at == page).count()
+    }
+
     /// What the page holds after all that nobody needs is gone: bytes of its scripts, and nodes.
     pub fn room(&mut self) -> (f64, f64) {
         self.call("HeapProfiler.collectGarbage", json!({}));
