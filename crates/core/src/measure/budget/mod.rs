@@ -161,10 +161,27 @@ impl Budget {
         (before > 0.0).then(|| bytes / before)
     }
 
-    /// The residual of the comparison that fits worst, as a share; `None` if nothing was compared.
+    /// The comparison that fits worst; `None` if nothing was compared.
+    fn worst(&self) -> Option<&Agreement> {
+        self.checks.iter().max_by(|a, b| a.residual.abs().total_cmp(&b.residual.abs()))
+    }
+
+    /// Its residual, as a share.
     pub fn residual(&self) -> Option<f64> {
-        let residuals = self.checks.iter().map(|check| check.residual);
-        residuals.max_by(|a, b| a.abs().total_cmp(&b.abs()))
+        self.worst().map(|worst| worst.residual)
+    }
+
+    /// The same in words: "residual -1.3 %", or in bytes where so few passed that a share of them says
+    /// nothing.
+    pub fn residual_in_words(&self) -> Option<String> {
+        let Agreement { residual, residual_bytes, closes, .. } = self.worst()?;
+        let is_share = *closes != Some(true)
+            || residual.abs() <= Budget::TOLERANCE
+            || residual_bytes.abs() > Budget::SLACK_BYTES;
+        Some(match is_share {
+            true => format!("residual {:+.1} %", residual * 100.0),
+            false => format!("all but {}", rounded(residual_bytes.abs())),
+        })
     }
 
     /// Whether anybody counted anything.

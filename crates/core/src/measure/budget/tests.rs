@@ -203,6 +203,19 @@ fn nothing_at_all_is_not_accounted() {
     );
 }
 
+/// A hundred per cent of next to nothing closes, and would be read as an error.
+#[test]
+fn a_residual_of_a_few_pages_is_told_in_bytes() {
+    let of = |one: f64, other: f64| {
+        let checks = vec![Agreement::of("a and b", one, other, 0.0, |_| "no".into())];
+        let budget = Budget::of(Way::Reads, vec![], checks, "they agree", "");
+        budget.residual_in_words().unwrap()
+    };
+    assert_eq!(of(0.0, 45_056.0), "all but 45.1 kB");
+    assert_eq!(of(1e9, 1.013e9), "residual -1.3 %");
+    assert_eq!(of(1e9, 1.5e9), "residual -33.3 %", "what does not close is told as a share");
+}
+
 #[test]
 fn honest_writes_close_on_each_engine() {
     for (name, engine) in

@@ -15,12 +15,10 @@ pub fn verdict(budget: &Budget) -> Cell {
         Some(false) => Verdict::NotHeld,
         None => Verdict::Unknown,
     };
-    let text = match budget.residual() {
+    let text = match budget.residual_in_words() {
         None => budget.evidence.clone(),
-        Some(residual) => {
-            let residual = format!("residual {:+.1} %", residual * 100.0);
-            if verdict == Verdict::Held { residual } else { format!("{residual}: {}", budget.evidence) }
-        }
+        Some(residual) if verdict == Verdict::Held => residual,
+        Some(residual) => format!("{residual}: {}", budget.evidence),
     };
     Cell::verdict(verdict, &text)
 }
