@@ -451,7 +451,7 @@ pub enum Failure {
     Unavailable,
     /// Committed where it was sent, but not confirmed by as many replicas as were asked for.
     Unreplicated,
-    /// It was due for so long that it was not sent any more.
+    /// It had been due for longer than anybody would wait, and was not sent any more.
     Late,
     /// What came is not what the script expects.
     Unexpected,

@@ -224,7 +224,7 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// Written after so many milliseconds, and answered later or not.
+        /// Written after this number of milliseconds, and answered later or not.
         Write(u64, bool),
         Answer(usize),
         Flush,

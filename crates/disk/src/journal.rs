@@ -198,8 +198,8 @@ impl Journal {
         Ok(())
     }
 
-    /// An operation was done that keeps so many bytes in the attic. What is old, and what is too much, is
-    /// committed.
+    /// Takes note of an operation that keeps this number of bytes in the attic. What is old, and what is too
+    /// much, is committed.
     fn log(&self, names: &mut Names, bytes: u64, operation: Operation) {
         let now = monotonic();
         names.operations.push_back((now, bytes, operation));
@@ -341,7 +341,7 @@ mod tests {
     use crate::nodes::Nodes;
     use fuser::INodeNo;
 
-    /// A folder with an attic of its own, whose names are committed `after` so long.
+    /// A folder with an attic of its own, whose names are committed after the time `after`.
     fn journal(after: Duration) -> (tempfile::TempDir, tempfile::TempDir, Arc<Journal>, Arc<Node>) {
         let (folder, attic) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let nodes = Nodes::new(open_folder(folder.path()).unwrap()).unwrap();

@@ -246,7 +246,7 @@ struct Change {
     zeroes: bool,
     /// How long the file is afterwards, if that is certain.
     len: Option<u64>,
-    /// It is at least so long afterwards.
+    /// At least this time has passed.
     least: u64,
     /// Its answer waits until its time has come.
     later: bool,

@@ -84,7 +84,7 @@ impl Target {
         TARGETS.into_iter().find(|target| target.name == name)
     }
 
-    /// The memory that it may take for so many bytes.
+    /// The memory that it may take for an input of this length.
     pub fn most_bytes(&self, input: usize) -> usize {
         MOST_BYTES + 16 * input
     }

@@ -75,7 +75,7 @@ fn echo(network: &Network, member: &str) -> SocketAddr {
     address
 }
 
-/// Sends so many datagrams, one after another, and returns how long each one's answer took.
+/// Sends `count` datagrams, one after another, and returns how long each one's answer took.
 fn round_trips(socket: &UdpSocket, server: SocketAddr, count: u32) -> Vec<Option<Duration>> {
     let ask = |n: u32| {
         let began = Instant::now();

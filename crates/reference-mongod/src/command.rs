@@ -23,7 +23,7 @@ pub struct Connection {
 
 const TRANSIENT: &str = "TransientTransactionError";
 const RETRYABLE: &str = "RetryableWriteError";
-/// A single write that meets an open transaction waits so long before it gives up.
+/// How long a single write that meets an open transaction waits before it gives up.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An answer that says no.

@@ -32,7 +32,7 @@ pub struct Started {
     pub manners: Manners,
 }
 
-/// A member that does not answer for so long is asked over a new connection.
+/// How long a member may not answer before it is asked over a new connection.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// A primary says at least so often that it is there.
 const HEARTBEAT: Duration = Duration::from_millis(40);

@@ -78,7 +78,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Writes so many records of the working-set study. Gives how many each cell has, their files, and the bytes.
+/// Writes `wanted` records of the working-set study. Gives how many each cell has, their files, and the
+/// bytes.
 fn make(folder: &Path, wanted: u32) -> Result<(u32, Vec<PathBuf>, u64)> {
     let experiment = Experiment::parse(PLAN, "tiny", &[])?;
     let cells: Vec<&Cell> = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).collect();

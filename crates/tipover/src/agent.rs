@@ -203,9 +203,9 @@ pub enum Answer {
 /// What was found in place of the records.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Examined {
-    /// So many records were asked for, the first, the last, and others spread between.
+    /// How many records were asked for: the first, the last, and others spread between.
     pub asked: u32,
-    /// So many of them are there.
+    /// How many of them are there.
     pub there: u32,
     /// Of those, the ones with a field of another length than they should have.
     pub other_shape: u32,

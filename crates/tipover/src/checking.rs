@@ -64,7 +64,7 @@ pub fn history(spec: &Spec, path: &Path) -> Result<HistoryWriter> {
 
 /// From one snapshot of all balances to the next, at least.
 const SNAPSHOTS: Duration = Duration::from_secs(1);
-/// So many times as long as a snapshot takes, none is taken: they stay below 5 % of one session's time.
+/// The pause after a snapshot, as a multiple of its time: snapshots stay below 5 % of one session's time.
 const REST: u32 = 20;
 /// A bank with more accounts is not looked at as a whole while it works: a snapshot is one record.
 const MOST_ACCOUNTS: u64 = 1_000_000;

@@ -37,9 +37,9 @@ pub struct Interrupted;
 
 /// What the shell gives to a program that Ctrl-C ended.
 const CODE: i32 = 130;
-/// So long after a signal whatever still waits for a process of ours gets its end instead of its answer.
+/// How long after a signal whatever still waits for a process of ours gets its end instead of its answer.
 const GRACE: Duration = Duration::from_millis(700);
-/// So long after that what was asked to end is killed.
+/// How long after that what was asked to end is killed.
 const POLITE: Duration = Duration::from_millis(400);
 /// Putting away takes no longer than this.
 const LONGEST: Duration = Duration::from_secs(20);

@@ -78,7 +78,7 @@ pub struct Order<'a> {
     pub live: Option<&'a Live>,
     /// The fleet that this machine works for, if it does.
     pub fleet: Option<&'a dyn Fellows>,
-    /// Makes the page of what there is so far, if somebody is to see it before the end.
+    /// Makes the page of the trials that ended so far, if somebody is to see it before the end.
     pub page: Option<&'a MakePage<'a>>,
 }
 

@@ -174,7 +174,7 @@ enum Way {
     Silent,
     /// Connections are closed.
     Cut,
-    /// Each piece, at most so many bytes, arrives this much later.
+    /// Each piece, of this number of bytes at most, arrives this much later.
     Slow(Duration, usize),
     /// The same, only from the server.
     SlowBack(Duration, usize),

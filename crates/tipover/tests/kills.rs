@@ -18,7 +18,7 @@ use tipover_core::workload::Random;
 
 /// Processes that the program starts of itself.
 const VERBS: [&str; 5] = ["agent-child", "disk-daemon", "network-daemon", "check-server", "lab-keeper"];
-/// So long whatever was killed may take to be gone; a busy machine is slow.
+/// How long whatever was killed may take to be gone; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -55,7 +55,7 @@ impl Campaign {
         }
     }
 
-    /// A moment of a run that takes so long.
+    /// A moment of a run that takes this long.
     fn moment(&mut self, span: Duration) -> Duration {
         span.mul_f64(self.chance.unit())
     }
@@ -83,7 +83,8 @@ impl Campaign {
         left
     }
 
-    /// Kills the laboratory so long after its start, or finds that it has ended; says whether it was killed.
+    /// Kills the laboratory this long after its start, or finds that it has ended; says whether it was
+    /// killed.
     fn kill(&mut self, arguments: &[&str], after: Duration, judge: impl FnOnce(&str)) -> bool {
         let Campaign { place, daemons, .. } = self;
         let mut running = place.start(arguments);

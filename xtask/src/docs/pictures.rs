@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 
 /// What is shown of a question.
 enum Shows {
-    /// So many lines of what the command says, after so many that name the machine.
+    /// Lines of what the command says, after those that name the machine.
     Terminal { skip: usize, lines: usize },
     /// These charts of the page, by their titles, side by side or below one another.
     Charts { page: &'static str, titles: &'static [&'static str], size: (u32, u32), beside: bool },
@@ -144,7 +144,7 @@ fn carry_out(program: &Path, place: &Path, number: usize) -> Result<String> {
     Ok(format!("{typed}\n{said}"))
 }
 
-/// The command, and below it so many lines of what it says, after those that are skipped.
+/// The command, and below it the first lines of what it says, after those that are skipped.
 fn excerpt(said: &str, skip: usize, most: usize) -> Vec<String> {
     let mut lines = said.lines();
     let typed = lines.next().unwrap_or_default().to_string();

@@ -10,7 +10,7 @@ use crate::workload::Random;
 const SEED: u64 = 5;
 const STUDIES: u64 = 1000;
 
-/// A number as printed with so many digits after the point.
+/// A number as it is printed with this number of digits after the point.
 fn put(row: &mut Row, quantity: Quantity, value: f64, places: usize) {
     row.values.insert(quantity, Value::printed(&format!("{value:.places$}"), 1.0, quantity).unwrap());
 }

@@ -92,7 +92,7 @@ fn rows(tag: &str, tagged: &Tagged) -> Vec<Row> {
     rows
 }
 
-/// Least and greatest latency of so many, and the percentiles between them.
+/// Least and greatest latency of a number of operations, and the percentiles between them.
 pub(super) fn put_ordered(row: &mut Row, (len, least, greatest): (u64, u64, u64), at: impl Fn(f64) -> u64) {
     row.put(Quantity::Minimum, least as f64 * NS);
     row.put(Quantity::Maximum, greatest as f64 * NS);

@@ -85,7 +85,7 @@ pub struct Exposure {
     /// The window before a fault whose acknowledgements are at risk: 100 ms, or what the database documents.
     #[serde(rename = "window_ns", with = "span")]
     pub window: Duration,
-    /// So many acknowledgements must lie in the window before a fault, or be given while it keeps living
+    /// How many acknowledgements must lie in the window before a fault, or be given while it keeps living
     /// nodes apart, for it to count as a test.
     pub least_acknowledged: u64,
     /// The loss that the setting documents, to print beside what was found.

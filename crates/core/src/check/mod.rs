@@ -116,7 +116,7 @@ impl Verdict {
     }
 }
 
-/// So many pieces of evidence of one kind are kept; all are counted.
+/// Pieces of evidence of one kind that are kept; all are counted.
 const EVIDENCE_PER_KIND: usize = 3;
 /// No piece of evidence is longer, in characters.
 const EVIDENCE_LENGTH: usize = 1000;

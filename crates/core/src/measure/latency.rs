@@ -184,7 +184,7 @@ impl Counts {
 
     /// Reads what [`encode`] wrote of a histogram with the bounds of [`histogram`]. The library reads into a
     /// whole histogram only; the format is V2 of HdrHistogram's specification: counters as ZigZag LEB128 of
-    /// at most nine bytes, a negative one standing for so many empty ones.
+    /// at most nine bytes, a negative one standing for a run of empty ones.
     fn from_text(text: &str) -> Result<Counts, String> {
         let bytes = plain(text)?;
         let long = |at| Some(number(&bytes, at)? << 32 | number(&bytes, at + 4)?);

@@ -97,7 +97,7 @@ impl Offered {
     }
 }
 
-/// Whether so late a generator shows in so long a residence, both at p99.
+/// Whether a generator that is this late shows in a residence this long, both at p99.
 pub fn shows(late: Duration, residence: Duration) -> bool {
     late > Duration::from_micros(100) && late > residence / 10
 }

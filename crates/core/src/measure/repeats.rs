@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(quiet, Some(6));
         assert!(middling.is_some_and(|n| (20..90).contains(&n)), "{middling:?}");
         assert_eq!(wild, None);
-        // The interval of so many is as narrow as promised, for another draw of the same noise.
+        // The interval of this number is as narrow as promised, for another draw of the same noise.
         let mut random = Random::new(5, 0);
         let widths: Vec<f64> = (0..200)
             .map(|_| {

@@ -43,7 +43,7 @@ pub enum WarmUp {
 }
 
 impl WarmUpRule {
-    /// A cache under random access is within 1 % of its equilibrium after e^−4.6: so many turn-overs.
+    /// Turn-overs after which a cache under random access is within 1 % of its equilibrium: e^−4.6.
     const TURN_OVERS: f64 = 4.6;
     /// Below this many misses per operation everything that will be cached is cached.
     const NO_MISSES: f64 = 0.002;

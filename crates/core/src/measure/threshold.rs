@@ -26,7 +26,7 @@ pub enum Kept {
     Met,
     /// The whole interval breaks it.
     Missed,
-    /// The interval holds both. So many more rounds would tell, if they spread as these do; `None` if no
+    /// The interval holds both. How many more rounds would tell, if they spread as these do; `None` if no
     /// sensible number would.
     CannotTell(Option<usize>),
 }

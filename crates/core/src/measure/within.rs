@@ -122,7 +122,7 @@ mod tests {
     use crate::units::Tick;
     use crate::workload::Random;
 
-    /// Intervals of 100 ms with so many operations each, latencies exponential with a mean of 2 ms.
+    /// Intervals of 100 ms with these numbers of operations, latencies exponential with a mean of 2 ms.
     fn intervals(counts: impl Iterator<Item = u64>) -> Vec<Interval> {
         let mut random = Random::new(1, 0);
         let ms = |n: usize| Tick(n as u64 * 100_000_000);

@@ -143,7 +143,7 @@ pub fn throughput(clients: u32, work: &Work, cores: f64, disk: &Reads) -> f64 {
 }
 
 /// The latency that a share `quantile` of operations meets when the disk is saturated by closed clients: a
-/// missed page is so many requests, each of which waits for those of all clients.
+/// missed page is a number of requests, each of which waits for those of all clients.
 pub fn saturated_latency(reads_per_miss: f64, clients: u32, iops: f64) -> f64 {
     reads_per_miss * f64::from(clients) / iops
 }
@@ -266,9 +266,9 @@ const PRECISION: f64 = 1e-3;
 /// How operations come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
-    /// So many clients, each with its next operation when the last one ended.
+    /// A number of clients, each with its next operation when the last one ended.
     Closed(u32),
-    /// So many per second, memoryless, whatever becomes of the others.
+    /// Operations per second, memoryless, whatever becomes of the others.
     Open(f64),
 }
 

@@ -119,7 +119,7 @@ pub struct Goals {
     pub sweeps: bool,
     /// Time of trials and of the rests after them after which the search ends with what it has.
     pub budget: Option<Duration>,
-    /// So many operations would be bad in a deciding trial right at the limit: 200 place the bad ratio within
+    /// Operations that would be bad in a deciding trial right at the limit: 200 place the bad ratio within
     /// 14 %, 50 within 28 %. A trial lasts until it has room for them, so this sets the time that slow
     /// targets take.
     #[serde(default = "two_hundred")]
@@ -385,9 +385,9 @@ pub enum Step {
     Done(Answer),
 }
 
-/// So many trials in a row that the generator could not keep up with make a load unreachable.
+/// Trials in a row that the generator could not keep up with, after which a load is out of reach.
 const INVALID_IN_A_ROW: usize = 3;
-/// A machine may be busy for a moment; so many in a row at the least load are more than that.
+/// The same at the least load: a machine may be busy for a moment, and this is more than that.
 const HOPELESS_IN_A_ROW: usize = 8;
 /// Whatever the noise, the search ends after this number of trials per SLO.
 const MOST_TRIALS_PER_SLO: usize = 250;
@@ -514,7 +514,7 @@ fn run(
     })
 }
 
-/// Long enough for so many operations to be bad at the limit of the strictest SLO as the goals say: bad
+/// Long enough for the number of bad operations that the goals name, at the limit of the strictest SLO: bad
 /// samples ÷
 /// (bad ratio × load); a tenth of that in a short trial, which decides nothing. With sessions the rate is
 /// that of the nearest finished trial.

@@ -101,7 +101,7 @@ pub struct Summary {
 /// Share of the time that looks may take.
 pub const MOST_BUSY: f64 = 0.008;
 
-/// When the next look is due after one that took the disk so long: a slow disk is looked at less often, so
+/// When the next look is due after one that took the disk this long: a slow disk is looked at less often, so
 /// that looks keep to their share of its time.
 pub fn pause(every: Duration, busy: Duration) -> Duration {
     every.max(busy.div_f64(MOST_BUSY))

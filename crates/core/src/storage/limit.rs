@@ -205,7 +205,7 @@ fn infer(evidence: &Evidence) -> Finding {
             Some(Resource::DiskParallelism),
             format!(
                 "requests limit and not bytes: {shown}, also when they are {} times as large. At {} each that is {} at \
-                 once: a gate for requests, or so many served at once",
+                 once: a gate for requests, or a number of them served at once",
                 significant(factor, 2),
                 span::rounded(evidence.alone),
                 significant(busy, 2)

@@ -75,7 +75,7 @@ pub struct Checked {
     /// The same at the disks, by their own counters: what the client waited beyond that is this machine's.
     #[serde(rename = "at_the_disks_ns")]
     pub at_the_disks: Option<u64>,
-    /// The disks were built so many times as slow and all times divided by it, so that a small machine
+    /// How many times as slow the disks were built, by which all times were divided, so that a small machine
     /// carries them.
     #[serde(default = "as_fast")]
     pub slowed: u32,
@@ -139,7 +139,7 @@ pub struct Tipping {
     pub unchecked: Option<String>,
 }
 
-/// A page that makes so many requests, one after the other, is what the study's readers knew.
+/// Requests of a page, one after the other: what the study's readers knew.
 const PAGE_REQUESTS: u32 = 200;
 
 impl Tipping {

@@ -168,7 +168,7 @@ pub struct ListTransactions {
     begun: AtomicU64,
 }
 
-/// So many transactions share their lists; then come new ones, so that lists stay short.
+/// Transactions that share their lists; then come new ones, so that lists stay short.
 const SHARING: u64 = 64;
 /// Lists that they share: few enough to meet, and more than one, because isolation is between them.
 const LISTS: u64 = 3;

@@ -29,8 +29,8 @@ pub enum Turns {
     Reads,
     /// None.
     Writes,
-    /// So many reads for one write, by the rule of sysbench's `rndrw`: a thread reads while (its reads + 1) ÷
-    /// (its writes + 1) is below this. Its default is 1.5, which is 60 % reads.
+    /// Reads for one write, by the rule of sysbench's `rndrw`: a thread reads while (its reads + 1) ÷ (its
+    /// writes + 1) is below this. Its default is 1.5, which is 60 % reads.
     ReadsPerWrite(f64),
 }
 
@@ -196,7 +196,7 @@ impl<'de> Deserialize<'de> for Blocks {
 /// When a thread makes its writes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushes {
-    /// After so many writes of the thread, as fio counts (sysbench counts requests of all kinds).
+    /// After this number of writes of the thread, as fio counts (sysbench counts requests of all kinds).
     pub every_writes: u32,
     /// `fdatasync` rather than `fsync`.
     pub data_only: bool,

@@ -17,9 +17,9 @@ use tipover_core::check::{Checker, Entry, Observation, Verdict, judge};
 use tipover_core::op::{Failure, Outcome};
 use tipover_core::workload::Random;
 
-/// So many mutants for each checker.
+/// Mutants for each checker.
 const MUTANTS: u64 = 10_000;
-/// Of so many honest histories each.
+/// Honest histories, of each of which mutants are made.
 const HONEST: u64 = 100;
 
 /// How a history, or what was read after it, is changed.

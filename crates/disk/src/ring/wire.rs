@@ -70,7 +70,7 @@ pub(super) fn commit_and_payload(entry: &[u8]) -> (u64, usize) {
     (u64_at(entry, COMMIT_ID), u32_at(entry, PAYLOAD) as usize)
 }
 
-/// An answer in an entry, with so many bytes of payload; `error` is zero or minus an error number.
+/// An answer in an entry, with `length` bytes of payload; `error` is zero or minus an error number.
 pub(super) fn answer(entry: &mut [u8], unique: u64, error: i32, payload: usize) {
     put_u32(entry, 0, (OUT_HEADER + payload) as u32);
     put_u32(entry, 4, error as u32);

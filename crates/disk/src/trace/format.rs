@@ -32,7 +32,7 @@ pub(super) const HEADER: usize = 32;
 pub(super) const FRAME_HEADER: usize = 16;
 /// No frame is longer; a longer length is damage, and takes no memory.
 pub(super) const LONGEST: usize = 1 << 20;
-/// So many records fit into a frame whatever they are: each takes at most 51 bytes.
+/// Records that fit into a frame whatever they are: each takes at most 51 bytes.
 pub(super) const MOST_RECORDS: usize = 16 * 1024;
 
 pub(super) const RECORDS: u8 = 1;

@@ -177,7 +177,7 @@ fn keep_books(path: &Path, start: u64, acknowledges: Acknowledges, cut: impl FnO
     })
 }
 
-/// In how many of so many cuts something acknowledged is gone.
+/// In how many of `cuts` cuts something acknowledged is gone.
 fn losses(mode: Mode, acknowledges: Acknowledges, cuts: u64) -> u64 {
     let mut disk = mount(mode, "");
     let mut losses = 0;

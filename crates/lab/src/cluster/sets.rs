@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tipover_core::experiment::recipe::{Duty, ReplicaSet, Replication, Role as Place, System};
 use tipover_core::schedule::Effect;
 
-/// For so long a primary that stepped down does not stand for election; mongod's own default.
+/// How long a primary that stepped down does not stand for election; mongod's own default.
 const STEPPED_DOWN: i32 = 60;
 /// "already initialized", and `addShard` of a shard that is one.
 const ALREADY: i32 = 23;

@@ -44,7 +44,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Of a program that did so many operations.
+    /// Of a program that did this number of operations.
     pub fn of(ran: &Ran, per_s: f64, operations: f64) -> Rate {
         let cpu_us = ran.cpu_s * 1e6 / operations;
         Rate { per_s, cpu_us, server_us: f64::NAN, operations, busy_percent: ran.busy_percent }

@@ -142,7 +142,7 @@ pub enum Answer {
     Complete(Outcome),
     /// Complete, and the connection is of no more use.
     Last(Outcome),
-    /// The client itself wants to wait so long, and then go on ([`Protocol::resume`]).
+    /// The client itself wants to wait this long, and then go on ([`Protocol::resume`]).
     Pause(Duration),
 }
 

@@ -7,7 +7,7 @@ use tipover_core::op::{Fields, Op};
 /// How a conversation goes, from the first byte of what is said in it.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// So many bytes arrive at once; zero: all of them.
+    /// How many bytes arrive at once; zero: all of them.
     piece: usize,
     /// Which of two protocols, and whether encryption may be asked for: three bits, for whoever begins.
     pub choice: u8,

@@ -64,7 +64,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// So many buffers of at least `size` bytes, aligned to a page.
+    /// `count` buffers of at least `size` bytes, aligned to a page.
     pub fn new(count: usize, size: usize, seed: u64) -> io::Result<Buffers> {
         let stride = size.next_multiple_of(PAGE).max(PAGE);
         let length = count.max(1) * stride;

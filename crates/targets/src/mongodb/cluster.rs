@@ -138,7 +138,7 @@ struct Known {
 pub struct Cluster {
     /// What the address says.
     pub options: Options,
-    /// After so long an operation is given up; zero is for ever.
+    /// How long an operation may take before it is given up; zero is for ever.
     pub timeout: Duration,
     /// What sessions did on their own account.
     pub counts: Counts,

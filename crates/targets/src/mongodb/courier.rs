@@ -47,7 +47,7 @@ struct Search {
     deadline: Instant,
     queue: VecDeque<Host>,
     asked: Vec<Host>,
-    /// So many of them will not do, however often they are asked.
+    /// How many of them will not do it, however often they are asked.
     hopeless: usize,
     opening: Option<(Box<Link>, Instant)>,
     /// When to look what else may be there than what was asked for.

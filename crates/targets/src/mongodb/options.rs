@@ -78,7 +78,7 @@ impl ReadPreference {
 /// Who must have a write before it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acknowledgers {
-    /// So many members; 0 asks for no answer at all.
+    /// This number of members; 0 asks for no answer at all.
     Members(i32),
     /// `majority`, or a name that the set's configuration defines.
     Named(String),

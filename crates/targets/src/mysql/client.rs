@@ -47,7 +47,7 @@ pub struct Rows {
     caches_metadata: bool,
     /// As the first packet says.
     columns: Option<u64>,
-    /// So many descriptions of columns are still to come.
+    /// How many descriptions of columns are still to come.
     described: u64,
     /// What came.
     pub found: Vec<Texts>,

@@ -30,11 +30,11 @@ pub struct Operations<'a> {
 enum Phase {
     /// The number of a statement.
     Prepared(usize),
-    /// So many descriptions of its parameters and columns.
+    /// How many descriptions of its parameters and columns follow.
     Described(usize, u64),
     /// The begin of a result.
     Result,
-    /// So many descriptions of its columns.
+    /// How many descriptions of its columns follow.
     Columns(u64),
     /// Rows, and the end.
     Rows,

@@ -42,7 +42,7 @@ enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Begin,
-    /// So many descriptions of columns.
+    /// How many descriptions of columns follow.
     Columns(u64),
     Rows,
 }

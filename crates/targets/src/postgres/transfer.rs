@@ -77,7 +77,7 @@ pub struct Vault {
     stage: Stage,
     /// Names and change of the accounts of the transfer at hand, in the order in which they are locked.
     moves: [(String, String, i64); 2],
-    /// So many times the server will say that it is ready.
+    /// How often the server will say that it is ready.
     awaited: u8,
     /// How many statements without a name are prepared before that.
     unnamed: u8,

@@ -41,7 +41,7 @@ pub struct ByFleet {
     #[arg(long, requires = "fleet")]
     plain: bool,
 
-    /// With --fleet: a machine that is not heard of for so long loses its block to another
+    /// With --fleet: how long a machine may be silent before it loses its block to another
     #[arg(long, requires = "fleet", default_value = "30 s", value_parser = super::fleet::lease)]
     lease: Duration,
 }

@@ -60,7 +60,7 @@ struct Logs {
     /// Only this machine
     machine: Option<String>,
 
-    /// So many of the last lines
+    /// How many of the last lines to print
     #[arg(long, default_value_t = 100)]
     last: u64,
 }

@@ -416,7 +416,7 @@ impl Loop<'_> {
         self.go_on(index, next_began, work.plan.rest(whole, timing.service()));
     }
 
-    /// A session has ended its operation, and rests so long at least in a closed loop.
+    /// A session has ended its operation, and rests at least this long in a closed loop.
     fn go_on(&mut self, index: usize, now: Tick, rest: Duration) {
         if self.slots[index].session.has_ended() {
             self.lost += 1;

@@ -59,13 +59,13 @@ pub struct Plan<'a> {
     pub arrivals: Option<(Arrivals, u64)>,
     /// Whether the sessions of an open loop first work as a closed one, until [`Sessions::offer`].
     pub warms_up: bool,
-    /// At most so long is spun before an operation is due, because sleeping alone is not exact.
+    /// How long a session spins at most before an operation is due, because sleeping alone is not exact.
     pub spin: Duration,
     /// Number of the first operation.
     pub first: u64,
-    /// So many operations and no more; `None` until stopped.
+    /// How many operations it sends at most; `None`: until it is stopped.
     pub limit: Option<u64>,
-    /// After so long an operation is given up, where the session can; zero waits for ever.
+    /// How long an operation may take before it is given up, where the session can; zero waits for ever.
     pub timeout: Duration,
     /// What is tried again, and when.
     pub retries: Retries,
@@ -77,7 +77,7 @@ pub struct Plan<'a> {
     pub history: Option<&'a HistoryWriter>,
     /// The first session's number in the history.
     pub client: u32,
-    /// After each operation of a closed loop a session pauses at least so many times as long as it took, on
+    /// After each operation of a closed loop a session pauses at least this many times as long as it took, on
     /// top of [`Plan::think`]'s least.
     pub rest: u32,
     /// An operation of an open loop that was due for longer is not sent any more, and one that failed is not

@@ -11,7 +11,7 @@ use parquet::schema::types::Type;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Rows are written in groups of so many, which readers may read by themselves.
+/// Rows in a group, which readers may read by itself.
 const GROUP: usize = 100_000;
 
 /// Writes the table.

@@ -31,11 +31,11 @@ use tokio::sync::{Mutex as Shared, Notify};
 
 /// Between two words of an agent to the fleet.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// So long a request for a block stands at the servers, at the most.
+/// How long a request for a block stands at the servers, at the most.
 const PULL: Duration = Duration::from_secs(10);
 /// Looks at what the user wants no less often.
 const GLANCE: Duration = Duration::from_millis(200);
-/// An agent that is ailing tries again after so long.
+/// How long an ailing agent waits before it tries again.
 const REST: Duration = Duration::from_secs(30);
 /// A block that was taken so often and never ended is given up.
 const MOST_TAKERS: u32 = 5;

@@ -23,9 +23,9 @@ use tipover_core::search::SearchRecord;
 
 /// What this results folder has asked a fleet for.
 const FILE: &str = "fleet.json";
-/// So many blocks are on their way into the queue at a time.
+/// Blocks that are on their way into the queue at a time.
 const AT_A_TIME: usize = 256;
-/// A consumer that nobody asks is removed by the servers after so long.
+/// How long nobody may ask a consumer before the servers remove it.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// What is waited for is written down no more often: of many blocks it is a long list.
 const KEPT_EVERY: Duration = Duration::from_secs(2);
@@ -302,7 +302,7 @@ impl<'a> Coordinator<'a> {
         Ok((planned - self.missing(false)?.len(), planned))
     }
 
-    /// Takes in what there is; with `wait`, until every block has ended. `hear` is told of each trial.
+    /// Takes in what has come; with `wait`, until every block has ended. `hear` is told of each trial.
     ///
     /// # Errors
     /// An interrupt: the fleet goes on without us; or something cannot be kept here.

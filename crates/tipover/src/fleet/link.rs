@@ -13,13 +13,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Handle, Runtime};
 
-/// A result that nobody fetches is kept for so long.
+/// How long a result is kept that nobody fetches.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A machine that says nothing for so long is gone.
+/// How long a machine may say nothing before it counts as gone.
 const GONE: Duration = Duration::from_secs(30);
-/// What machines said is kept for so long.
+/// How long what machines said is kept.
 const LOGGED: Duration = Duration::from_secs(7 * 24 * 3600);
-/// At the most so many lines.
+/// How many lines, at the most.
 const LOG_LINES: i64 = 100_000;
 
 /// How to reach the servers of a fleet.

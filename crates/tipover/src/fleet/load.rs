@@ -29,7 +29,7 @@ use tipover_core::units::Tick;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// So long those who are called have to answer, before they are called again.
+/// How long those who are called have to answer before they are called again.
 const CALL: Duration = Duration::from_millis(300);
 /// Looks at other things no less often.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -75,7 +75,7 @@ impl<'a> Together<'a> {
         Together { agent, block, alone, given_up, patience }
     }
 
-    /// Calls until so many others are there, each with a part of its own; `None`: there are too few.
+    /// Calls until the others are there, each with a part of its own; `None`: there are too few.
     pub fn gather(&self, wanted: usize, mut beside: impl FnMut()) -> Result<Option<Vec<Here>>> {
         let client = &self.agent.link().client;
         let began = Instant::now();

@@ -124,7 +124,7 @@ impl Block {
         search.check_cell(&cell.spec).map_err(|error| error.to_string())
     }
 
-    /// So many machines carry it out together, at the most.
+    /// How many machines carry it out together, at the most.
     pub fn machines(&self) -> u32 {
         self.cells.iter().map(|cell| cell.spec.load.machines).max().unwrap_or(1)
     }

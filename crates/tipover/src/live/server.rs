@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 const PORT: u16 = 8462;
 /// A page is no film, and each state of it costs both sides.
 const BETWEEN_UPDATES: Duration = Duration::from_secs(1);
-/// Nothing new for so long is told, so that whoever went away is noticed.
+/// How long nothing new may happen before that is told, so that whoever went away is noticed.
 const STILL_HERE: Duration = Duration::from_secs(10);
-/// Who comes when so many are being served is sent away.
+/// Connections that are served at once; whoever comes then is sent away.
 const MOST: usize = 32;
 /// How long the last state of a run waits for those who look.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Who says nothing for so long, or takes nothing, is gone.
+/// How long a reader may say nothing, or take nothing, before it counts as gone.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// No request of a browser is longer.
 const LONGEST_REQUEST: usize = 16 << 10;

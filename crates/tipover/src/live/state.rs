@@ -185,7 +185,7 @@ pub(super) mod tests {
         state
     }
 
-    /// Second `n` of a trial: so many operations done and then so many failed, of 1 ms, 2 ms, 3 ms and on.
+    /// Second `n` of a trial: `done` operations and then `failed` ones, of 1 ms, 2 ms, 3 ms and on.
     pub fn interval(n: u64, done: u64, failed: u64) -> Interval {
         let mut books = Books::open();
         for operation in 0..done + failed {

@@ -20,7 +20,7 @@ const PLOTLY: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js.gz.ba
 /// Rows of a chart's data that a reader may unfold; all of it is in the JSON.
 const CHART_ROWS: usize = 500;
 
-/// So many columns fit beside each other on a phone.
+/// How many columns fit beside each other on a phone.
 const NARROW: usize = 3;
 
 /// Characters of a text that is not worth breaking over two lines of a cell.

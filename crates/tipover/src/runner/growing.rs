@@ -5,10 +5,10 @@ use anyhow::Result;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Writes the page of what there is so far; says where, once there is a picture on it.
+/// Writes the page of the trials that ended so far; says where it is as soon as it has a picture.
 pub type MakePage<'a> = dyn Fn() -> Result<Option<PathBuf>> + 'a;
 
-/// Of the time of a run, pages take one part in so many at the most.
+/// The share of a run's time that writing pages may take: one part in this number.
 const ONE_IN: u32 = 20;
 
 /// The page of a run that goes on.

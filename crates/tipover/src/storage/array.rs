@@ -1,4 +1,4 @@
-//! Whether so many disks hold what was computed: an array of shaped disks like this one is built, in this
+//! Whether the computed number of disks is enough: an array of shaped disks like this one is built, in this
 //! program, and measured.
 //!
 //! A dozen fast disks under a hundred clients take more wake-ups than a small machine has, and what was

@@ -30,7 +30,7 @@ pub struct Climb {
     pub thorough: bool,
     /// Test what limits by changing a shaped disk.
     pub intervene: bool,
-    /// The search ends after so long under load with what it has.
+    /// Time under load after which the search ends with what it has.
     pub budget: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Climb {
     }
 }
 
-/// The same load with so many requests in flight: threads of one each, or one thread that keeps them all.
+/// The same load with another number of requests in flight: threads of one each, or one thread with all.
 pub fn in_flight(load: &Load, count: u32) -> Load {
     let count = count.max(1);
     let (threads, depth) = match load.engine {

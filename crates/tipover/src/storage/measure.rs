@@ -37,7 +37,7 @@ pub fn open_files(place: &Place, access: Access) -> Result<Disks, Unusable> {
     place.open(access).map(Disks::one)
 }
 
-/// So many pieces a window has, so that one sees whether it was steady.
+/// Pieces of a window, so that one sees whether it was steady.
 const STRETCHES: u32 = 20;
 
 impl Bench<'_> {

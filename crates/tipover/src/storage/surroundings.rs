@@ -37,7 +37,7 @@ pub struct Reading {
 }
 
 impl Surroundings {
-    /// Looks for what there is beneath `place`.
+    /// Looks beneath `place`: at its file system, its device, and what queues there.
     pub fn of(place: &Place) -> Surroundings {
         let mut missing = Vec::new();
         let counter = match shaped(&place.path) {

@@ -456,7 +456,7 @@ impl Planned {
     }
 }
 
-/// Whether so many figures inside say that intervals of 90 % are none.
+/// Whether the number of figures inside says that these are no intervals of 90 %.
 pub fn too_few(inside: u32, all: u32) -> bool {
     inside * 10 < all * 9
 }

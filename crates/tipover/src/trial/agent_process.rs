@@ -15,7 +15,7 @@ use tipover_core::peer;
 use tipover_core::units::Bytes;
 use tipover_lab::{Child, Group, Launch, Signal};
 
-/// An agent that does not answer for so long is taken for hung: no command needs a tenth of it.
+/// How long an agent may not answer before it is taken for hung: no command needs a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running agent; killed when dropped.

@@ -13,7 +13,8 @@ use tipover_core::metric::Sample;
 use tipover_core::record::LoadMachine;
 use tipover_core::units::{Bytes, Tick};
 
-/// What several machines do at one moment is said to them so long before, and twice the way to the farthest.
+/// How long before its moment several machines are told what to do at one moment, besides twice the way to
+/// the farthest.
 const AHEAD: Duration = Duration::from_millis(20);
 
 /// The other machines of a fleet, for whoever carries out trials on one of them.

@@ -52,7 +52,7 @@ fn free_port(host: &str) -> u16 {
 }
 
 impl Nats {
-    /// So many servers, with keys in the folder `keys` of `place`; `None` where there is no such program.
+    /// `count` servers, with keys in the folder `keys` of `place`; `None` where there is no such program.
     pub fn start(place: &Place, servers: usize) -> Option<Nats> {
         Nats::start_at(
             place,

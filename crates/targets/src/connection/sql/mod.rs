@@ -96,7 +96,7 @@ pub trait Client: Sized {
     /// What it answers instead of rows.
     type Report: Report;
 
-    /// From now on, a single call may take so long; zero is for ever.
+    /// From now on, a single call may take this long; zero is for ever.
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
 
     /// Version and cipher, if the connection is encrypted.

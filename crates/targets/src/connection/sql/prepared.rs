@@ -23,8 +23,8 @@ pub struct Which {
 }
 
 impl<T> Prepared<T> {
-    /// So many statements with other words at most: each takes memory of the server as long as the session
-    /// lives.
+    /// Most statements with other words that a session keeps: each takes memory of the server as long as the
+    /// session lives.
     const MOST_VARIANTS: usize = 4_000;
 
     /// None of those of `scripts`.

@@ -135,7 +135,7 @@ pub struct DiskBench {
     #[arg(long)]
     thorough: bool,
 
-    /// A search ends after so long under load with what it has
+    /// Time under load after which a search ends with what it has
     #[arg(long, default_value = "5 min", value_parser = |t: &str| span::parse(t))]
     budget: Duration,
 
@@ -167,7 +167,7 @@ pub struct DiskBench {
     #[arg(long, requires = "capture")]
     verify: bool,
 
-    /// Draw read latency under every combination of read and write load, so many steps a side
+    /// Draw read latency under every combination of read and write load, with this number of steps a side
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "21")]
     surface: Option<u32>,
 }

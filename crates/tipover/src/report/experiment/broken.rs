@@ -264,7 +264,7 @@ fn from_fault(nanoseconds: i64) -> String {
     format!("{sign}{}", span::rounded(Duration::from_nanos(nanoseconds.unsigned_abs())))
 }
 
-/// So many rows of a table that has some for each cell.
+/// Most rows that a table with several for each cell shows.
 fn most_rows(cells: &[BrokenCell<'_>]) -> usize {
     (36 / cells.len().max(1)).clamp(1, 12)
 }
@@ -499,7 +499,7 @@ fn losses(cells: &[BrokenCell<'_>]) -> Option<Chart> {
         how_to_read: "Each mark is a fault that had an effect. On the line of zero it lost nothing that had been \
                       acknowledged."
             .into(),
-        cannot_say: "That a setting never loses anything: so many faults only bound the chance, and this fault on this \
+        cannot_say: "That a setting never loses anything: a number of faults only bounds the chance, and this fault on this \
                      machine says nothing about another kind."
             .into(),
     })

@@ -47,7 +47,7 @@ fn how_to_read(studied: &Studied) -> String {
     format!(
         "Claims and figures are of: {source}. A claim is confirmed when all its figures are as they must be over their \
          whole 95 % interval, contradicted when one of them is so nowhere in its interval, and otherwise nothing can be \
-         told; \"more trials may\": so many more of every cell would decide if the values stayed. Intervals are carried \
+         told; \"more trials may\": this number more of every cell would decide if the values stayed. Intervals are carried \
          through the arithmetic end by end, and are wider than the errors added as independent ones. Of claims that are \
          judged on the edge one in twenty may be judged wrongly. Only figures that break no law of the audit are used."
     )

@@ -231,7 +231,7 @@ fn table(levels: &[Level<'_>], published: &PublishedPrices) -> Table {
         how_to_read: format!(
             "Throughput and latency are from before the fault, in a closed loop of sessions that pause between writes; the \
              intervals are the range over the runs, and × first compares with the first level on the same disk. Lost: \
-             \"105 to 639 in 3 of 5, 24 ms\" means so many writes a fault, in 3 of 5 faults, the earliest acknowledged \
+             \"105 to 639 in 3 of 5, 24 ms\" means 105 to 639 writes for a fault, in 3 of 5 faults, the earliest acknowledged \
              24 ms before its fault; \"nothing in 5 (< 45 %)\" bounds the chance of a loss (95 %). Replicated levels \
              lose their primary, and a replica takes over. Published: {}; MongoDB on real disks, one client. Its w:0 \
              stands beside `unacknowledged`, its w:1 beside `acknowledged`, j:true beside `journalled`, w:3 beside what \
