@@ -1,8 +1,9 @@
 //! Disks that stay when the program that mounted them ends, and how to find them again.
 
 use crate::calibrate::Overhead;
+use crate::control::{Control, DiskError};
 use crate::leftovers::{Leftover, leftovers};
-use crate::mount::{Control, DaemonCommand, Disk, DiskError, MountOptions};
+use crate::mount::{DaemonCommand, Disk, MountOptions};
 use crate::protocol::{MountRequest, Notes, Request, Response};
 use crate::state::{self, State};
 use std::collections::BTreeMap;
@@ -166,7 +167,7 @@ impl Disk {
             overheads.into_iter().map(|overhead| (overhead.latency, overhead)).collect();
         let options = MountOptions::of(request, in_force.spec.clone());
         Disk {
-            control: control.into(),
+            control: std::sync::Arc::new(control.into()),
             daemon: None,
             owned: false,
             options,

@@ -101,7 +101,7 @@ fn forget(state: &State) {
 
 /// Names of the mounts of which something is left but no daemon.
 fn dead_mounts(states: &[State]) -> Vec<String> {
-    let from_mounts = mounts::all().into_iter().filter(|m| m.kind == KIND);
+    let from_mounts = mounts::all().into_iter().filter(|m| m.filesystem == KIND);
     let mut ids: Vec<String> =
         from_mounts.filter_map(|m| Some(m.source.strip_prefix(SOURCE)?.to_string())).collect();
     ids.extend(loopdev::attached().into_iter().filter_map(loopdev::owner));
@@ -128,11 +128,11 @@ fn parts(id: &str) -> Vec<Leftover> {
         .map(loopdev::device_path)
         .collect();
     let on_loops = all.iter().rev().filter(|m| loops.iter().any(|l| l.as_os_str() == m.source.as_str()));
-    let fuse = all.iter().rev().filter(|m| m.kind == KIND && m.source.strip_prefix(SOURCE) == Some(id));
+    let fuse = all.iter().rev().filter(|m| m.filesystem == KIND && m.source.strip_prefix(SOURCE) == Some(id));
     on_loops
-        .map(|m| Leftover::Filesystem(m.target.clone()))
+        .map(|m| Leftover::Filesystem(m.point.clone()))
         .chain(loops.iter().cloned().map(Leftover::LoopDevice))
-        .chain(fuse.map(|m| Leftover::Fuse(m.target.clone())))
+        .chain(fuse.map(|m| Leftover::Fuse(m.point.clone())))
         .collect()
 }
 

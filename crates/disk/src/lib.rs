@@ -13,6 +13,7 @@ mod backing;
 mod block;
 mod calibrate;
 mod clock;
+mod control;
 mod daemon;
 mod extents;
 mod file;
@@ -51,13 +52,15 @@ pub mod untrusted {
 
 pub use calibrate::{Calibration, Check};
 pub use clock::monotonic;
+pub use control::{DiskError, DiskReader};
 pub use daemon::{connect as control_socket, serve};
 pub use extents::{Extent, FileMap};
 pub use kept::{FindError, Mounted, mounted};
 pub use leftovers::{Leftover, clean, leftovers};
-pub use mount::{DaemonCommand, Disk, DiskError, Filesystem, Mode, MountError, MountOptions, open_fuse};
+pub use mount::{DaemonCommand, Disk, MountError, MountOptions, open_fuse};
+pub use mounts::{Mount, parse_mountinfo};
 pub use privilege::{Privileges, run_on_time, run_ordinarily};
 pub use process::{FIRST_NAMESPACE, own_namespace};
-pub use protocol::BackingChoice;
+pub use protocol::{BackingChoice, Filesystem, Mode};
 pub use trace::{Ending, Record, Trace, TraceError, TraceSummary};
 pub use transport::{Transport, ring_state};

@@ -1,7 +1,7 @@
 //! Making a file system that leaves nothing to do in the background: the device must be quiet when the
 //! load is.
 
-use crate::mount::Filesystem;
+use crate::protocol::Filesystem;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,50 +1,30 @@
 //! The client's side: a [`Disk`] is a mounted shaped disk with its daemon, and dropping it takes both away.
 
 use crate::calibrate::{self, Calibration, Floor, Overhead};
+use crate::control::{Control, DiskError, DiskReader};
 use crate::extents::{self, Extent, FileMap};
 use crate::leftovers;
 use crate::privilege::Privileges;
 use crate::process::Process;
-use crate::protocol::{BackingChoice, Mounted, Request, Response};
+use crate::protocol::{BackingChoice, Filesystem, InForce, Mode, Mounted, Request, Response};
 use crate::trace::TraceSummary;
 use crate::transport::Transport;
 use crate::{loopdev, mounts};
 use parking_lot::Mutex;
 use rustix::process::geteuid;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader};
-use std::net::Shutdown;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tipover_core::device::{Counters, Spec};
-use tipover_core::units::{Bytes, Rate, span};
-
-/// What stands between the disk's users and its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// A real block device with a real file system on it: faithful in everything, needs root.
-    Block,
-    /// A folder shown through FUSE: needs no root, and knows files by name.
-    File,
-}
-
-/// The file system that block mode puts on its device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Filesystem {
-    /// ext4.
-    Ext4,
-    /// XFS.
-    Xfs,
-}
+use tipover_core::units::{Bytes, Rate};
 
 /// How to start the daemon: a program that calls [`crate::serve`] when given these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,101 +170,13 @@ pub enum MountError {
     Disk(#[from] DiskError),
 }
 
-/// Why a mounted disk did not do as told.
-#[derive(Debug, thiserror::Error)]
-pub enum DiskError {
-    /// The daemon died. Its mount is dead too.
-    #[error(
-        "the disk's daemon is gone ({0}); unmount, and run `tipover doctor --clean` if something stays mounted"
-    )]
-    Gone(io::Error),
-    /// The daemon tried and failed.
-    #[error("{step}: {reason}")]
-    Failed {
-        /// What it tried.
-        step: String,
-        /// What the system said.
-        reason: String,
-    },
-    /// A disk faster than what carries its requests.
-    #[error(
-        "{asked} is beyond what carries the disk's requests here ({measured}); ask for a slower disk or leave that key out"
-    )]
-    BeyondTransport {
-        /// Key and value.
-        asked: String,
-        /// The floor.
-        measured: String,
-    },
-    /// Measuring the mount itself failed.
-    #[error("calibration: {0}")]
-    Calibration(io::Error),
-}
-
-/// Nothing that the daemon is asked for takes longer.
-const LONGEST_STEP: Duration = Duration::from_secs(300);
 /// How often a floor that is too high for the shape is measured again before the shape is refused.
 const FLOOR_ROUNDS: u32 = 5;
-/// How often a daemon that does not answer is looked at.
-const GLANCE: Duration = Duration::from_millis(200);
-
-/// The socket to the daemon.
-#[derive(Debug)]
-pub(crate) struct Control {
-    out: UnixStream,
-    lines: BufReader<UnixStream>,
-    daemon: Process,
-}
-
-impl Control {
-    pub fn new(stream: UnixStream, daemon: Process) -> io::Result<Control> {
-        stream.set_read_timeout(Some(GLANCE))?;
-        let lines = BufReader::new(stream.try_clone()?);
-        Ok(Control { out: stream, lines, daemon })
-    }
-    pub fn ask(&mut self, request: &Request) -> Result<Response, DiskError> {
-        self.ask_unless(request, &|| false)
-    }
-    /// The same, unless the answer is `unwanted` before it comes: then the daemon is left, and ends.
-    fn ask_unless(&mut self, request: &Request, unwanted: &dyn Fn() -> bool) -> Result<Response, DiskError> {
-        let response = self.exchange(request, unwanted).map_err(DiskError::Gone)?;
-        match response {
-            Response::Failed { step, reason } => Err(DiskError::Failed { step, reason }),
-            other => Ok(other),
-        }
-    }
-    fn exchange(&mut self, request: &Request, unwanted: &dyn Fn() -> bool) -> io::Result<Response> {
-        tipover_core::peer::say(&mut self.out, request)?;
-        let mut line = Vec::new();
-        let begin = Instant::now();
-        loop {
-            match self.lines.read_until(b'\n', &mut line) {
-                Ok(_) if line.ends_with(b"\n") => return Ok(serde_json::from_slice(&line)?),
-                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                // A daemon that cannot die because its own disk holds it does not close its socket either.
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.daemon.is_alive() => {
-                    if unwanted() {
-                        let _ = self.out.shutdown(Shutdown::Both);
-                        return Err(io::ErrorKind::Interrupted.into());
-                    }
-                    if begin.elapsed() > LONGEST_STEP {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                Err(e) => return Err(e),
-            }
-        }
-    }
-}
-
 /// A mounted shaped disk. Dropping it unmounts everything and ends the daemon; should this process be
 /// killed, the daemon notices and does the same by itself. One that is kept ([`Disk::keep`]) stays.
 #[derive(Debug)]
 pub struct Disk {
-    pub(crate) control: Mutex<Control>,
+    pub(crate) control: Arc<Mutex<Control>>,
     /// The daemon, while it is our child.
     pub(crate) daemon: Option<Child>,
     /// Whether the disk ends with us.
@@ -296,15 +188,6 @@ pub struct Disk {
     pub(crate) overheads: Mutex<BTreeMap<Duration, Overhead>>,
     pub(crate) in_force: Mutex<InForce>,
     pub(crate) began: Counters,
-}
-
-/// The shape that requests meet.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct InForce {
-    pub spec: Spec,
-    /// What is taken off its latency for the transport.
-    #[serde(with = "span", rename = "compensation_ns")]
-    pub compensation: Duration,
 }
 
 impl Disk {
@@ -326,7 +209,7 @@ impl Disk {
             .map_err(|reason| MountError::Start { program: options.daemon.program.clone(), reason })?;
         // Whatever fails below, dropping the disk takes down what is up.
         let mut disk = Disk {
-            control: Mutex::new(control),
+            control: Arc::new(Mutex::new(control)),
             daemon: Some(daemon),
             owned: true,
             began: Counters::default(),
@@ -337,7 +220,7 @@ impl Disk {
             options,
         };
         let request = Request::Mount(disk.options.request());
-        let answer = disk.control.get_mut().ask_unless(&request, unwanted);
+        let answer = disk.control.lock().ask_unless(&request, unwanted);
         if answer.is_err() && unwanted() {
             return Err(MountError::Interrupted);
         }
@@ -388,7 +271,7 @@ impl Disk {
     /// # Errors
     /// [`DiskError::Gone`].
     pub fn daemon_cpu(&self) -> Result<Duration, DiskError> {
-        Ok(self.read_counters()?.1)
+        Ok(self.control.lock().counters()?.1)
     }
 
     /// What the device has done so far, exact at `Counters::at` on [`crate::monotonic`]'s clock.
@@ -396,7 +279,12 @@ impl Disk {
     /// # Errors
     /// [`DiskError::Gone`].
     pub fn counters(&self) -> Result<Counters, DiskError> {
-        Ok(self.read_counters()?.0)
+        Ok(self.control.lock().counters()?.0)
+    }
+
+    /// Whoever reads its counters from now on, whatever is done with the disk meanwhile.
+    pub fn reader(&self) -> DiskReader {
+        DiskReader::new(&self.control)
     }
 
     /// Requests at the device now.
@@ -405,13 +293,6 @@ impl Disk {
     /// [`DiskError::Gone`].
     pub fn in_flight(&self) -> Result<u64, DiskError> {
         Ok(self.counters()?.in_flight)
-    }
-
-    fn read_counters(&self) -> Result<(Counters, Duration), DiskError> {
-        match self.ask(&Request::Counters)? {
-            Response::Counters { counters, cpu } => Ok((counters, cpu)),
-            _ => Err(DiskError::out_of_step()),
-        }
     }
 
     /// The shape in force.
@@ -626,8 +507,10 @@ impl Disk {
 
     fn take_down(&mut self) -> Result<(), DiskError> {
         self.owned = false;
-        let control = self.control.get_mut();
-        let (told, process) = (control.ask(&Request::Unmount), control.daemon);
+        let (told, process) = {
+            let mut control = self.control.lock();
+            (control.ask(&Request::Unmount), control.daemon)
+        };
         await_end(process);
         // The daemon did it all, unless it was dead already. Cleaning may be what lets it finish dying.
         let cleaned = if told.is_err() { leftovers::clean_after(process.pid) } else { Ok(()) };
@@ -647,12 +530,6 @@ impl Drop for Disk {
         if lives || leftovers::is_known(self.daemon_pid()) {
             let _ = self.take_down();
         }
-    }
-}
-
-impl DiskError {
-    pub(crate) fn out_of_step() -> DiskError {
-        DiskError::Gone(io::Error::other("it answers out of step"))
     }
 }
 
@@ -780,8 +657,8 @@ fn check_mountpoint(path: &Path) -> Result<(), MountError> {
         return refuse("the path is not absolute");
     }
     // The mount table first: looking at a dead mount would only say "not connected".
-    if let Some(entry) = mounts::at(path) {
-        return refuse(&format!("{} ({}) is mounted there", entry.source, entry.kind));
+    if let Some(mount) = mounts::at(path) {
+        return refuse(&format!("{} ({}) is mounted there", mount.source, mount.filesystem));
     }
     match std::fs::read_dir(path) {
         Ok(mut entries) => match entries.next() {

@@ -2,9 +2,10 @@
 
 use crate::backing::Backing;
 use crate::block::Power;
+use crate::control::DiskError;
 use crate::file::ATTIC;
 use crate::journal::Journal;
-use crate::mount::{Disk, DiskError};
+use crate::mount::Disk;
 use crate::protocol::{Mounted, Request, Response};
 use crate::stack::{Failure, Stack, detach_patiently, failed, unmount_fuse};
 use crate::volatile::Volatile;

@@ -1,7 +1,6 @@
 //! What client and daemon say to each other: one JSON object a line, each request with one response.
 
 use crate::calibrate::{Floor, Overhead};
-use crate::mount::{Filesystem, InForce, Mode};
 use crate::privilege::Privileges;
 use crate::trace::TraceSummary;
 use crate::transport::Transport;
@@ -26,6 +25,35 @@ pub fn request(line: &str) -> serde_json::Result<String> {
 /// It is no response.
 pub fn response(line: &str) -> serde_json::Result<String> {
     tipover_core::peer::again::<Response>(line)
+}
+
+/// What stands between the disk's users and its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A real block device with a real file system on it: faithful in everything, needs root.
+    Block,
+    /// A folder shown through FUSE: needs no root, and knows files by name.
+    File,
+}
+
+/// The file system that block mode puts on its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Filesystem {
+    /// ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+}
+
+/// The shape that requests meet.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct InForce {
+    pub spec: Spec,
+    /// What is taken off its latency for the transport.
+    #[serde(with = "span", rename = "compensation_ns")]
+    pub compensation: Duration,
 }
 
 /// Where the bytes are kept.

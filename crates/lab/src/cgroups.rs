@@ -4,7 +4,7 @@
 //! the controllers and v2 only freezes, kills and reports pressure. All three are used as found.
 
 use crate::limits::{ADVICE_NONE, ADVICE_V1, ADVICE_V2, LimitError};
-use crate::mount::{parse_mountinfo, parse_own_groups, visible};
+use crate::own_group::{parse_own_groups, visible};
 use crate::{Group, Limits, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ impl Cgroups {
     /// Looks at a tree of files that stands for a machine; in tests a folder made up by hand.
     pub fn look_under(root: &Path) -> Result<Cgroups, LimitError> {
         let files = Files { root: root.to_path_buf() };
-        let mounts = parse_mountinfo(&files.read(&root.join("proc/self/mountinfo"))?);
+        let mounts = tipover_disk::parse_mountinfo(files.read(&root.join("proc/self/mountinfo"))?.as_bytes());
         let own_groups = parse_own_groups(&files.read(&root.join("proc/self/cgroup")).unwrap_or_default());
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         for mount in &mounts {

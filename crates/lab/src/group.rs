@@ -41,15 +41,6 @@ pub struct Group {
     files: Files,
 }
 
-/// What [`Group::drop_page_cache`] achieved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dropped {
-    /// Bytes of page cache before.
-    pub before: u64,
-    /// Bytes that could not be dropped: dirty, mapped and locked, or under way to the disk.
-    pub after: u64,
-}
-
 impl Group {
     /// Makes a group on this machine; `label` is for messages only.
     ///
@@ -289,48 +280,6 @@ impl Group {
         let path = place.path.join(file);
         let text = self.files.read(&path)?;
         pairs(&text).get("oom_kill").copied().ok_or(LimitError::Strange { path, text })
-    }
-
-    /// Drops the group's clean page cache and writes the dirty part out first. Blocks while the disk does
-    /// that.
-    ///
-    /// # Errors
-    /// v2 before Linux 5.19 has no such file: drop per file with `posix_fadvise` instead.
-    pub fn drop_page_cache(&self) -> Result<Dropped, LimitError> {
-        let before = self.memory()?.page_cache;
-        let place = self.need("memory", "drop its page cache")?;
-        match place.version {
-            Version::V1 => self.files.write(&place.path.join("memory.force_empty"), "0")?,
-            Version::V2 => {
-                // The kernel takes a size and reports EAGAIN when it could not free as much: ask again while
-                // it helps.
-                let path = place.path.join("memory.reclaim");
-                let mut left = before;
-                for _ in 0..20 {
-                    match self.files.write(&path, &left.to_string()) {
-                        Err(LimitError::Write { source, .. })
-                            if source.kind() == std::io::ErrorKind::NotFound =>
-                        {
-                            return Err(LimitError::NotOffered {
-                                name: self.label.clone(),
-                                what: "drop its page cache",
-                                why: "memory.reclaim needs Linux 5.19; drop the pages of each file instead"
-                                    .into(),
-                            });
-                        }
-                        Err(LimitError::Write { source, .. })
-                            if source.kind() == std::io::ErrorKind::WouldBlock => {}
-                        other => other?,
-                    }
-                    let now = self.memory()?.page_cache;
-                    if now == 0 || now >= left {
-                        break;
-                    }
-                    left = now;
-                }
-            }
-        }
-        Ok(Dropped { before, after: self.memory()?.page_cache })
     }
 
     /// Stops every process in the group where it stands, without a signal that it could notice. Returns when

@@ -121,9 +121,6 @@ fn page_cache_is_bounded_by_the_limit() {
     assert!(group.cpu_time().unwrap().total > Duration::ZERO);
     assert_eq!(group.processes(), [child.id()]);
 
-    let dropped = group.drop_page_cache().unwrap();
-    assert!(dropped.before > limit / 2 && dropped.after < dropped.before / 2, "{dropped:?}");
-
     drop(child.input());
     assert!(child.wait(SOON).unwrap().unwrap().succeeded());
     assert_eq!(group.oom_kills().unwrap(), 0, "page cache is dropped, nobody dies for it");

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tipover_core::machine::FORMAT;
 use tipover_core::units::{Bytes, Ratio, significant};
-use tipover_lab::{Cgroups, Limits, parse_mountinfo};
+use tipover_disk::{Mount, parse_mountinfo};
+use tipover_lab::{Cgroups, Limits};
 
 /// Looks at this machine, with `folder` (or its nearest existing parent) as the place for results and
 /// disks. Takes a few milliseconds; makes and removes one control group.
@@ -138,15 +139,15 @@ fn look_at(folder: &Path) -> Folder {
         Err(_) => (0, 0),
     };
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let filesystem = filesystem_of(&mounts, &real).unwrap_or_else(|| "unknown".into());
+    let filesystem = mount_of(&mounts, &real).map_or("unknown".into(), |mount| mount.filesystem);
     Folder { path: folder.to_path_buf(), filesystem, free: Bytes(free), total: Bytes(total) }
 }
 
-/// The filesystem that holds `path`: the longest mount point above it, and of equal ones the last mounted.
-fn filesystem_of(mountinfo: &str, path: &Path) -> Option<String> {
-    let mounts = parse_mountinfo(mountinfo);
-    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-    above.max_by_key(|mount| mount.point.components().count()).map(|mount| mount.filesystem.clone())
+/// The mount that holds `path`: the longest mount point above it, and of equal ones the last mounted.
+fn mount_of(mountinfo: &str, path: &Path) -> Option<Mount> {
+    let above =
+        parse_mountinfo(mountinfo.as_bytes()).into_iter().filter(|mount| path.starts_with(&mount.point));
+    above.max_by_key(|mount| mount.point.components().count())
 }
 
 /// "Key:   123 kB" lines.

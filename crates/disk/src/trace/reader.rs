@@ -1,7 +1,7 @@
 //! Reading a trace, whole or cut off.
 
 use super::{Record, format};
-use crate::mount::Mode;
+use crate::protocol::Mode;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;

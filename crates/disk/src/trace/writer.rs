@@ -2,7 +2,7 @@
 
 use super::tap::CAPACITY;
 use super::{Record, Tap, TraceSummary, format};
-use crate::mount::Mode;
+use crate::protocol::Mode;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};

@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tipover_core::machine::{BlockDevice, KernelSettings};
 use tipover_core::units::Bytes;
-use tipover_lab::parse_mountinfo;
 
 /// From `/proc/sys/vm` and the modules; ratios are of `memory`.
 pub fn settings(memory: Bytes) -> KernelSettings {
@@ -54,16 +53,7 @@ pub fn device_under(folder: &Path) -> Option<BlockDevice> {
 
 /// Options of the mount that holds `path`, its own and its filesystem's.
 fn mount_options(mountinfo: &str, path: &Path) -> Option<String> {
-    let points = parse_mountinfo(mountinfo);
-    let point =
-        points.iter().filter(|m| path.starts_with(&m.point)).max_by_key(|m| m.point.components().count())?;
-    let line = mountinfo.lines().rfind(|line| {
-        line.split(' ').nth(4).is_some_and(|word| Path::new(&word.replace("\\040", " ")) == point.point)
-    })?;
-    let own = line.split(' ').nth(5)?;
-    let of_filesystem =
-        line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(2)).unwrap_or_default();
-    Some(format!("{own},{of_filesystem}"))
+    Some(super::mount_of(mountinfo, path)?.options.join(","))
 }
 
 #[cfg(test)]

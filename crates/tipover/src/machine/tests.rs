@@ -203,8 +203,8 @@ fn the_kernels_words_are_understood() {
     );
     let mounts =
         "1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /data rw - xfs b rw\n3 1 8:3 / /data2 rw - tmpfs c rw\n";
-    assert_eq!(filesystem_of(mounts, Path::new("/data/results")).as_deref(), Some("xfs"));
-    assert_eq!(filesystem_of(mounts, Path::new("/home")).as_deref(), Some("ext4"));
+    assert_eq!(mount_of(mounts, Path::new("/data/results")).map(|m| m.filesystem), Some("xfs".into()));
+    assert_eq!(mount_of(mounts, Path::new("/home")).map(|m| m.filesystem), Some("ext4".into()));
 }
 
 #[test]
@@ -225,7 +225,7 @@ proptest! {
     fn no_text_panics(text in "[\\PC\n\\[\\]:]*") {
         let _ = (parse_meminfo(&text), parse_load(&text), chosen(&text), cpu_model(&text));
         let _ = virtualisation(&text, &text, false);
-        let _ = (filesystem_of(&text, Path::new("/")), holds_sys_admin(&text));
+        let _ = (mount_of(&text, Path::new("/")), holds_sys_admin(&text));
     }
     #[test]
     fn any_machine_can_be_judged(load: f64, steal: f64, memory: u64, cores: u32) {
