@@ -97,14 +97,17 @@ enum Verb {
         /// Where to write them
         folder: PathBuf,
     },
-    /// Write a report with invented numbers, to look at
+    /// Write a page that was measured nowhere, to look at
     #[command(hide = true)]
     SampleReport {
         /// Where to write it
         output: PathBuf,
-        /// Simulated, with at least so many cells
+        /// How many cells it has at least, simulated
+        #[arg(long, default_value_t = 12)]
+        cells: usize,
+        /// The file of a page as JSON to write instead
         #[arg(long)]
-        cells: Option<usize>,
+        page: Option<PathBuf>,
     },
 }
 
@@ -231,8 +234,11 @@ fn execute(cli: &Cli, interrupt: &Interrupt) -> anyhow::Result<Ending> {
             command::package_files::write(Cli::command(), folder)?;
             Ok(Ending::Held)
         }
-        Verb::SampleReport { output, cells } => {
-            let page = cells.map_or_else(|| Ok(report::sample()), report::sample_of_cells)?;
+        Verb::SampleReport { output, cells, page } => {
+            let page = match page {
+                Some(page) => serde_json::from_str(&std::fs::read_to_string(page)?)?,
+                None => report::sample_of_cells(*cells)?,
+            };
             std::fs::write(output, report::html(&page))?;
             Ok(Ending::Held)
         }

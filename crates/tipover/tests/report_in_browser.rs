@@ -16,8 +16,12 @@ use std::process::Command;
 /// The sample report, written by the binary as any user would.
 fn sample(folder: &Path) -> PathBuf {
     let file = folder.join("sample.html");
-    let status = Command::new(env!("CARGO_BIN_EXE_tipover")).args(["sample-report"]).arg(&file).status();
-    assert!(status.expect("tipover starts").success(), "tipover report --sample failed");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/golden/sample.json");
+    let status = Command::new(env!("CARGO_BIN_EXE_tipover"))
+        .args(["sample-report", "--page", page])
+        .arg(&file)
+        .status();
+    assert!(status.expect("tipover starts").success(), "tipover sample-report failed");
     file
 }
 

@@ -1,6 +1,6 @@
 //! Names of cells, for whoever wants those of many trials.
 
-use super::{Cell, Trial};
+use super::Cell;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 
@@ -17,11 +17,6 @@ impl<'a> CellNames<'a> {
     pub fn of(&mut self, cell: &'a Cell) -> &str {
         self.known.entry(std::ptr::from_ref(cell)).or_insert_with(|| cell.id())
     }
-
-    /// A trial's name in its run: `cell/0`, `cell/0-again`.
-    pub fn of_trial(&mut self, trial: &Trial<'a>) -> String {
-        format!("{}/{}", self.of(trial.cell), trial.folder())
-    }
 }
 
 #[cfg(test)]
@@ -37,7 +32,6 @@ mod tests {
         for _ in 0..2 {
             for trial in experiment.trials() {
                 assert_eq!(names.of(trial.cell), trial.cell.id());
-                assert_eq!(names.of_trial(&trial), format!("{}/{}", trial.cell.id(), trial.folder()));
             }
         }
     }

@@ -32,7 +32,7 @@ pub use html::{following, html, update};
 pub use number::Number;
 pub use page::*;
 pub use planned::of_plan;
-pub use sample::{sample, sample_of_cells};
+pub use sample::sample_of_cells;
 pub use storage::{made_by, of_bench, when};
 pub use text::{Terminal, summary, text, wrap};
 pub use tipping::of_searches;

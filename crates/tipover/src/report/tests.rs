@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// A page with everything that a page can have. It is shaped like the working-set study, but its measurements
+/// are invented; the page says so.
+fn sample() -> Page {
+    serde_json::from_str(include_str!("golden/sample.json")).unwrap()
+}
+
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/golden/sample.txt");
 
 fn small(name: &str) -> Page {

@@ -149,22 +149,6 @@ impl Accesses {
         each(path, map, small, &mut |touch| canvas.add(touch))?;
         Ok(canvas.finish(&whole))
     }
-
-    /// The picture of given requests; `names` are those of the files by number.
-    pub fn of_requests(requests: &[Request], names: &[&str], window: Duration) -> Accesses {
-        let each = |to: &mut dyn FnMut(&Touch)| {
-            let mut joiner = Joiner::new(SMALL);
-            requests.iter().for_each(|request| joiner.add(*request, to));
-            joiner.end(to);
-        };
-        let mut survey = Survey::default();
-        each(&mut |touch| survey.add(touch));
-        let names = names.iter().map(ToString::to_string).collect();
-        let whole = Whole { window, dropped: 0, complete: true, names };
-        let mut canvas = survey.canvas(&whole, &HashMap::new(), SMALL);
-        each(&mut |touch| canvas.add(touch));
-        canvas.finish(&whole)
-    }
 }
 
 /// What is known of a trace once it is read through.
@@ -525,7 +509,18 @@ mod tests {
             Request { kind, file, offset, size, at, end: at + Duration::from_micros(100) }
         };
         let requests: Vec<Request> = requests.iter().map(request).collect();
-        Accesses::of_requests(&requests, &["a", "b"], Duration::from_millis(600))
+        let each = |to: &mut dyn FnMut(&Touch)| {
+            let mut joiner = Joiner::new(SMALL);
+            requests.iter().for_each(|request| joiner.add(*request, to));
+            joiner.end(to);
+        };
+        let mut survey = Survey::default();
+        each(&mut |touch| survey.add(touch));
+        let (window, names) = (Duration::from_millis(600), vec!["a".into(), "b".into()]);
+        let whole = Whole { window, dropped: 0, complete: true, names };
+        let mut canvas = survey.canvas(&whole, &HashMap::new(), SMALL);
+        each(&mut |touch| canvas.add(touch));
+        canvas.finish(&whole)
     }
 
     #[test]
