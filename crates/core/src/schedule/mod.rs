@@ -32,7 +32,7 @@ pub enum When {
         from: Option<Duration>,
         /// Not at this time or later.
         until: Option<Duration>,
-        /// So many times at most.
+        /// How often at most.
         times: Option<u32>,
     },
 }
@@ -297,6 +297,11 @@ impl Injection {
     /// Whether it did anything.
     pub fn had_effect(&self) -> bool {
         matches!(self.effect, Effect::Fired { count } if count > 0)
+    }
+
+    /// Its rule without its time, as [`Rule`] prints it: "kill primary, restart after 1 s".
+    pub fn fault(&self) -> &str {
+        self.rule.split_once(": ").map_or(&self.rule, |(_, fault)| fault)
     }
 }
 

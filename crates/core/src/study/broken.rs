@@ -120,17 +120,14 @@ impl<'a> BrokenCell<'a> {
 
     /// "power cut all × 30".
     pub fn faults(&self) -> String {
-        let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut rules: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
         for fault in self.runs.iter().flat_map(|run| &run.faults) {
-            *rules.entry(fault.injection.rule.as_str()).or_default() += 1;
+            rules.entry(&fault.injection.rule).or_insert((fault.injection.fault(), 0)).1 += 1;
         }
-        let words = |(rule, count): (&str, usize)| {
-            let fault = rule.split_once(": ").map_or(rule, |(_, fault)| fault);
-            format!("{fault} × {count}")
-        };
+        let words = |(fault, count): (&str, usize)| format!("{fault} × {count}");
         match rules.is_empty() {
             true => "nothing broken".into(),
-            false => rules.into_iter().map(words).collect::<Vec<_>>().join("; "),
+            false => rules.into_values().map(words).collect::<Vec<_>>().join("; "),
         }
     }
 

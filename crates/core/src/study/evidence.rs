@@ -22,7 +22,7 @@ const NO_DISK: f64 = 0.01;
 pub(super) const IN_CACHE: f64 = 0.002;
 /// Above this share of the engine's misses that go to the disk the page cache is full.
 const FILLED: f64 = 0.02;
-/// From so many misses for an operation on, what they cost can be told from the rest.
+/// Misses for an operation from which on their cost can be told from the rest.
 const MISSES: f64 = 0.1;
 /// A range that was measured in a few cells is this share wider on both sides than they are.
 const WIDER: f64 = 0.03;
@@ -83,18 +83,19 @@ pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), Strin
         let name = labels.join(", ");
         match Observed::of(cell, &name) {
             Ok(seen) => found.push(seen),
-            Err(why) => left_out.push(format!("{name}: {why}")),
+            Err(why) => left_out.push((name, why)),
         }
     }
+    let in_words = |(name, why): (String, String)| format!("{name}: {why}");
     if found.is_empty() {
-        let mut why = left_out;
-        why.dedup_by(|a, b| a.split_once(": ").map(|x| x.1) == b.split_once(": ").map(|x| x.1));
+        left_out.dedup_by(|a, b| a.1 == b.1);
+        let why: Vec<String> = left_out.into_iter().map(in_words).collect();
         return Err(match why.is_empty() {
             true => "no cell reads records".into(),
             false => format!("no cell can be planned from: {}", why.join("; ")),
         });
     }
-    Ok((found, left_out))
+    Ok((found, left_out.into_iter().map(in_words).collect()))
 }
 
 impl Observed {

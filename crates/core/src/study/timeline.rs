@@ -251,14 +251,13 @@ fn marks(faults: &[Carried], zero: Tick) -> Vec<Mark> {
         if injection.at == Tick(0) {
             continue;
         }
-        let fault = injection.rule.split_once(": ").map_or(injection.rule.as_str(), |(_, fault)| fault);
         let effect = if injection.had_effect() { "" } else { " (no effect)" };
         marks.push(Mark {
             at_s: seconds(injection.at, zero),
             within_s: injection.uncertainty.as_secs_f64(),
             until_s: injection.undone.map(|undone| seconds(undone, zero)),
             kind: MarkKind::Fault,
-            words: format!("{fault}{effect}"),
+            words: format!("{}{effect}", injection.fault()),
             evidence: carried.evidence.join("; "),
         });
         marks.extend(carried.primaries.iter().map(|primary| Mark {
@@ -475,7 +474,7 @@ pub fn shown<'a>(records: &[&'a Record]) -> Option<(&'a Record, Why)> {
 pub enum Why {
     /// It was the first that was measured.
     First,
-    /// It lost so many acknowledged operations, and none of the cell lost more.
+    /// How many acknowledged operations it lost; none of the cell lost more.
     LostMost {
         /// How many.
         lost: u64,
