@@ -62,11 +62,36 @@ const DISK: [(&str, &str); 6] = [
     ),
 ];
 
+/// What another tenant of the disk counts itself.
+const TENANT: [(&str, &str); 3] = [
+    (
+        name::TENANT_READ_BYTES,
+        "Bytes that another tenant of the disk read from it past the page cache, counted by that tenant.",
+    ),
+    (
+        name::TENANT_WRITE_BYTES,
+        "Bytes that another tenant of the disk wrote to it past the page cache, counted by that tenant.",
+    ),
+    (name::TENANT_REQUESTS, "Requests of another tenant of the disk that were done, counted by that tenant."),
+];
+
+fn counters(metrics: &[(&str, &str)]) -> Vec<Metric> {
+    let metric = |(name, help): &(&str, &str)| Metric {
+        name: (*name).into(),
+        kind: Kind::Counter,
+        help: (*help).into(),
+    };
+    metrics.iter().map(metric).collect()
+}
+
 /// The metrics in the sample of a shaped disk.
 pub fn of_disk() -> Vec<Metric> {
-    let metric =
-        |(name, help): (&str, &str)| Metric { name: name.into(), kind: Kind::Counter, help: help.into() };
-    DISK.into_iter().map(metric).collect()
+    counters(&DISK)
+}
+
+/// The metrics in the sample of another tenant of the disk.
+pub fn of_tenant() -> Vec<Metric> {
+    counters(&TENANT)
 }
 
 /// A shaped disk's counters as a sample, beside those of probes.
@@ -99,6 +124,8 @@ pub mod probe {
     pub const GROUP: &str = "group";
     /// What came over the network of a node.
     pub const NETWORK: &str = "network";
+    /// Another tenant of the disk, by its own count.
+    pub const TENANT: &str = "tenant";
     /// Stalled time for want of memory, processor and input/output.
     pub const PRESSURE: &str = "pressure";
     /// The whole machine.
@@ -154,6 +181,14 @@ pub mod name {
     pub const ENGINE_STATISTICS_AGE_MS: &str = "engine_statistics_age_ms";
     /// Checkpoints that began.
     pub const ENGINE_CHECKPOINTS: &str = "engine_checkpoints";
+    /// Bytes that another tenant of the disk read from it.
+    pub const TENANT_READ_BYTES: &str = "tenant_read_bytes";
+    /// Bytes that it wrote.
+    pub const TENANT_WRITE_BYTES: &str = "tenant_write_bytes";
+    /// Requests of it that were done.
+    pub const TENANT_REQUESTS: &str = "tenant_requests";
+    /// Bytes of a node's data files that were copied to make another node anew.
+    pub const PROCESS_COPIED_BYTES: &str = "process_copied_bytes";
     /// How often the node's server was started since the node was first looked at.
     pub const PROCESS_SERVER_STARTS: &str = "process_server_starts";
     /// Bytes that the process asked for in read calls (`rchar`).

@@ -2,7 +2,7 @@
 
 use crate::check::{Broken, Judgement};
 use crate::device;
-use crate::experiment::Spec;
+use crate::experiment::{Side, Spec};
 use crate::machine;
 use crate::measure::{
     Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, KeptUp,
@@ -290,6 +290,9 @@ pub struct Measured {
     /// values are `first`, `last` and `disk`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, Ends>,
+    /// What other tenants of the target's disks did meanwhile; empty where the plan has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<Tenant>,
     /// Where the processor time went; of all machines that sent the load.
     pub cpu: Cpu,
     /// The machines that sent it together, first the one that kept this record; empty where it was one.
@@ -298,6 +301,23 @@ pub struct Measured {
     /// What its intervals say about its figures; absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
+}
+
+/// What another tenant of a disk did in the measured phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// The node on whose disk it is; empty where the target runs in one place.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Which of the disks there.
+    pub disk: Side,
+    /// What became of its requests.
+    pub books: BooksText,
+    /// With arrivals, what it was to send and what it sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<Offered>,
+    /// Processor time of its process, in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 /// One of the machines that sent a load together.
@@ -367,10 +387,9 @@ fn by_probe(samples: &BTreeMap<String, Sample>) -> BTreeMap<&str, &Sample> {
 /// What grew between the samples of all probes. The moments of budgets' witnesses are kept, those of other
 /// probes do not matter.
 fn grown<'a>(first: &BTreeMap<&'a str, &'a Sample>, last: &BTreeMap<&'a str, &'a Sample>) -> Account {
-    let (witnesses, others): (Vec<&str>, Vec<&str>) = last
-        .keys()
-        .copied()
-        .partition(|probe| [probe::TARGET, probe::PROCESS, probe::DEVICE, probe::DISK].contains(probe));
+    let (witnesses, others): (Vec<&str>, Vec<&str>) = last.keys().copied().partition(|probe| {
+        [probe::TARGET, probe::PROCESS, probe::DEVICE, probe::DISK, probe::TENANT].contains(probe)
+    });
     let of = |samples: &BTreeMap<&'a str, &'a Sample>, probes: &[&str]| -> Vec<&'a Sample> {
         probes.iter().filter_map(|probe| samples.get(probe).copied()).collect()
     };
@@ -516,7 +535,8 @@ impl Record {
         let free_ns = system("system_cpu_idle_ns")? + others.iter().sum::<f64>();
         // Of several machines that sent the load only the first one's processors are these.
         let process_ns = measured.machines.first().map_or(measured.cpu.process_ns, |first| first.process_ns);
-        let own_ns = (process_ns + measured.cpu.disk_ns) as f64;
+        let tenants_ns: u64 = measured.tenants.iter().map(|tenant| tenant.cpu_ns).sum();
+        let own_ns = (process_ns + measured.cpu.disk_ns + tenants_ns) as f64;
         (machine_ns > 0.0).then(|| ((machine_ns - free_ns - own_ns) / machine_ns).clamp(0.0, 1.0))
     }
 

@@ -15,7 +15,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 use tipover_core::check::{Carried, NewPrimary};
 use tipover_core::device::{self, CutReport, PowerCut};
-use tipover_core::experiment::Turns;
+use tipover_core::experiment::PowerCuts;
 use tipover_core::experiment::recipe::Replication;
 use tipover_core::schedule::{self, Action, Effect, Fault, Injection, Nodes, Outage, Schedule, Timed};
 use tipover_core::units::{Bytes, Tick, span};
@@ -24,10 +24,10 @@ use tipover_core::units::{Bytes, Tick, span};
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// What power cuts do to what was not flushed, in turns; each cut draws from a seed of its own.
-    pub power: Turns,
+    pub power: PowerCuts,
     /// Which of them comes first: the number of the run, so that runs of one fault each differ.
     pub turn: u32,
-    /// A dead primary's place is taken by a replica after so long; 0: never.
+    /// How long a primary is dead before a replica takes its place; 0: none ever does.
     pub failover: Duration,
 }
 

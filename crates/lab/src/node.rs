@@ -106,6 +106,8 @@ pub struct Node {
     squeezed: Option<Squeeze>,
     /// Connections that ended with its power, kept until it may reset them.
     ended: Vec<OwnedFd>,
+    /// Bytes of its data files that were copied from it.
+    copied: Bytes,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +149,7 @@ impl Node {
             paused: false,
             squeezed: None,
             ended: vec![],
+            copied: Bytes(0),
         })
     }
 
@@ -206,6 +209,17 @@ impl Node {
     /// Its disk, if it has one of its own.
     pub fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref()
+    }
+
+    /// Bytes of its data files that were copied from it to make other nodes anew: its server reads them, and
+    /// its engine does not count it.
+    pub fn copied(&self) -> Bytes {
+        self.copied
+    }
+
+    /// Takes note of another copy.
+    pub(crate) fn was_copied(&mut self, bytes: Bytes) {
+        self.copied.0 += bytes.0;
     }
 
     /// Its journal's own disk, if it has one.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tipover_core::device::PowerCut;
 use tipover_core::experiment::recipe::{Recipe, Role, RoleSpec};
-use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, Turns};
+use tipover_core::experiment::{BackingKind, DiskMode, DiskSpec, PowerCuts};
 use tipover_core::schedule::{Effect, Schedule};
 use tipover_core::units::{Bytes, Tick};
 use tipover_disk::DaemonCommand;
@@ -359,7 +359,7 @@ fn what_the_kernel_of_a_node_without_power_held_reaches_nobody() {
         if power_cut {
             let schedule: Schedule = "at 0 ms: power cut a, restart after 500 ms".parse().unwrap();
             let timed = schedule.expand(&["a".into()], Duration::from_secs(2), 1).unwrap();
-            let policy = Policy { power: Turns::default(), turn: 0, failover: Duration::ZERO };
+            let policy = Policy { power: PowerCuts::default(), turn: 0, failover: Duration::ZERO };
             let began = Instant::now();
             let clock = || Tick(began.elapsed().as_nanos() as u64);
             let mut conductor = Conductor::new(&mut cluster, Agenda::new(&schedule, timed, policy));
@@ -399,7 +399,7 @@ fn a_schedule_is_carried_out_undone_and_says_what_it_hit() {
     soon(&cluster, "a", "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO $$%'", "1");
     let began = Instant::now();
     let clock = || Tick(began.elapsed().as_nanos() as u64);
-    let policy = Policy { power: Turns::default(), turn: 0, failover: Duration::from_millis(300) };
+    let policy = Policy { power: PowerCuts::default(), turn: 0, failover: Duration::from_millis(300) };
     let mut conductor = Conductor::new(&mut cluster, Agenda::new(&schedule, timed, policy));
     while let Some(next) = conductor.next() {
         std::thread::sleep(next.saturating_sub(began.elapsed()));

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tipover_core::experiment::recipe::Recipe;
 use tipover_core::experiment::{
-    BackingKind, Cell, DiskMode, DiskSpec, Experiment, Filesystem, SearchSpec, Spec, Trial, interventions,
+    BackingKind, Cell, DiskMode, DiskSpec, Experiment, Filesystem, SearchSpec, Side, Spec, Trial,
+    interventions,
 };
 use tipover_core::schedule::Undo;
 use tipover_core::units::{Bytes, span};
@@ -63,7 +64,7 @@ pub fn needs(experiment: &Experiment) -> Needs {
             continue;
         }
         needs_of_disk(&mut needs, &spec.disk);
-        data.insert(trial::data_key(spec), (spec.data_bytes(), spec.disk.backing));
+        data.insert(trial::data_key(spec), (spec.disk_bytes(), spec.disk.backing));
         group = group.max(spec.machine.memory.unwrap_or_default().0);
         if spec.machine.memory.is_some() {
             needs.memory_limit.get_or_insert(Severity::Degrades);
@@ -109,7 +110,7 @@ impl Room {
         for node in recipe.layout().nodes {
             room.memory += recipe.memory_of(node.role).unwrap_or(SERVER).0;
             let Some(disk) = recipe.disk_of(node.role) else { continue };
-            let bytes = (NEW_DATABASE.0 + spec.data_bytes().0).min(disk.size.0);
+            let bytes = (NEW_DATABASE.0 + spec.disk_bytes().0).min(disk.size.0);
             match disk.backing {
                 BackingKind::Memory => room.memory += bytes,
                 BackingKind::Disk => room.disk += bytes,
@@ -130,7 +131,7 @@ pub fn too_small_disk(experiment: &Experiment) -> Option<String> {
     let shaped = |cell: &&Cell| cell.spec.disk.mode != DiskMode::None && cell.spec.lab.is_none();
     for cell in cells(experiment).filter(shaped) {
         let disk = cell.spec.disk.as_mounted();
-        let data = (trial::data_key(&cell.spec), cell.spec.data_bytes().0);
+        let data = (trial::data_key(&cell.spec), cell.spec.disk_bytes().0);
         match disks.iter_mut().find(|(known, _)| *known == disk) {
             Some((_, sets)) => sets.extend([data]),
             None => disks.push((disk, BTreeMap::from([data]))),
@@ -224,6 +225,9 @@ fn of_cluster(spec: &Spec) -> Option<String> {
     if let Err(missing) = tipover_lab::installed(&recipe, lab.version, &binaries(spec)) {
         return Some(missing.to_string());
     }
+    if let Some(name) = without_disk_for_tenant(spec, &recipe) {
+        return Some(format!("tenant: node {name} has no such disk that it could share"));
+    }
     let nodes = recipe.layout().nodes.len();
     let root = rustix::process::geteuid().is_root();
     let breaks_links = spec
@@ -239,6 +243,21 @@ fn of_cluster(spec: &Spec) -> Option<String> {
         return can.err().map(|why| if shaped { format!("{NEEDS_NETWORK}: {why}") } else { why.to_string() });
     }
     None
+}
+
+/// A node that is to have another tenant on a disk that it does not have. Of a cluster that elects its
+/// primary nobody knows yet who that will be; the first node stands for it.
+fn without_disk_for_tenant(spec: &Spec, recipe: &Recipe) -> Option<String> {
+    let tenant = spec.busy_tenant()?;
+    let has_disk = |role| match (recipe.disk_of(role), tenant.disk) {
+        (Some(disk), Side::Journal) => disk.journal.is_some(),
+        (disk, Side::Data) => disk.is_some(),
+        (None, Side::Journal) => false,
+    };
+    let nodes = recipe.layout().nodes;
+    let first = tenant.nodes.is_empty().then(|| nodes.first()).flatten();
+    let named = nodes.iter().filter(|node| tenant.nodes.contains(&node.name));
+    named.chain(first).find(|node| !has_disk(node.role)).map(|node| node.name.clone())
 }
 
 /// What the rest of a matrix will take. Nothing was measured for it.

@@ -34,7 +34,7 @@ impl Place {
             spec.workload.bank = Some(breaking.bank_of(seed));
         }
         // The cell is one of a lab; what is connected to is a server like any other.
-        (spec.lab, spec.breaking) = (None, None);
+        (spec.lab, spec.breaking, spec.tenant) = (None, None, None);
         let own = matches!(spec.target.kind, TargetKind::Wiredtiger | TargetKind::Guilty);
         let url = if own { tipover_targets::served::address(url) } else { url.to_string() };
         Place { spec, url }

@@ -449,3 +449,41 @@ fn what_is_loaded_while_its_server_is_killed_is_complete_and_judged() {
     }
     assert!(place.content().iter().any(|path| path.ends_with("loading.bin")));
 }
+
+/// A search whose cluster is loaded while its server is killed begins only when all that was acknowledged is
+/// there, and says how that went.
+#[test]
+fn a_search_begins_on_what_was_loaded_under_faults() {
+    let _alone = alone();
+    let place = Place::new();
+    let plan = "name = \"p\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
+                [target]\nkind = \"postgres\"\n[workload]\nkind = \"ycsb\"\nmix = \"b\"\nrecords = 6000\n\
+                [load]\nsessions = 4\ntimeout = \"2 s\"\n[trial]\nwarm_up_least = \"1 s\"\n[lab]\nrecipe = \"postgres\"\n\
+                [break]\nfrom = \"loading\"\nsessions = 1\nlength = \"12 s\"\njitter = \"0 s\"\n\
+                faults = \"at 100 ms: kill all, restart after 200 ms\"\n\
+                [search]\npromises = [\"p50 <= 1 s\"]\nleast = 20\nmost = 40\nshort = \"1 s\"\nlong = \"1 s\"\n\
+                duration_sum = \"2 s\"\nconfirmation = \"1 s\"\nconfirmations = 1\nbad_samples = 5\nbudget = \"20 s\"\n\
+                interventions = false\n[[sweep]]\nname = \"s\"\nquestion = \"\"\naxis = []\n[scale.quick]\n";
+    place.write("plan.toml", plan);
+    let ended = place.run(&["find", "plan.toml"]);
+    if ended.stderr.contains("is not installed") {
+        return skipped(ended.stderr.trim());
+    }
+    let path = place.content().into_iter().find(|path| path.ends_with("search.json"));
+    let path = path.unwrap_or_else(|| panic!("no record of a search: {}", ended.stderr));
+    let text = std::fs::read_to_string(place.here().join(path)).expect("a record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(record["failed"], Value::Null, "{}", ended.stderr);
+    let (loaded, trials) = (&record["loaded"], &record["searches"][0]["trials"]);
+    assert_eq!(loaded["verdict"], "valid", "{loaded}");
+    assert_eq!(loaded["counts"]["known to be there"], 6_000);
+    assert_eq!(loaded["counts"]["faults while loading"], 1, "{loaded}");
+    assert!(trials.as_array().is_some_and(|trials| !trials.is_empty()), "{record}");
+    let mut pages =
+        place.content().into_iter().filter(|path| path.extension().is_some_and(|end| end == "html"));
+    let says = |path: std::path::PathBuf| {
+        let page = std::fs::read_to_string(place.here().join(path)).expect("a page");
+        page.contains("Loaded under faults before the first trial")
+    };
+    assert!(pages.any(says), "no page says how it was loaded: {}", ended.stderr);
+}

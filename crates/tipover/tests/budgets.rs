@@ -7,6 +7,7 @@ mod program;
 
 use program::{Place, alone, can_mount, skipped};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::Spec;
@@ -352,5 +353,62 @@ fn embedded_wiredtigers_writes_close_from_block_manager_to_device() {
     }
     for shown in ["Writes, per operation", "What probes read, and who counts it"] {
         assert!(said.stdout.contains(shown), "the page has no {shown:?}");
+    }
+}
+
+/// Another tenant of the disk, of a cluster's node and of an embedded engine: both loads are measured, no
+/// byte is lost between them, and the page tells them apart.
+#[test]
+fn another_tenant_of_the_disk_is_measured_and_told_apart() {
+    if !can_mount("budgets beside another tenant") {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let plan = |target: &str| {
+        format!(
+            "name = \"p\"\ntitle = \"\"\nquestion = \"\"\nwhy = \"\"\nhow_to_read = \"\"\nrepeats = 1\n\
+             [disk]\nsize = \"1 GiB\"\nshape = \"iops=600,latency=1ms\"\n\
+             [workload]\nkind = \"ycsb\"\nrecords = 60000\n[load]\nsessions = 4\ntimeout = \"20 s\"\n\
+             [tenant]\nsessions = 2\narrivals = \"constant 200/s\"\nfile_size = \"64 MiB\"\n\
+             io = {{ turns = {{ reads_per_write = 1.5 }}, block = \"4 KiB\" }}\n\
+             [trial]\nwarm_up_least = \"2 s\"\nwarm_up_most = \"10 s\"\nsettle_most = \"3 s\"\n\
+             measure_least = \"4 s\"\nmeasure_operations = 100\nmeasure_most = \"8 s\"\n{target}\
+             [[sweep]]\nname = \"s\"\nquestion = \"\"\naxis = []\n[scale.quick]\n"
+        )
+    };
+    let postgres = "[target]\nkind = \"postgres\"\n[machine]\nmemory = \"160 MiB\"\n[lab]\nrecipe = \"postgres\"\n\
+                    settings = { shared_buffers = \"16MB\" }\n";
+    let engine = "[target]\nkind = \"wiredtiger\"\nwiredtiger = { cache = \"16 MiB\" }\n\
+                  [machine]\nmemory = \"64 MiB\"\n";
+    for (name, target) in [("postgres", postgres), ("engine", engine)] {
+        place.write("plan.toml", &plan(target));
+        let ended = place.run(&["run", "plan.toml", "--full", "--results", name]);
+        if ended.stderr.contains("is not installed") {
+            skipped(ended.stderr.trim());
+            continue;
+        }
+        assert!(ended.stdout.contains("other tenants"), "{name}: {}{}", ended.stdout, ended.stderr);
+        let is_record = |path: &PathBuf| path.starts_with(name) && path.ends_with("record.json");
+        let path = place.content().into_iter().find(is_record).expect("a record");
+        let text = std::fs::read_to_string(place.here().join(path)).expect("a record");
+        let record = record::read(&text).expect("a record of ours");
+        let measured = record.measured.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", record.verdict));
+        let [tenant] = &measured.tenants[..] else { panic!("{:?}", measured.tenants) };
+        assert_eq!(tenant.node.is_empty(), name == "engine");
+        let (done, offered) = (tenant.books.done(), tenant.offered.as_ref().expect("it has arrivals"));
+        assert!(done > 0 && tenant.books.failed() == 0, "{name}: {tenant:?}");
+        assert!(offered.due >= 200 * measured.seconds() as u64 - 200, "{name}: {offered:?}");
+        assert!(measured.operations() > 0, "{name}: the load went on");
+        let grown = |metric: &str| measured.accounts().values().find_map(|account| account.grown(metric));
+        let (read, written) = (grown(metric::TENANT_READ_BYTES), grown(metric::TENANT_WRITE_BYTES));
+        assert!(read > Some(0.0) && written > Some(0.0), "{name}: {read:?} {written:?}");
+        for (node, budget) in record.budgets(Way::Reads) {
+            println!("{name} {node}: {budget:?}");
+            assert_ne!(budget.closes, Some(false), "{name} {node}: {}", budget.evidence);
+            let besides = budget.step(Station::Device).expect("a device").parts.iter();
+            let told = besides.filter(|part| part.what.contains("another tenant")).map(|part| part.bytes);
+            assert_eq!(told.collect::<Vec<_>>(), [read.expect("read")]);
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use tipover_core::audit;
 use tipover_core::device::{self, PowerCut, Rule};
 use tipover_core::experiment::{
-    self, BreakSpec, DiskSpec, LabSpec, LoadSpec, MachineSpec, Promise, SearchSpec,
+    self, BreakSpec, DiskSpec, LabSpec, LoadSpec, MachineSpec, Promise, SearchSpec, TenantSpec,
 };
 use tipover_core::experiment::{FileIoSpec, ScriptsSpec, TargetSpec, TrialSpec, WorkloadSpec};
 use tipover_core::schedule::Schedule;
@@ -218,6 +218,7 @@ const ROOMS: &[Room] = &[
     Room { path: "search", kind: "SearchSpec", least: "", read: read::<SearchSpec> },
     Room { path: "lab", kind: "LabSpec", least: "recipe = \"postgres\"", read: read::<LabSpec> },
     Room { path: "break", kind: "BreakSpec", least: "", read: read::<BreakSpec> },
+    Room { path: "tenant", kind: "TenantSpec", least: "", read: read::<TenantSpec> },
 ];
 
 /// The same of tables that are absent unless given.
@@ -266,7 +267,7 @@ impl Page {
         for part in &item.parts {
             let key = part.key(item.rename_all.as_deref());
             let (kind, is_list, is_optional) = bare(&part.kind);
-            let kind = alias(&kind, &part.serde, &item.file);
+            let kind = alias(&kind, &part.serde);
             let default = match &room {
                 Some((least, _)) if least.starts_with(&format!("{key} =")) => "must be given".to_string(),
                 Some((_, values)) => default(&values[key.as_str()], &kind),
@@ -341,11 +342,10 @@ fn bare(kind: &str) -> (String, bool, bool) {
 }
 
 /// Types whose name is not enough to say how they are written.
-fn alias(kind: &str, serde: &str, file: &str) -> String {
+fn alias(kind: &str, serde: &str) -> String {
     match kind {
         "BTreeMap<String, String>" => "Words".into(),
         "BTreeMap<Role, RoleSpec>" => "by role: RoleSpec".into(),
-        "Turns" if file.ends_with("lab.rs") => "PowerCuts".into(),
         "Turns" => "ReadsPerWrite".into(),
         _ if serde.contains("with = \"span\"") => "Duration".into(),
         _ => kind.into(),

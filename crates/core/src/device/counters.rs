@@ -66,6 +66,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// The same, their moment counted from `origin_ns` on.
+    pub fn from_origin(self, origin_ns: u64) -> Counters {
+        Counters { at: Tick(self.at.0.saturating_sub(origin_ns)), ..self }
+    }
+
     /// Brings the two integrals up to `now`.
     pub(super) fn advance(&mut self, now: Tick) {
         let step = now.since(self.at);

@@ -100,7 +100,7 @@ pub struct SearchSpec {
     pub confirmation: Duration,
     /// Confirming trials on each side.
     pub confirmations: u32,
-    /// So many operations would be bad in a deciding trial right at the limit; a trial lasts until it has
+    /// How many operations would be bad in a deciding trial right at the limit; a trial lasts until it has
     /// room for them.
     pub bad_samples: u32,
     /// Whether to sweep up and down in search of hysteresis.
@@ -193,12 +193,6 @@ impl SearchSpec {
             ));
         }
         let Some(breaking) = &spec.breaking else { return Ok(()) };
-        if spec.breaks_loading() {
-            return Err(PlanError(
-                "break.from = \"loading\" in a search: it loads once, and its trials begin their faults anew; leave it out"
-                    .into(),
-            ));
-        }
         let shortest = self.short.min(self.long).min(self.confirmation);
         let names = spec.cluster()?.layout().names();
         breaking.faults.expand(&names, shortest, 1).map(drop).map_err(|error| {

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 /// Settings that belong to whoever runs the server. The working set is a share of the embedded engine's
 /// cache.
-const ITS_OWN: [&str; 4] = ["disk", "machine", "target.wiredtiger", "workload.working_set"];
+const ITS_OWN: [&str; 5] = ["disk", "machine", "tenant", "target.wiredtiger", "workload.working_set"];
 /// Records where the plan gives a share of a cache instead: 100 MB of YCSB's records.
 const RECORDS: i64 = 100_000;
 

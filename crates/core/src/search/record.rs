@@ -2,6 +2,7 @@
 
 use super::limit::{INTERVENTIONS, Intervention, Judgement, Limit, Measured, Resource, judge};
 use super::{Answer, FinishedTrial, Goals, Step, next};
+use crate::check::Finding;
 use crate::experiment::{Promise, SearchSpec, Spec, interventions};
 use crate::measure::Books;
 use crate::measure::Offered;
@@ -33,6 +34,9 @@ pub struct SearchRecord {
     pub missed: Vec<String>,
     /// What was read back from the target.
     pub target: Facts,
+    /// How loading went, where faults began with it; of the last time that it was loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Finding>,
     /// As planned first; then one for each intervention that was made.
     pub searches: Vec<Searched>,
     /// Why it ended before its time, if it did.

@@ -112,7 +112,7 @@ impl<'a> CellRecords<'a> {
     }
 
     /// A percentile of counts that each trial may give, over all of them.
-    fn percentile(
+    pub(super) fn percentile(
         &self,
         quantile: f64,
         counts: impl Fn(&Measured) -> Option<Counts>,

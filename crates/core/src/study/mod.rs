@@ -16,6 +16,7 @@ mod machines;
 pub mod nodes;
 pub mod spells;
 mod spent;
+pub mod tenants;
 pub mod timeline;
 pub mod tipping_point;
 pub mod working_set;

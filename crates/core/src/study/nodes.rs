@@ -46,10 +46,7 @@ pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
     let measured = cell.measured();
     let names: BTreeSet<&String> = measured.iter().flat_map(|measured| measured.nodes.keys()).collect();
     let (mut reads, mut writes) = (cell.budgets(Way::Reads), cell.budgets(Way::Writes));
-    let primary = cell.records.iter().rev().find_map(|record| {
-        let nodes = record.target.get("nodes")?.as_str()?;
-        Some(nodes.rsplit_once("primary at the end: ")?.1.to_string())
-    });
+    let primary = cell.records.iter().rev().find_map(|record| record.target.get("primary")?.as_str());
     let mut figures = Vec::new();
     for name in names {
         let Some(reads) = reads.remove(name) else { continue };
@@ -70,7 +67,7 @@ pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
         let of_processes = || rate(probe::PROCESS, &["process_cpu_user_ns", "process_cpu_system_ns"], 1e9);
         figures.push(NodeFigures {
             node: name.clone(),
-            is_primary: primary.as_deref() == Some(name),
+            is_primary: primary == Some(name),
             cores: if of_group.get().is_some() { of_group } else { of_processes() },
             memory_mib: level("cgroup_usage_bytes"),
             page_cache_mib: level(metric::GROUP_PAGE_CACHE_BYTES),

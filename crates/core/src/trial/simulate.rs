@@ -8,6 +8,8 @@
 //! history ([`guilty`]). It serves to test everything that lives on records, the pipeline of phases too, and
 //! to say what a plan would give before it is run.
 
+mod tenant;
+
 use super::{Draft, Of, World, WorldFacts, carry_out};
 use crate::check::guilty::{self, Culprit, Extent, Work};
 use crate::check::loaded::known_since;
@@ -28,6 +30,7 @@ use crate::workload::{Random, Records, Workload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
+use tenant::Tenant;
 
 /// What a simulated machine costs; the defaults were measured on a 2-core machine with WiredTiger 11.3.1.
 #[derive(Debug, Clone)]
@@ -77,6 +80,10 @@ enum Event {
     Computed(u32),
     /// The device answered one request.
     Fetched(u32),
+    /// A request of a session of the tenant is due.
+    TenantDue(u32),
+    /// The device answered it.
+    TenantServed(u32),
 }
 
 struct Session {
@@ -110,6 +117,7 @@ struct Running {
     sessions: Vec<Session>,
     counts: Counts,
     books: Books,
+    tenant: Option<Tenant>,
 }
 
 impl Running {
@@ -222,6 +230,8 @@ impl Running {
                     self.model.complete(sent, at, Kind::Read, size);
                     self.next_step(session);
                 }
+                Event::TenantDue(session) => self.send_of_tenant(session),
+                Event::TenantServed(session) => self.answer_to_tenant(session),
             }
         }
         self.now = end;
@@ -234,7 +244,9 @@ impl Running {
             end: self.now,
             values: values.iter().map(|(name, value)| (name.to_string(), *value as f64)).collect(),
         };
-        BTreeMap::from([
+        let tenant = self.tenant.as_ref().map(|tenant| (probe::TENANT.to_string(), tenant.sample(self.now)));
+        let (bytes, requests) = self.tenant.as_ref().map_or((0, 0), Tenant::reads);
+        let own = [
             (
                 probe::TARGET.into(),
                 sample(&[
@@ -256,11 +268,12 @@ impl Running {
             (
                 probe::DEVICE.into(),
                 sample(&[
-                    (name::DEVICE_READ_BYTES, c.fetched_bytes),
-                    (name::DEVICE_READ_REQUESTS, c.fetched_bytes / PAGE),
+                    (name::DEVICE_READ_BYTES, c.fetched_bytes + bytes),
+                    (name::DEVICE_READ_REQUESTS, c.fetched_bytes / PAGE + requests),
                 ]),
             ),
-        ])
+        ];
+        own.into_iter().chain(tenant).collect()
     }
 }
 
@@ -299,6 +312,7 @@ impl Running {
             sessions: vec![],
             counts: Counts::default(),
             books: Books::closed(),
+            tenant: Tenant::of(spec, seed),
         };
         // Warm-up needs no time: operations beyond the measured ones pass through the caches until both
         // turned over.
@@ -320,6 +334,7 @@ impl Running {
             });
             world.begin(index);
         }
+        world.begin_tenant();
         Ok(world)
     }
 
@@ -331,6 +346,7 @@ impl Running {
         });
         self.run_until(Tick(0) + settle);
         self.books.clear();
+        self.tenant.iter_mut().for_each(Tenant::forget);
     }
 
     /// Runs intervals until the plan has enough.
@@ -379,6 +395,7 @@ impl Running {
             disk: Some((first_disk, self.model.counters(self.now))),
             nodes: BTreeMap::new(),
             machines: vec![],
+            tenants: self.tenant.iter().map(Tenant::record).collect(),
             cpu: Cpu {
                 process_ns: cpu_ns,
                 sessions_ns: cpu_ns,
@@ -471,6 +488,7 @@ impl VirtualWorld {
             disk: None,
             nodes: BTreeMap::new(),
             machines: vec![],
+            tenants: vec![],
             cpu: Cpu::default(),
             within: None,
         };

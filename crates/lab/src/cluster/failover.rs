@@ -235,7 +235,10 @@ impl Cluster {
         let server = self.nodes[node].server().ok_or_else(|| {
             ClusterError::Senseless(format!("node {} has no server", self.nodes[node].name()))
         })?;
-        postgres.copy_from(server, &from, self.recipe.port, namespace.as_ref()).map_err(failed)
+        let copied =
+            postgres.copy_from(server, &from, self.recipe.port, namespace.as_ref()).map_err(failed)?;
+        self.nodes[self.primary].was_copied(copied);
+        Ok(())
     }
 
     /// Stops the primary in good order and promotes another: what an administrator does before maintenance.

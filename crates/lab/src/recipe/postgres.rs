@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use tipover_core::units::Bytes;
 use tipover_disk::Mode;
 
 /// An installed PostgreSQL.
@@ -85,14 +86,15 @@ impl Postgres {
         Server::start_new(Arc::new(self.clone()), options)
     }
 
-    /// Replaces a stopped server's files by a copy of a running one's, and makes it a standby.
+    /// Replaces a stopped server's files by a copy of a running one's, and makes it a standby; how much was
+    /// copied.
     pub(crate) fn copy_from(
         &self,
         server: &Server,
         address: &str,
         port: u16,
         network: Option<&Arc<File>>,
-    ) -> Result<(), ServerError> {
+    ) -> Result<Bytes, ServerError> {
         if !self.can_copy() {
             let advice = "use a PostgreSQL from a package: apt-get install postgresql".into();
             let looked = format!("not in {}", self.programs.display());
@@ -124,7 +126,9 @@ impl Postgres {
                 return Err(ServerError::Step { step: "pg_basebackup".into(), ending });
             }
         }
-        std::fs::write(data.join("standby.signal"), "").map_err(file)
+        let copied = lengths_below(data).map_err(file)?;
+        std::fs::write(data.join("standby.signal"), "").map_err(file)?;
+        Ok(Bytes(copied))
     }
 
     fn program(&self, name: &str) -> Command {
@@ -133,6 +137,23 @@ impl Postgres {
         command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").current_dir("/");
         command
     }
+}
+
+/// Bytes of the files below a copied folder that were files of the server's: its journal comes by
+/// replication, and the manifest is made for the copy.
+fn lengths_below(folder: &Path) -> std::io::Result<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let (about, name) = (entry.metadata()?, entry.file_name());
+        sum += match about.is_dir() {
+            true if name == "pg_wal" => 0,
+            true => lengths_below(&entry.path())?,
+            false if name == "backup_manifest" => 0,
+            false => about.len(),
+        };
+    }
+    Ok(sum)
 }
 
 /// "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)" → "PostgreSQL 15.18" and 15.

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 use tipover_core::check::{Model, Verdict};
 use tipover_core::experiment::recipe::{Recipe, System};
-use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, Turns, unknown};
+use tipover_core::experiment::{Check, Durability, Experiment, MOST_REPEATS, PowerCuts, unknown};
 use tipover_core::schedule::{Fault, Nodes, Schedule, Undo, When};
 use tipover_core::study::{BrokenCell, CellRecords, Cells};
 use tipover_core::units::{Bytes, span};
@@ -42,6 +42,13 @@ pub struct Break {
     /// s". The grammar is in docs/correctness.md.
     #[arg(long, value_name = "RULES")]
     faults: Option<String>,
+
+    /// From when on faults are counted: measuring, or loading, from the first account that is made
+    ///
+    /// With loading, the accounts of the bank are made on disks that have their shape already while the
+    /// faults go on, so it needs --checks bank; a rule without a time then begins after 50 ms.
+    #[arg(long, default_value = "measuring", value_name = "WHEN", value_parser = ["measuring", "loading"])]
+    from: String,
 
     /// What is checked: ledger, bank, register, isolation, tpcb; several are told apart by commas
     ///
@@ -91,7 +98,7 @@ pub struct Break {
 
     /// What power cuts leave of what was not flushed, in turns: several are apart by " or "
     #[arg(long, value_name = "CUTS", default_value = "survive=0% or survive=50%,torn=512B")]
-    power: Turns,
+    power: PowerCuts,
 
     /// Sessions, shared out among the checks
     #[arg(long, default_value_t = 4)]
@@ -188,8 +195,10 @@ fn repeats() -> RangedI64ValueParser<u32> {
 
 /// Readahead of the nodes' disks, the kernel's own default: without any, recovery reads its log page by page.
 const READAHEAD: &str = "128 KiB";
-/// Faults without a time begin after so long; then the database is at its usual pace.
+/// When faults without a time begin: the database is at its usual pace by then.
 const BEFORE: Duration = Duration::from_secs(2);
+/// And where loading is what they are to meet, which may take no longer than a blink.
+const BEFORE_LOADED: Duration = Duration::from_millis(50);
 /// How long what is killed stays down, and how long what lasts lasts, unless the rule says otherwise.
 const DOWN: Duration = Duration::from_millis(200);
 const LASTS: Duration = Duration::from_secs(2);
@@ -268,11 +277,12 @@ impl Break {
         if given.trim() == "none" {
             return Ok(Schedule::default());
         }
+        let before = if self.from == "loading" { BEFORE_LOADED } else { BEFORE };
         let timed = |rule: &str| {
             let rule = rule.trim();
             match rule.starts_with("at ") || rule.starts_with("every ") || rule.is_empty() {
                 true => rule.to_string(),
-                false => format!("at {}: {rule}", span::print(BEFORE)),
+                false => format!("at {}: {rule}", span::print(before)),
             }
         };
         let text: Vec<String> = given.split([';', '\n']).map(timed).collect();
@@ -435,6 +445,9 @@ impl Break {
                 "readahead": READAHEAD,
             });
         }
+        if self.from == "loading" {
+            plan["break"]["from"] = json!(self.from);
+        }
         if let Some(memory) = self.memory {
             plan["machine"] = json!({ "memory": memory.to_string() });
         }
@@ -589,7 +602,7 @@ mod tests {
         let spec = cells[0].spec.breaking.as_ref().unwrap();
         assert_eq!(spec.documented, Duration::from_millis(600));
         assert_eq!(spec.window, Duration::from_millis(600));
-        // So many times is no other question; another setting is.
+        // How often is no other question; another setting is.
         let name = |arguments: &str| plan(arguments).unwrap().1.name;
         assert_eq!(name("postgres|--times|3"), name("postgres|--times|4"));
         assert_ne!(name("postgres|--times|3"), name("postgres|--sessions|3"));

@@ -431,7 +431,7 @@ fn count(cluster: &Cluster, probes: &mut Vec<NodeProbe>, clock: &Clock) -> Resul
     let counted = |(node, probe): (&Node, &mut NodeProbe)| -> Result<NodeCounters> {
         Ok(NodeCounters {
             node: node.name().to_string(),
-            samples: probe.sample(node, &|| clock.now())?,
+            samples: probe.sample(Some(node), &|| clock.now())?,
             metrics: probe.metrics(),
             missing: probe.missing().iter().map(ToString::to_string).collect(),
         })

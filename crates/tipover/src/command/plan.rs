@@ -8,7 +8,7 @@ use std::path::Path;
 use tipover_core::experiment::{Address, Experiment, PlanError, unknown};
 
 /// The plans that come with the program.
-pub const PLANS: [(&str, &str); 14] = [
+pub const PLANS: [(&str, &str); 15] = [
     ("working-set", include_str!("../../../../experiments/working-set.toml")),
     ("large-values", include_str!("../../../../experiments/large-values.toml")),
     ("capacity", include_str!("../../../../experiments/capacity.toml")),
@@ -19,6 +19,7 @@ pub const PLANS: [(&str, &str); 14] = [
     ("servers", include_str!("../../../../experiments/servers.toml")),
     ("failover", include_str!("../../../../experiments/failover.toml")),
     ("kills", include_str!("../../../../experiments/kills.toml")),
+    ("tenant", include_str!("../../../../experiments/tenant.toml")),
     ("tpcb-postgres", include_str!("../../../../experiments/tpcb-postgres.toml")),
     ("tpcb-mariadb", include_str!("../../../../experiments/tpcb-mariadb.toml")),
     ("oltp-postgres", include_str!("../../../../experiments/oltp-postgres.toml")),

@@ -4,11 +4,14 @@
 //! Each source is a probe of its own and may be missing. Counters do not go backwards when a node is
 //! restarted or gets its power back, although its processes and its block device are then others.
 
-use super::{Device, GroupUse, Network, NotAvailable, Probe, Processes, Values, acquire};
+use super::{Device, GroupUse, Network, NotAvailable, Probe, Processes, Values};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tipover_core::device::Counters;
 use tipover_core::metric::{Kind, Metric, Sample, name as metric, of_disk, probe as probes};
 use tipover_core::units::Tick;
+use tipover_disk::{Disk, DiskReader};
 use tipover_lab::Node;
 
 /// Reads one node.
@@ -18,7 +21,11 @@ pub struct NodeProbe {
     group: Option<GroupUse>,
     device: Option<Device>,
     network: Option<Network>,
-    disk: bool,
+    disk: Option<DiskReader>,
+    journal: Option<DiskReader>,
+    /// The counters of its disk when they were read last, and the processor time of its disks' daemons.
+    counted: (Option<Counters>, Duration),
+    copied: u64,
     /// The process of its server when it was last looked at, and how often that was another one.
     server: (u32, u32),
     missing: Vec<NotAvailable>,
@@ -29,7 +36,11 @@ pub struct NodeProbe {
 impl NodeProbe {
     /// Looks at `node`, whose server runs.
     pub fn of(node: &Node) -> NodeProbe {
-        let mut probe = NodeProbe { disk: node.disk().is_some(), ..NodeProbe::default() };
+        let mut probe = NodeProbe {
+            disk: node.disk().map(Disk::reader),
+            journal: node.journal().map(Disk::reader),
+            ..NodeProbe::default()
+        };
         let mut keep = |what: Result<(), NotAvailable>| probe.missing.extend(what.err());
         let root = node.server().map_or(0, |server| server.pid());
         probe.server.0 = root;
@@ -68,13 +79,17 @@ impl NodeProbe {
 
     /// What it reads, by probe.
     pub fn metrics(&self) -> BTreeMap<String, Vec<Metric>> {
-        let disk = self.disk.then(|| (probes::DISK.to_string(), of_disk()));
+        let disk = self.disk.as_ref().map(|_| (probes::DISK.to_string(), of_disk()));
         let sources = self.sources().into_iter().map(|(name, probe)| (name.to_string(), probe.metrics()));
         let mut all: BTreeMap<String, Vec<Metric>> = sources.chain(disk).collect();
         if let Some(processes) = all.get_mut(probes::PROCESS) {
             let help = "Starts of the node's server since the node was first looked at. One that is started again counts \
                         anew, so what it counts itself is then no evidence for a budget.";
             let name = metric::PROCESS_SERVER_STARTS.into();
+            processes.push(Metric { name, kind: Kind::Gauge, help: help.into() });
+            let help = "Bytes of the node's data files that were copied from it to make another node anew, by the size of \
+                        the copy. Its server reads them, and no counter of its engine knows of it.";
+            let name = metric::PROCESS_COPIED_BYTES.into();
             processes.push(Metric { name, kind: Kind::Gauge, help: help.into() });
         }
         all
@@ -86,31 +101,58 @@ impl NodeProbe {
     }
 
     /// Reads everything, the witnesses of its budgets first and close together. `node` is the one that it was
-    /// made of, whatever has happened to it since.
+    /// made of, whatever has happened to it since; while somebody acts on it there is none to look at, and
+    /// what can be read from outside is.
     ///
     /// # Errors
-    /// A source is gone or says something that is not understood.
-    pub fn sample(&mut self, node: &Node, now: &dyn Fn() -> Tick) -> Result<BTreeMap<String, Sample>> {
-        self.find_again(node);
+    /// A source is gone or says something that is not understood, with nobody acting on the node.
+    pub fn sample(
+        &mut self,
+        node: Option<&Node>,
+        now: &dyn Fn() -> Tick,
+    ) -> Result<BTreeMap<String, Sample>> {
+        node.into_iter().for_each(|node| self.find_again(node));
         let mut samples = BTreeMap::new();
+        let mut keep = |name, sample: Result<Sample>| -> Result<()> {
+            match sample {
+                Ok(sample) => {
+                    samples.insert(name, sample);
+                    Ok(())
+                }
+                // Whoever is just being killed cannot be read.
+                Err(_) if node.is_none() => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
         if let Some(processes) = &mut self.processes {
-            let mut sample = processes.sample(now)?;
-            sample.values.insert(metric::PROCESS_SERVER_STARTS.into(), f64::from(self.server.1));
-            samples.insert(probes::PROCESS, sample);
+            keep(probes::PROCESS, processes.sample(now))?;
         }
-        if let Some(disk) = node.disk() {
-            let counted = || Ok(Sample::from(&disk.counters().context("the disk's counters")?).values);
-            samples.insert(probes::DISK, acquire(now, counted)?);
+        let mut cpu = Duration::ZERO;
+        if let Some(reader) = &self.disk {
+            let begin = now();
+            if let Some((counters, spent)) = reader.read().context("the disk's counters")? {
+                let values = Sample::from(&counters).values;
+                keep(probes::DISK, Ok(Sample { begin, end: now(), values }))?;
+                (self.counted.0, cpu) = (Some(counters), spent);
+            }
         }
+        if let Some((_, spent)) = self.journal.as_ref().map(DiskReader::read).transpose()?.flatten() {
+            cpu += spent;
+        }
+        self.counted.1 = cpu.max(self.counted.1);
         // A node without power has no device until it gets it back.
         if let Some(sample) = self.device.as_mut().and_then(|device| device.sample(now).ok()) {
-            samples.insert(probes::DEVICE, sample);
+            keep(probes::DEVICE, Ok(sample))?;
         }
         if let Some(group) = &mut self.group {
-            samples.insert(probes::GROUP, group.sample(now)?);
+            keep(probes::GROUP, group.sample(now))?;
         }
         if let Some(network) = &mut self.network {
-            samples.insert(probes::NETWORK, network.sample(now)?);
+            keep(probes::NETWORK, network.sample(now))?;
+        }
+        if let Some(sample) = samples.get_mut(probes::PROCESS) {
+            sample.values.insert(metric::PROCESS_SERVER_STARTS.into(), f64::from(self.server.1));
+            sample.values.insert(metric::PROCESS_COPIED_BYTES.into(), self.copied as f64);
         }
         let metrics = self.metrics();
         for (name, sample) in &mut samples {
@@ -121,6 +163,16 @@ impl NodeProbe {
         Ok(samples.into_iter().map(|(name, sample)| (name.to_string(), sample)).collect())
     }
 
+    /// The counters of its disk as they were read last, if it has one of ours.
+    pub fn disk(&self) -> Option<Counters> {
+        self.counted.0
+    }
+
+    /// Processor time of the daemons of its disks, as it was read last.
+    pub fn disks_cpu(&self) -> Duration {
+        self.counted.1
+    }
+
     /// A restart makes other processes, and a power cut another block device.
     fn find_again(&mut self, node: &Node) {
         let root = node.server().map_or(0, |server| server.pid());
@@ -128,6 +180,7 @@ impl NodeProbe {
             let (known, starts) = &mut self.server;
             *starts += u32::from(*known != 0 && *known != root);
             *known = root;
+            self.copied = node.copied().0;
             self.processes.iter_mut().for_each(|processes| processes.set_root(root));
             self.network.iter_mut().for_each(|network| network.set_process(root));
         }

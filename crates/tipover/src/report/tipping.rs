@@ -261,6 +261,10 @@ fn of_cell(number: usize, record: &SearchRecord) -> Section {
         let text = format!("The search ended before its time: {reason}");
         blocks.push(Block::Callout(Callout { kind: CalloutKind::Failure, text }));
     }
+    if let Some(loaded) = &record.loaded {
+        let text = format!("Loaded under faults before the first trial: {}.", loaded.summary);
+        blocks.push(Block::Callout(Callout { kind: CalloutKind::Note, text }));
+    }
     for (place, search) in record.searches.iter().enumerate() {
         if !search.trials.is_empty() {
             blocks.push(Block::Chart(trials(number, place, record, search)));

@@ -18,12 +18,12 @@ use tipover_core::experiment::{LabSpec, Spec, TargetKind};
 use tipover_core::metric::{Metric, Sample, probe as probes};
 use tipover_core::target::{Facts, Target};
 use tipover_core::units::{Bytes, Tick};
-use tipover_disk::DaemonCommand;
+use tipover_disk::{DaemonCommand, Disk};
 use tipover_lab::network::Link;
 use tipover_lab::recipe::Own;
 use tipover_lab::{Binaries, Cluster, ClusterOptions, Node};
 
-/// A server that answers may still recover; what it cannot give after so long it does not have.
+/// How long a server that answers may still recover; what it cannot give by then it does not have.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running cluster, and the cell it was made for.
@@ -85,7 +85,7 @@ fn start(spec: &Spec, work: &Path) -> Result<Cluster> {
 
 /// This program, serving the embedded engine.
 fn own(spec: &Spec) -> Result<Own> {
-    let mut served = Spec { lab: None, breaking: None, ..spec.clone() };
+    let mut served = Spec { lab: None, breaking: None, tenant: None, ..spec.clone() };
     // Settings of the server are those of the target here, because the server is the target.
     if let Some(lab) = &spec.lab {
         served.target.settings.extend(lab.settings.clone());
@@ -182,11 +182,6 @@ impl Running {
         let version = self.cluster.nodes().first().and_then(Node::server).map(|s| s.version().to_string());
         let lab = self.spec.lab.as_ref().map(|lab: &LabSpec| lab.recipe.name.as_str()).unwrap_or_default();
         format!("{lab}: {} nodes of {}", self.cluster.nodes().len(), version.unwrap_or_default())
-    }
-
-    /// Its nodes and who of them is primary.
-    pub fn describe(&self) -> String {
-        format!("{}; primary at the end: {}", self.names().join(", "), self.cluster.primary())
     }
 
     /// The survivors and each replica by itself.
@@ -300,6 +295,22 @@ impl NodeWatch {
         self.probe.missing().iter().map(|lacking| format!("{}: {lacking}", self.name)).collect()
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The counters of its disk as they were read last, their moment on the trial clock, if it has one of
+    /// ours.
+    pub fn disk(&self, origin_ns: u64) -> Option<Counters> {
+        self.probe.disk().map(|counters| counters.from_origin(origin_ns))
+    }
+
+    /// Processor time of the daemons of its disks, as it was read last.
+    pub fn disks_cpu(&self) -> Duration {
+        self.probe.disks_cpu()
+    }
+
     fn server(&mut self) -> Option<&dyn Target> {
         if self.server.is_none() {
             self.server = self.place.as_ref()?.target(STATISTICS).ok();
@@ -307,20 +318,24 @@ impl NodeWatch {
         self.server.as_deref()
     }
 
-    /// Its name, and everything that can be read of it now; `asks`: whether its server is asked too, which
-    /// one that is being broken may not answer.
+    /// Its name, and everything that can be read of it now. In `cluster` it can be looked at, unless somebody
+    /// acts on it; with true its server is asked too, which one that is being broken may not answer.
     ///
     /// # Errors
     /// The kernel or the disk says something that is not understood.
     pub fn sample(
         &mut self,
-        cluster: &Cluster,
-        asks: bool,
+        cluster: Option<(&Cluster, bool)>,
         now: &dyn Fn() -> Tick,
     ) -> Result<(String, BTreeMap<String, Sample>)> {
-        let node = cluster.node(&self.name)?;
+        let node = match cluster {
+            Some((cluster, _)) => Some(cluster.node(&self.name)?),
+            None => None,
+        };
+        let asks = cluster.is_some_and(|(_, asks)| asks);
         let begin = now();
-        let told = match self.server().filter(|_| asks).map(Target::sample) {
+        let server = if asks { self.server() } else { None };
+        let told = match server.map(Target::sample) {
             Some(Ok(values)) => Some((probes::TARGET.to_string(), Sample { begin, end: now(), values })),
             Some(Err(_)) => {
                 self.server = None;
@@ -335,13 +350,6 @@ impl NodeWatch {
 
 /// The counters of the primary's disk, their moment on the trial clock, if it has one of ours.
 pub fn primary_disk(cluster: &Cluster, origin_ns: u64) -> Result<Option<Counters>> {
-    let Some(disk) = cluster.node(cluster.primary())?.disk() else { return Ok(None) };
-    let counters = disk.counters()?;
-    Ok(Some(Counters { at: Tick(counters.at.0.saturating_sub(origin_ns)), ..counters }))
-}
-
-/// Processor time of the daemons of all nodes' disks.
-pub fn disks_cpu(cluster: &Cluster) -> Result<Duration> {
-    let disks = cluster.nodes().iter().flat_map(|node| node.disk().into_iter().chain(node.journal()));
-    disks.map(|disk| Ok(disk.daemon_cpu()?)).sum()
+    let disk = cluster.node(cluster.primary())?.disk();
+    Ok(disk.map(Disk::counters).transpose()?.map(|counters| counters.from_origin(origin_ns)))
 }

@@ -35,7 +35,7 @@ use tipover_lab::{Agenda, Cluster, Conductor, Policy};
 
 /// A replica that fell behind under load catches up without: one transaction and its flush after the other.
 pub(super) const FOLLOWS: Duration = Duration::from_secs(90);
-/// What an open session still fails to give after so long, it does not have: recovery is over by then.
+/// How long an open session may fail to give something before it counts as missing: recovery is over by then.
 const RECOVERED: Duration = Duration::from_secs(5);
 /// How long after the length of the plan undoing may take before the clients stop without it.
 const UNDO: Duration = Duration::from_secs(120);
@@ -52,16 +52,9 @@ pub(super) struct Times {
 
 /// What was done to a cluster.
 pub(super) struct Conducted {
-    carried: Vec<Carried>,
+    pub carried: Vec<Carried>,
     /// Whether all could be undone.
-    undone: Result<()>,
-}
-
-impl Conducted {
-    /// Whether all could be undone.
-    pub fn undone(self) -> Result<()> {
-        self.undone
-    }
+    pub undone: Result<()>,
 }
 
 /// A schedule that is being carried out, for whoever measures meanwhile.
@@ -96,12 +89,12 @@ impl Conducting<'_, '_> {
         }
     }
 
-    /// Shows as much of the cluster as can be seen now: nothing while nodes are being acted on, and only what
-    /// needs no server's word while a fault is in force.
+    /// Shows as much of the cluster as can be seen now: only what needs no server's word while a fault is in
+    /// force, and of that only what is read from outside while nodes are being acted on.
     pub fn look<R>(&self, see: impl FnOnce(Visible<'_>) -> R) -> R {
         match self.conductor.try_lock() {
             Some(conductor) => see(Visible::All(conductor.cluster(), conductor.is_quiet())),
-            None => see(Visible::Nothing),
+            None => see(Visible::Outside),
         }
     }
 }
@@ -171,6 +164,11 @@ impl Begun {
     /// How long it still lasts at least.
     pub fn left(&self) -> Duration {
         self.times.length().saturating_sub(self.begun.elapsed())
+    }
+
+    /// How long ago it began.
+    pub fn lasted(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Carries it out on `cluster` while `work` is done. What is in force then stays so.
@@ -429,7 +427,7 @@ impl RealWorld<'_> {
 }
 
 /// Asks until it is answered: a server that has just come back may refuse for a while.
-fn patiently<R>(
+pub(super) fn patiently<R>(
     place: &Place,
     patience: Duration,
     ask: impl Fn(&dyn Target) -> Result<R, TargetError>,

@@ -1,7 +1,8 @@
 //! Loading while something is broken: the sessions of the client loop insert each record until it is known to
 //! be there, or the tables of the bank are made until they are whole. Afterwards all records are looked for.
 
-use super::faults::Times;
+use super::cluster::PATIENCE;
+use super::faults::{Begun, Conducted, FOLLOWS, Times, patiently};
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Answer, Command};
 use crate::clock::Clock;
@@ -11,7 +12,8 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tipover_core::check::Loaded;
+use tipover_core::check::loaded::known_since;
+use tipover_core::check::{Checker, Finding, Loaded, LoadedScan, Observation, Source};
 use tipover_core::experiment::{Retries, Spec, Trial};
 use tipover_core::op::{Failure, Fields, Op, Outcome};
 use tipover_core::record::Phase;
@@ -79,13 +81,6 @@ impl RealWorld<'_> {
             }
         })?;
         readers.agent.ask(&Command::Halt)?;
-        if begun.left() < spec.trial.interval {
-            bail!(
-                "loading took {}, which leaves nothing of break.length = {} to measure: give a longer one",
-                span::rounded(self.clock.now().since(begin)),
-                span::print(breaking.length)
-            );
-        }
         if !spec.checks_alone() {
             loaded = Loaded::of(&history::read(&path)?.history, loaded.count);
         }
@@ -97,6 +92,52 @@ impl RealWorld<'_> {
         (target.begun, target.loaded) = (Some(begun), Some(loaded));
         Ok(evidence)
     }
+
+    /// The same for whoever goes on with a cluster that is whole: what is in force is undone, every node
+    /// follows, the disks are as fast as they can be, and all records are looked for.
+    pub(super) fn load_and_come_back(&mut self, trial: &Trial<'_>, draft: &mut Draft) -> Result<Finding> {
+        let (spec, seed) = (&trial.cell.spec, trial.seed(self.context.seed));
+        let mut target = self.take_target()?;
+        self.load_under_faults(trial, &mut target, draft)?;
+        self.context.report.doing("waiting for every node to follow");
+        let running = target.watch.cluster.as_mut().context("only a cluster is broken")?;
+        let begun = target.begun.take().context("nothing was broken")?;
+        let Conducted { carried, undone } = begun.end(running.cluster_mut(), self.clock);
+        undone.context("the cluster did not come back after its faults")?;
+        running.settle(FOLLOWS)?;
+        running.unshape()?;
+        let mut loaded = target.loaded.take().context("nothing was loaded")?;
+        if !spec.checks_alone() {
+            self.context.report.doing("looking for all records");
+            let known = known_since(&history::read(&self.staged()?.join(history::LOADING))?.history);
+            let survivors =
+                running.sources(spec, seed).into_iter().find(|(who, _)| *who == Source::Survivors);
+            let (source, place) = survivors.context("nobody can be asked for the records")?;
+            let (missing, wrong) =
+                patiently(&place, PATIENCE, |target| scan(spec, target, &known, self.clock))?;
+            loaded.scans.push(LoadedScan { source, pass: 1, at: self.clock.now(), missing, wrong });
+        }
+        let injections = carried.into_iter().map(|carried| carried.injection).collect();
+        let finding = loaded.check(&Observation { injections, ..Observation::default() });
+        self.give_back(target);
+        Ok(finding)
+    }
+}
+
+/// Whether loading left anything of the schedule to be measured.
+///
+/// # Errors
+/// A sentence that says how long it took.
+pub(super) fn leaves_time(spec: &Spec, begun: Option<&Begun>) -> Result<()> {
+    let (Some(begun), Some(breaking)) = (begun, &spec.breaking) else { return Ok(()) };
+    if begun.left() < spec.trial.interval {
+        bail!(
+            "loading took {}, which leaves nothing of break.length = {} to measure: give a longer one",
+            span::rounded(begun.lasted()),
+            span::print(breaking.length)
+        );
+    }
+    Ok(())
 }
 
 /// Reads of all records of a data set, one after the other.

@@ -6,11 +6,12 @@ mod cluster;
 mod faults;
 mod generators;
 mod loading;
-mod neighbour;
+mod local;
 mod phases;
 mod recording;
 mod search;
 mod site;
+mod tenants;
 mod watch;
 mod world;
 
@@ -18,7 +19,7 @@ pub use crate::interrupt::{Interrupt, Interrupted};
 pub use agent_process::AgentProcess;
 pub use cluster::binaries;
 pub use generators::{Fellow, Fellows};
-pub use neighbour::home;
+pub use local::home;
 pub use search::{planned, search};
 pub use site::{Site, data_key, mount_options};
 pub use tipover_core::trial::share_warm_up;
@@ -97,7 +98,7 @@ pub fn carry_out<'t>(
     })
 }
 
-/// Who makes a record that was begun so long ago.
+/// Who makes a record that was begun this long ago.
 pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Provenance {

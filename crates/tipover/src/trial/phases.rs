@@ -3,6 +3,7 @@
 use super::cluster;
 use super::faults::{Begun, Conducted, Conducting, Times};
 use super::generators::Shares;
+use super::tenants::TenantCounts;
 use super::watch::{Mark, Readers, Watch};
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Answer, Command};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Spec, TargetKind, Trial};
-use tipover_core::measure::{Books, CachePoint, ClockOffset, KeptUp, Offered, WarmUp, WarmUpRule, Within};
+use tipover_core::measure::{Books, CachePoint, KeptUp, Offered, WarmUp, WarmUpRule, Within};
 use tipover_core::metric::{Sample, name as metric};
 use tipover_core::record::{Cpu, Ends, Interval, Measured, Phase};
 use tipover_core::trial::Draft;
@@ -226,14 +227,13 @@ impl RealWorld<'_> {
                 target.conducted = Some(course.1);
                 let mut evidence = format!("{} sessions for {:.1} s", spec.load.sessions, course.0.seconds());
                 evidence += &of_offered(course.0.offered.as_ref());
-                measured(spec, course.0, cost_ns, &Default::default(), evidence, draft)?
+                measured(spec, course.0, cost_ns, &mut target.watch.readers, evidence, draft)?
             }
             _ => {
                 let first = first.context("the sessions began before")?;
                 let course = self.in_peace(spec, &mut target.watch, first, draft)?;
                 let evidence = spec.trial.in_words(course.operations(), course.seconds());
-                let clocks = target.watch.readers.agent.offsets()?;
-                measured(spec, course, cost_ns, &clocks, evidence, draft)?
+                measured(spec, course, cost_ns, &mut target.watch.readers, evidence, draft)?
             }
         };
         if let Some(huge) = target.watch.readers.agent.huge_pages() {
@@ -332,12 +332,12 @@ impl RealWorld<'_> {
         Ok((course.context("the sessions have begun")?, conducted))
     }
 
-    /// The first look at everything, for which no node may be acted on.
+    /// The first look at everything, for which no fault may be in force.
     fn seen_first(&self, readers: &mut Readers, conducting: &Conducting<'_, '_>) -> Result<Mark> {
         loop {
             conducting.tell_writers(&mut readers.agent)?;
             let mark = conducting.look(|nodes| self.read(readers, nodes))?;
-            if !mark.nodes.is_empty() || conducting.is_over() {
+            if mark.is_whole || conducting.is_over() {
                 return Ok(mark);
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -350,12 +350,14 @@ fn measured(
     spec: &Spec,
     course: Course,
     generator_cost_ns: f64,
-    clocks: &BTreeMap<String, ClockOffset>,
+    readers: &mut Readers,
     mut evidence: String,
     draft: &Draft,
 ) -> Result<(Measured, String)> {
     let (seconds, operations, begin) = (course.seconds(), course.operations(), course.since());
-    let Course { first, last, books, offered, shares, backlog, .. } = course;
+    let clocks = readers.agent.offsets()?;
+    readers.tenants.rest()?;
+    let Course { first, last, books, offered, shares, tenants, backlog, .. } = course;
     let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));
     let books = books.unwrap_or_else(Books::closed);
     let kept_up = offered.as_ref().map(|offered| KeptUp::judge(&backlog, offered.due as f64 / seconds));
@@ -382,7 +384,8 @@ fn measured(
             request_path_ns: operations * path,
             disk_ns: last.disk_cpu.saturating_sub(first.disk_cpu).as_nanos() as u64,
         },
-        machines: shares.into_machines(clocks)?,
+        machines: shares.into_machines(&clocks)?,
+        tenants: readers.tenants.record(tenants),
         nodes: first.nodes.iter().filter_map(|(name, samples)| ends(name, samples)).collect(),
         disk: first.disk.zip(last.disk).filter(|_| spec.lab.is_none()),
         first: first.samples,
@@ -400,6 +403,7 @@ struct Course {
     books: Option<Books>,
     offered: Option<Offered>,
     shares: Shares,
+    tenants: TenantCounts,
     /// Seconds since its beginning, and operations that were due and not sent then.
     backlog: Vec<(f64, u64)>,
 }
@@ -407,12 +411,12 @@ struct Course {
 impl Course {
     /// One that begins at the end of `first`, of a load with this number of sessions.
     fn from(first: Mark, sessions: u32) -> Course {
-        let (books, offered, backlog) = Default::default();
+        let (books, offered, backlog, tenants) = Default::default();
         let shares = Shares::from(&first.cut, sessions);
-        Course { started: Instant::now(), first, last: None, books, offered, shares, backlog }
+        Course { started: Instant::now(), first, last: None, books, offered, shares, tenants, backlog }
     }
 
-    fn add(&mut self, mark: Mark) -> Result<()> {
+    fn add(&mut self, mut mark: Mark) -> Result<()> {
         let interval = Books::from_text(&mark.cut.books).map_err(anyhow::Error::msg)?;
         match &mut self.books {
             Some(books) => books.merge(&interval),
@@ -425,11 +429,15 @@ impl Course {
             (Some(offered), Some(next)) => offered.append(next).map_err(anyhow::Error::msg)?,
             (none, next) => *none = next.clone(),
         }
-        // Nodes that could not be read at the end were last seen before.
-        self.last = Some(match self.last.take().filter(|_| mark.nodes.is_empty()) {
-            Some(Mark { nodes, disk_cpu, .. }) => Mark { nodes, disk_cpu, ..mark },
-            None => mark,
-        });
+        self.tenants.add(&self.first.tenants, std::mem::take(&mut mark.tenants))?;
+        // What could not be read at the end was last seen before.
+        for (name, before) in self.last.iter_mut().flat_map(|last| std::mem::take(&mut last.nodes)) {
+            let now = mark.nodes.entry(name).or_default();
+            for (probe, sample) in before {
+                now.entry(probe).or_insert(sample);
+            }
+        }
+        self.last = Some(mark);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::agent::{Answer, Command, Cut, Share};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tipover_core::check::Verdict;
 use tipover_core::device::Counters;
 use tipover_core::experiment::{Cell, Promise, Spec, Trial};
 use tipover_core::measure::{Books, Offered};
@@ -32,6 +33,13 @@ pub fn search(
     mut keep: impl FnMut(&SearchRecord) -> Result<()>,
 ) -> Result<()> {
     let mut world = RealWorld::new(site, context)?;
+    // What is seen of loading is judged at once, and kept nowhere.
+    let seen = spec.breaks_loading().then(|| {
+        std::fs::create_dir_all(context.work)?;
+        tempfile::tempdir_in(context.work)
+    });
+    let seen = seen.transpose().context("a folder for what is seen of loading")?;
+    world.staged = seen.as_ref().map(|seen| seen.path().to_path_buf());
     let cell = Cell { spec: spec.clone(), ..cell.clone() };
     match world.search(&cell, place, record, &mut keep) {
         Ok(()) => {
@@ -61,12 +69,13 @@ pub fn planned(cell: &Cell, promises: &[Promise], goals: Goals, context: &Surrou
         provenance: super::provenance(context, Duration::ZERO),
         missed: context.missed.to_vec(),
         target: Default::default(),
+        loaded: None,
         searches: vec![Searched { changed: None, goals, trials: vec![] }],
         failed: None,
     }
 }
 
-/// After a trial that failed the target gets so long to come to rest; then it is started anew.
+/// How long the target may take to come to rest after a trial that failed, before it is started anew.
 const REST: Duration = Duration::from_secs(20);
 
 impl RealWorld<'_> {
@@ -78,7 +87,7 @@ impl RealWorld<'_> {
         keep: &mut impl FnMut(&SearchRecord) -> Result<()>,
     ) -> Result<()> {
         let spec = &cell.spec;
-        let mut watch = self.warmed_up(cell)?;
+        let mut watch = self.warmed_up(cell, record)?;
         record.target = self.facts.target.clone();
         for sentence in &self.facts.missed {
             if !record.missed.contains(sentence) {
@@ -98,7 +107,7 @@ impl RealWorld<'_> {
                     let rest = self.cool_down(&mut watch, quiet.or_idle(spec))?;
                     if rest == Rest::Restarted {
                         self.end(watch)?;
-                        watch = self.warmed_up(cell)?;
+                        watch = self.warmed_up(cell, record)?;
                     }
                     if let Some(last) = record.searches[place].trials.last_mut() {
                         (last.rest, last.rested_for) = (rest, begin.elapsed());
@@ -110,7 +119,9 @@ impl RealWorld<'_> {
                     let number = search.trials.len() as u64;
                     let goals = search.goals.clone();
                     let canary = self.canary();
+                    watch.readers.tenants.begin(spec, number + 1)?;
                     let mut trial = self.at(spec, &mut watch, &request, &goals, &record.promises, number)?;
+                    watch.readers.tenants.rest()?;
                     trial.canaries = vec![canary, self.canary()];
                     record.searches[place].trials.push(trial);
                 }
@@ -120,12 +131,26 @@ impl RealWorld<'_> {
         self.end(watch)
     }
 
-    /// The target with its data, warm, on the shaped disk, with no session at work.
-    fn warmed_up(&mut self, cell: &Cell) -> Result<Watch> {
+    /// The target with its data, warm, on the shaped disk, with no session at work. Where faults begin with
+    /// the first record that is loaded, it is loaded under the schedule of the plan, and comes back from
+    /// that.
+    fn warmed_up(&mut self, cell: &Cell, record: &mut SearchRecord) -> Result<Watch> {
         let trial = Trial { cell, repeat: 0, twin: false };
-        let phases = [Phase::Load, Phase::Start, Phase::WarmUp, Phase::Shape];
-        go_through(self, &phases, &trial, &mut Draft::default())?;
-        let mut watch = self.take_target()?;
+        let draft = &mut Draft::default();
+        if cell.spec.breaks_loading() {
+            go_through(self, &[Phase::Start, Phase::Shape], &trial, draft)?;
+            let finding = self.load_and_come_back(&trial, draft)?;
+            let is_guilty = finding.verdict == Verdict::Invalid;
+            let summary = record.loaded.insert(finding).summary.clone();
+            if is_guilty {
+                bail!("nothing is searched on data that were lost: {summary}");
+            }
+        } else {
+            go_through(self, &[Phase::Load, Phase::Start], &trial, draft)?;
+        }
+        go_through(self, &[Phase::WarmUp, Phase::Shape], &trial, draft)?;
+        let mut watch = self.take_target()?.watch;
+        watch.readers.tenants.rest()?;
         watch.readers.agent.ask(&Command::Halt)?;
         Ok(watch)
     }
@@ -195,7 +220,7 @@ impl RealWorld<'_> {
                     }
                 })?;
                 let conducted = begun.end(running.cluster_mut(), self.clock);
-                conducted.undone().context("the cluster did not come back after its faults")?;
+                conducted.undone.context("the cluster did not come back after its faults")?;
                 running.settle(FOLLOWS)?;
             }
             _ => loop {

@@ -264,7 +264,7 @@ pub fn data_key(spec: &Spec) -> String {
     written.disk =
         DiskSpec { journal: spec.disk.journal.as_ref().map(|_| String::new()), ..spec.disk.as_mounted() };
     written.trial = Default::default();
-    written.machine = Default::default();
+    (written.machine, written.tenant) = Default::default();
     written.workload.records = Some(spec.records());
     written.workload.working_set = None;
     if spec.target.kind == TargetKind::File {

@@ -1,10 +1,11 @@
 //! What is read at the end of every interval: the agent's counts, the probes of the machine and of the
-//! target's own place, and those of each node of a cluster.
+//! target's own place, those of each node of a cluster, and what other tenants of the disks did.
 
 use super::agent_process::AgentProcess;
-use super::cluster::{self, NodeWatch, Running};
+use super::cluster::{NodeWatch, Running};
 use super::generators::Generators;
-use super::neighbour;
+use super::local;
+use super::tenants::{TenantCuts, Tenants};
 use super::world::RealWorld;
 use crate::agent::Cut;
 use crate::probe::{self, Probe};
@@ -17,7 +18,6 @@ use tipover_core::experiment::Spec;
 use tipover_core::metric::{Sample, probe as probes};
 use tipover_core::record::{Interval, Phase};
 use tipover_core::trial::Draft;
-use tipover_core::units::Tick;
 use tipover_lab::{Cluster, Group};
 
 /// The end of an interval: what the agent and all probes said.
@@ -30,6 +30,9 @@ pub(super) struct Mark {
     pub disk_cpu: Duration,
     /// By the name of the node.
     pub nodes: BTreeMap<String, BTreeMap<String, Sample>>,
+    /// Whether the servers of all nodes could be asked.
+    pub is_whole: bool,
+    pub tenants: TenantCuts,
     /// The target's own statistics, in a cluster the primary's.
     pub target: Sample,
 }
@@ -39,6 +42,9 @@ pub(super) struct Readers {
     pub agent: Generators,
     pub probes: Vec<(&'static str, Box<dyn Probe>)>,
     pub nodes: Vec<NodeWatch>,
+    /// Who was primary when the cluster was looked at last.
+    pub primary: String,
+    pub tenants: Tenants,
 }
 
 /// A target at work: everything that is read of it, and the cluster that it may run on.
@@ -52,8 +58,8 @@ pub(super) struct Watch {
 pub(super) enum Visible<'a> {
     /// The target runs in no cluster.
     NoCluster,
-    /// Nodes are being acted on: nobody else can look at them.
-    Nothing,
+    /// Nodes are being acted on: of what they do only the kernel and their disks are asked.
+    Outside,
     /// All nodes; whether servers are asked for their statistics too.
     All(&'a Cluster, bool),
 }
@@ -79,12 +85,11 @@ impl RealWorld<'_> {
         }
         if let Some(address) = spec.target.address.as_ref().filter(|_| spec.target.kind.is_server()) {
             let lacking = |what: &str, reason: String| probe::NotAvailable { what: what.into(), reason };
-            let process = neighbour::process(address, spec.target.kind);
+            let process = local::process(address, spec.target.kind);
             let processes = process.clone().map_err(|reason| lacking("the server's process", reason));
             let processes = processes.and_then(probe::Processes::of_tree);
             add(probes::PROCESS, processes.map(boxed));
-            let device =
-                process.and_then(neighbour::device).map_err(|why| lacking("the server's device", why));
+            let device = process.and_then(local::device).map_err(|why| lacking("the server's device", why));
             add(probes::DEVICE, device.and_then(|name| probe::Device::named(&name)).map(boxed));
         } else if spec.lab.is_none() {
             let processes = match group {
@@ -129,20 +134,29 @@ impl RealWorld<'_> {
         let cut = readers.agent.cut()?;
         let now = || self.clock.now();
         let mut target = cut.target.clone();
+        let Readers { nodes: watched, primary, tenants, .. } = readers;
+        let (tenants, of_tenants) = tenants.cut()?;
         let (mut disk, mut nodes, mut disk_cpu) = (None, BTreeMap::new(), Duration::ZERO);
-        if let Visible::All(cluster, asks) = cluster {
-            for node in &mut readers.nodes {
-                nodes.extend([node.sample(cluster, asks, &now)?]);
-            }
-            target = nodes
-                .get(cluster.primary())
-                .and_then(|own| own.get(probes::TARGET))
-                .cloned()
-                .unwrap_or(target);
-            disk = cluster::primary_disk(cluster, self.clock.origin_ns())?;
-            disk_cpu = cluster::disks_cpu(cluster)?;
+        let (is_whole, seen) = match cluster {
+            Visible::All(cluster, asks) => (asks, Some((cluster, asks))),
+            Visible::NoCluster | Visible::Outside => (false, None),
+        };
+        if let Some((cluster, _)) = seen {
+            *primary = cluster.primary().into();
         }
+        for node in watched {
+            nodes.extend([node.sample(seen, &now)?]);
+            disk_cpu += node.disks_cpu();
+            if node.name() == primary {
+                disk = node.disk(self.clock.origin_ns());
+            }
+        }
+        target = nodes.get(primary).and_then(|own| own.get(probes::TARGET)).cloned().unwrap_or(target);
         let mut samples = BTreeMap::from([(probes::TARGET.to_string(), cut.target.clone())]);
+        for (node, sample) in of_tenants {
+            let own = if node.is_empty() { &mut samples } else { nodes.entry(node).or_default() };
+            own.insert(probes::TENANT.into(), sample);
+        }
         for (name, probe) in &mut readers.probes {
             if disk.is_none() && ![probes::PROCESS, probes::DEVICE].contains(name) {
                 disk = self.disk_counters()?;
@@ -154,14 +168,13 @@ impl RealWorld<'_> {
         if let Some(disk) = self.site.mounted() {
             disk_cpu += disk.daemon_cpu()?;
         }
-        Ok(Mark { cut, samples, disk, disk_cpu, nodes, target })
+        Ok(Mark { cut, samples, disk, disk_cpu, nodes, is_whole, tenants, target })
     }
 
     /// The disk's counters, their moment on the trial clock; of a cluster none.
     pub(super) fn disk_counters(&self) -> Result<Option<Counters>> {
         let Some(disk) = self.site.mounted() else { return Ok(None) };
-        let counters = disk.counters()?;
-        Ok(Some(Counters { at: Tick(counters.at.0.saturating_sub(self.clock.origin_ns())), ..counters }))
+        Ok(Some(disk.counters()?.from_origin(self.clock.origin_ns())))
     }
 
     /// Waits for one interval and closes it.

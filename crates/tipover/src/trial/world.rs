@@ -4,9 +4,11 @@ use super::agent_process::AgentProcess;
 use super::cluster::{NodeWatch, Running};
 use super::faults::{Begun, Conducted, Recovered};
 use super::generators::Generators;
+use super::loading::leaves_time;
 use super::site::{Site, bring_records};
+use super::tenants::Tenants;
 use super::watch::{Mark, Readers, Watch};
-use super::{Surroundings, neighbour, provenance};
+use super::{Surroundings, local, provenance};
 use crate::agent::{Answer, Command, Servers};
 use crate::clock::Clock;
 use crate::history;
@@ -73,6 +75,8 @@ pub(super) struct AtWork {
     pub recovered: Option<Recovered>,
     /// Whether its cluster is whole.
     pub usable: bool,
+    /// How often its disks were shaped.
+    shaped: u64,
 }
 
 impl World for RealWorld<'_> {
@@ -107,12 +111,19 @@ impl World for RealWorld<'_> {
             _ => {}
         }
         // One that fails is taken down: whatever went wrong may have been the target.
-        let mut target = self.at_work.take().context("no target is at work")?;
+        let mut target = self.take_target()?;
         let evidence = match phase {
             Phase::WarmUp => self.warm_up(spec, &mut target.watch, draft)?,
             Phase::ReWarm => self.warm_up_again(spec, &mut target.watch, draft)?,
-            Phase::Shape => self.shape(spec, &mut target.watch)?,
-            Phase::Load => self.load_under_faults(trial, &mut target, draft)?,
+            Phase::Shape => {
+                target.shaped += 1;
+                self.shape(spec, &mut target.watch, target.shaped)?
+            }
+            Phase::Load => {
+                let evidence = self.load_under_faults(trial, &mut target, draft)?;
+                leaves_time(spec, target.begun.as_ref())?;
+                evidence
+            }
             Phase::Settle => {
                 let (mark, evidence) = self.settle(spec, &mut target.watch, draft)?;
                 target.first = Some(mark);
@@ -165,9 +176,14 @@ impl<'a> RealWorld<'a> {
         Ok(RealWorld { site, context, clock: Clock::start(), facts, staged, accesses, data, at_work })
     }
 
-    /// The target at work, for searches, whose trials are not those of the pipeline.
-    pub fn take_target(&mut self) -> Result<Watch> {
-        Ok(self.at_work.take().context("no target is at work")?.watch)
+    /// The target at work, for whoever does with it what is no phase of the pipeline.
+    pub fn take_target(&mut self) -> Result<AtWork> {
+        self.at_work.take().context("no target is at work")
+    }
+
+    /// It goes on with its phases.
+    pub fn give_back(&mut self, target: AtWork) {
+        self.at_work = Some(target);
     }
 
     /// Where what sessions see is written down.
@@ -180,11 +196,14 @@ impl<'a> RealWorld<'a> {
         self.staged.as_ref().map(|staged| staged.join(history::HISTORY))
     }
 
-    fn shape(&self, spec: &Spec, watch: &mut Watch) -> Result<String> {
+    /// Gives the disks their shapes, and lets other tenants of theirs begin: in trial `number` of these on
+    /// one target they ask for other places than in those before it.
+    pub fn shape(&self, spec: &Spec, watch: &mut Watch, number: u64) -> Result<String> {
         match &mut watch.cluster {
             Some(running) => running.shape(spec)?,
             None => self.site.shape(spec)?,
         }
+        watch.readers.tenants.begin(spec, number)?;
         if spec.trial.drop_caches_every.is_some() {
             // What loading and warming up left there would answer until the first drop.
             self.drop_caches()?;
@@ -212,7 +231,8 @@ impl<'a> RealWorld<'a> {
             self.facts.disk = self.disk_facts(&shape, calibration)?;
         }
         if let Some(running) = &target.watch.cluster {
-            self.facts.target.insert("nodes".into(), running.describe().into());
+            self.facts.target.insert("nodes".into(), running.names().join(", ").into());
+            self.facts.target.insert("primary".into(), running.cluster().primary().into());
         }
         Ok("sessions pause, the disk is fast".into())
     }
@@ -331,10 +351,13 @@ impl<'a> RealWorld<'a> {
         let own = nodes.iter_mut().flat_map(NodeWatch::metrics);
         self.facts.metrics = own.chain([(probes::TARGET.to_string(), metrics)]).collect();
         self.facts.metrics.extend(read.chain(disk));
+        let tenants = Tenants::start(spec, self.site, cluster.as_ref(), seed, self.clock)?;
+        self.facts.metrics.extend(tenants.metrics().map(|metrics| (probes::TENANT.to_string(), metrics)));
         let agent = self.generators(agent, spec, seed)?;
         self.facts.memory_bounded = group.is_some() || cluster.is_some();
+        let primary = cluster.as_ref().map(|running| running.cluster().primary().into()).unwrap_or_default();
         Ok(AtWork {
-            watch: Watch { readers: Readers { agent, probes, nodes }, cluster },
+            watch: Watch { readers: Readers { agent, probes, nodes, primary, tenants }, cluster },
             generator_cost_ns,
             canary: self.canary(),
             first: None,
@@ -343,6 +366,7 @@ impl<'a> RealWorld<'a> {
             conducted: None,
             recovered: None,
             usable: true,
+            shaped: 0,
         })
     }
 
@@ -365,7 +389,7 @@ impl<'a> RealWorld<'a> {
         if spec.breaking.is_some() {
             return;
         }
-        let home = spec.target.address.as_ref().and_then(|at| neighbour::home(at, spec.target.kind).ok());
+        let home = spec.target.address.as_ref().and_then(|at| local::home(at, spec.target.kind).ok());
         let here = home.as_ref().map(|home| (&self.facts.machine, home));
         let all = machine::check_database(spec.target.kind, facts, here);
         for sentence in all.iter().filter(|r| !r.met).map(machine::Requirement::sentences) {

@@ -49,7 +49,7 @@ pub struct LabSpec {
     /// One-way delay between any two nodes.
     #[serde(default, with = "span")]
     pub delay: Duration,
-    /// When a primary has been dead for so long, a replica takes its place. 0: nobody ever does.
+    /// How long a primary is dead before a replica takes its place. 0: none ever does.
     #[serde(default = "one_second", with = "span")]
     pub failover: Duration,
 }
@@ -154,7 +154,9 @@ pub struct BreakSpec {
     /// The faults, counted from the beginning of the load. They begin later by up to `jitter`.
     pub faults: Schedule,
     /// From when on faults are counted, and `length` with them: `"measuring"`, or `"loading"`, from the first
-    /// record or account that is loaded on, on disks that are shaped already. Then nothing is warmed up.
+    /// record or account that is loaded on, on disks that are shaped already. Then nothing is warmed up. A
+    /// search loads so once, warms up when the cluster has come back, and lets each of its trials begin the
+    /// faults anew.
     #[serde(skip_serializing_if = "Onset::is_measuring")]
     pub from: Onset,
     /// Each repeat begins its faults later by a part of this, drawn from its seed, so that they do not always
@@ -169,7 +171,7 @@ pub struct BreakSpec {
     /// From one snapshot of all balances to the next; 0: none.
     #[serde(with = "span")]
     pub snapshots: Duration,
-    /// After recovery everything is read, and read again after so long.
+    /// After recovery everything is read twice, the second time after this pause.
     #[serde(with = "span")]
     pub read_again: Duration,
     /// The time before a fault whose acknowledgements are at risk.
@@ -184,14 +186,14 @@ pub struct BreakSpec {
     /// The loss that the setting documents, to print beside what was found. 0: none is documented.
     #[serde(with = "span")]
     pub documented: Duration,
-    /// Operations should be done within this.
+    /// How long an operation may take.
     #[serde(with = "span")]
     pub latency_limit: Duration,
-    /// It works again when the limit was kept for so long.
+    /// How long the limit must be kept before the cluster counts as working again.
     #[serde(with = "span")]
     pub hold: Duration,
     /// What power cuts do to what was not flushed, in turns: run after run, and cut after cut.
-    pub power: Turns,
+    pub power: PowerCuts,
 }
 
 /// From when on faults are counted.
@@ -218,48 +220,48 @@ fn is_zero(count: &u32) -> bool {
 /// What power cuts do, one after the other and again from the beginning: "survive=0% or
 /// survive=50%,torn=512B".
 #[derive(Debug, Clone, PartialEq)]
-pub struct Turns(Vec<PowerCut>);
+pub struct PowerCuts(Vec<PowerCut>);
 
-impl Turns {
+impl PowerCuts {
     /// What the `n`-th cut does.
     pub fn of(&self, n: u64) -> PowerCut {
         self.0[(n % self.0.len() as u64) as usize]
     }
 
     /// The same, drawing from `seed`.
-    pub fn seeded(&self, seed: u64) -> Turns {
-        Turns(self.0.iter().map(|cut| PowerCut { seed, ..*cut }).collect())
+    pub fn seeded(&self, seed: u64) -> PowerCuts {
+        PowerCuts(self.0.iter().map(|cut| PowerCut { seed, ..*cut }).collect())
     }
 }
 
-impl Default for Turns {
+impl Default for PowerCuts {
     /// Everything that was not flushed is gone.
     fn default() -> Self {
-        Turns(vec![PowerCut::default()])
+        PowerCuts(vec![PowerCut::default()])
     }
 }
 
-impl fmt::Display for Turns {
+impl fmt::Display for PowerCuts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each: Vec<String> = self.0.iter().map(PowerCut::to_string).collect();
         f.write_str(&each.join(" or "))
     }
 }
 
-impl FromStr for Turns {
+impl FromStr for PowerCuts {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        Ok(Turns(text.split(" or ").map(|cut| cut.trim().parse()).collect::<Result<_, _>>()?))
+        Ok(PowerCuts(text.split(" or ").map(|cut| cut.trim().parse()).collect::<Result<_, _>>()?))
     }
 }
 
-impl Serialize for Turns {
+impl Serialize for PowerCuts {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Turns {
+impl<'de> Deserialize<'de> for PowerCuts {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
     }
@@ -284,7 +286,7 @@ impl Default for BreakSpec {
             documented: Duration::ZERO,
             latency_limit: objective.residence,
             hold: Duration::from_secs(1),
-            power: Turns::default(),
+            power: PowerCuts::default(),
         }
     }
 }
@@ -365,7 +367,7 @@ impl BreakSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::Turns;
+    use super::PowerCuts;
     use crate::experiment::Experiment;
     use std::time::Duration;
 
@@ -455,14 +457,14 @@ mod tests {
 
     #[test]
     fn power_cuts_take_turns() {
-        let turns: Turns = "survive=0% or survive=50%,torn=512B".parse().unwrap();
+        let turns: PowerCuts = "survive=0% or survive=50%,torn=512B".parse().unwrap();
         assert_eq!(turns.to_string(), "survive=0% or survive=50%,torn=512B");
         let survive: Vec<f64> = (0..4).map(|n| turns.of(n).survive.0).collect();
         assert_eq!(survive, [0.0, 0.5, 0.0, 0.5]);
         assert!((0..4).all(|n| turns.seeded(7).of(n).seed == 7));
-        assert_eq!("survive=20%".parse::<Turns>().unwrap().of(9).survive.0, 0.2);
-        assert_eq!("".parse::<Turns>().unwrap(), Turns::default());
-        assert!("survive=0% or torn=3B".parse::<Turns>().is_err());
+        assert_eq!("survive=20%".parse::<PowerCuts>().unwrap().of(9).survive.0, 0.2);
+        assert_eq!("".parse::<PowerCuts>().unwrap(), PowerCuts::default());
+        assert!("survive=0% or torn=3B".parse::<PowerCuts>().is_err());
     }
 
     #[test]

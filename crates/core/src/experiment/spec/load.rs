@@ -22,7 +22,7 @@ pub struct LoadSpec {
     pub think: Duration,
     /// Open loop: when operations are due, as `poisson 500/s`; see [`Arrivals`]. Absent: a closed loop.
     pub arrivals: Option<Arrivals>,
-    /// After so long an operation is given up; what a write then did is unknown. 0 waits for ever.
+    /// How long an operation may take; then it is given up, and what a write did is unknown. 0: for ever.
     #[serde(default = "ten_seconds", with = "span")]
     pub timeout: Duration,
     /// How often an operation that was certainly not done, because of a conflict or an absent server, is
@@ -36,6 +36,19 @@ pub struct LoadSpec {
 }
 
 impl LoadSpec {
+    /// A closed loop of this number of sessions, all else as in a plan that says no more.
+    pub fn closed(sessions: u32) -> LoadSpec {
+        LoadSpec {
+            sessions,
+            machines: one(),
+            think: Duration::ZERO,
+            arrivals: None,
+            timeout: ten_seconds(),
+            retries: 0,
+            retry_pause: one_millisecond(),
+        }
+    }
+
     /// What is tried again, and when.
     pub fn retries(&self) -> Retries {
         Retries { most: self.retries, first_pause: self.retry_pause }

@@ -6,15 +6,17 @@ mod lab;
 mod load;
 mod scripts;
 mod target;
+mod tenant;
 mod workload;
 
 pub use crate::check::Check;
 pub use address::{Address, redact};
 pub use disk::{BackingKind, DiskMode, DiskSpec, Filesystem, HugePages, MachineSpec};
-pub use lab::{BreakSpec, LabSpec, NamedRecipe, Onset, Turns};
+pub use lab::{BreakSpec, LabSpec, NamedRecipe, Onset, PowerCuts};
 pub use load::{LoadSpec, Part, Retries, TrialSpec};
 pub use scripts::{NamedScript, ScriptsSpec};
 pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Trees, WiredTigerSpec};
+pub use tenant::{Side, TenantSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
 
 use crate::device;
@@ -55,6 +57,9 @@ pub struct Spec {
     /// What is broken, and how it is checked. Needs a lab.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "break")]
     pub breaking: Option<BreakSpec>,
+    /// Who else uses its disk meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantSpec>,
 }
 
 /// WiredTiger, like mongod, writes its journal in files of 100 MB of which two or three exist at a time.
@@ -64,8 +69,8 @@ const MOST_RECORDS: u64 = 1 << 48;
 
 impl Spec {
     /// The tables of a plan that are settings; everything else in it is about the experiment.
-    pub const PARTS: [&'static str; 8] =
-        ["target", "machine", "disk", "workload", "load", "trial", "lab", "break"];
+    pub const PARTS: [&'static str; 9] =
+        ["target", "machine", "disk", "workload", "load", "trial", "lab", "break", "tenant"];
 
     /// WiredTiger starts to evict above this share of its cache, so a working set beyond it never rests.
     pub const EVICTION_TARGET: f64 = 0.80;
@@ -129,6 +134,7 @@ impl Spec {
             scripts.check_load(&self.load).map_err(super::PlanError)?;
         }
         self.shape()?;
+        self.check_tenant().map_err(super::PlanError)?;
         match (&self.lab, &self.breaking) {
             (None, None) => self.check_without_lab(),
             _ => self.check_lab(),
@@ -184,7 +190,7 @@ impl Spec {
             if self.records() == 0 {
                 return wrong("the working set has no records".into());
             }
-            let needed = self.data_bytes().0;
+            let needed = self.disk_bytes().0;
             if self.target.kind == TargetKind::Wiredtiger && needed > self.disk.size.0 {
                 return wrong(format!(
                     "disk.size of {} is too small for {} records of {} (about {} with journal and checkpoints)",
@@ -378,7 +384,10 @@ impl Spec {
     fn check_workload_of_lab(&self) -> Result<(), super::PlanError> {
         let wrong = |text: &str| Err(super::PlanError(text.into()));
         if self.workload.kind.is_file() {
-            return wrong("files are read by target.kind = \"file\", which runs in no cluster");
+            return wrong(
+                "files are read by target.kind = \"file\", which runs in no cluster: give a [tenant] table, which does \
+                 the same on the disk of a node while its server is asked",
+            );
         }
         if self.workload.kind.is_checked() {
             return wrong("in a lab, what is checked is named by break.checks: leave workload.kind out");

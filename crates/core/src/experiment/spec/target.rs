@@ -33,6 +33,20 @@ pub struct TargetSpec {
     pub settings: BTreeMap<String, String>,
 }
 
+impl TargetSpec {
+    /// A system of this kind, all else as in a plan that says no more.
+    pub fn of(kind: TargetKind) -> TargetSpec {
+        TargetSpec {
+            kind,
+            request_path_cpu: Duration::ZERO,
+            wiredtiger: WiredTigerSpec::default(),
+            address: None,
+            durability: Durability::default(),
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
 /// What an acknowledgement of a write promises, in words that mean the same on every target. A target that
 /// cannot give a promise says so when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]

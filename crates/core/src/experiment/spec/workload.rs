@@ -380,7 +380,13 @@ impl WorkloadSpec {
             return Err("workload.io needs workload.kind = \"file_io\"".into());
         }
         if self.kind == WorkloadKind::FileIo {
-            return self.file_io(1, 0).check().map_err(|e| format!("workload.io: {e}"));
+            let io = self.file_io(1, 0);
+            if !io.blocks.least().0.is_multiple_of(512) {
+                return Err(
+                    "workload.io.block must be a multiple of 512 B: it goes past the page cache".into()
+                );
+            }
+            return io.check().map_err(|e| format!("workload.io: {e}"));
         }
         if !self.kind.has_records() {
             return Ok(());

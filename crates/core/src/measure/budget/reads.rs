@@ -7,13 +7,17 @@ pub(super) fn budget(account: &Account) -> Budget {
     // A file that became shorter made no page.
     let made = account.grown(metric::ENGINE_FILE_MADE_BYTES).map(|made| made.max(0.0));
     let counted = account.grown(metric::ENGINE_FILE_READ_BYTES);
-    let missed = counted.map(|counted| (counted - made.unwrap_or(0.0)).max(0.0));
+    // What is copied to make another node anew is read by the server and counted by no engine.
+    let copied = account.grown(metric::PROCESS_COPIED_BYTES).unwrap_or(0.0);
+    let missed = counted.map(|counted| (counted - made.unwrap_or(0.0)).max(0.0) + copied);
     let asked = account.grown(metric::PROCESS_ASKED_READ_BYTES);
     let block = account.grown(metric::DEVICE_READ_BYTES);
     // Above FUSE the kernel books nothing as fetched from storage; a zero there is no witness.
     let fetched = block.and(account.grown(metric::PROCESS_DEVICE_READ_BYTES));
     let own = account.grown(metric::DISK_READ_BYTES);
-    let device = own.or(block);
+    // Whoever else reads from the disk is in the disk's counters, and in nobody's account here.
+    let tenant = account.grown(metric::TENANT_READ_BYTES);
+    let device = own.or(block).map(|device| device - tenant.unwrap_or(0.0));
     let hits = match (asked, fetched) {
         (Some(asked), Some(fetched)) => Some((asked - fetched).max(0.0)),
         _ => missed.zip(device).map(|(missed, device)| (missed - device).max(0.0)),
@@ -66,13 +70,16 @@ pub(super) fn budget(account: &Account) -> Budget {
     let cache = if account.is_direct() { "page cache, which direct I/O passes by" } else { "page cache" };
     let steps = vec![
         Step::new(Station::Engine, "missed by the engine", missed)
+            .part("of that, copied to make another node anew", Some(copied))
             .part("besides, counted as read and only made", made),
         Step::new(Station::PageCache, cache, hits),
         Step {
             requests: account
                 .grown(metric::DISK_READ_REQUESTS)
                 .or(account.grown(metric::DEVICE_READ_REQUESTS)),
-            ..Step::new(Station::Device, "device", device).part("read ahead and not asked for", ahead)
+            ..Step::new(Station::Device, "device", device)
+                .part("read ahead and not asked for", ahead)
+                .part("besides, read by another tenant", tenant)
         },
     ];
     Budget::of(
@@ -96,6 +103,11 @@ fn why(account: &Account, residual: f64, ahead: f64) -> String {
                 "{} of temporary files were written, and are read without being missed",
                 rounded(temporary)
             );
+        }
+        if account.grown(metric::PROCESS_COPIED_BYTES) > Some(0.0) {
+            return "of a node that replicates, the engine does not count what it reads of its journal, to send it to its \
+                    standbys and to replay what it was sent before"
+                .into();
         }
         return "something is read that the engine does not count as missed: its journal, temporary files, \
                 or files of other programs"

@@ -331,3 +331,47 @@ fn a_server_that_was_started_again_makes_no_budget_false_and_says_so() {
     assert_eq!(writes.closes, None);
     assert!(writes.evidence.contains("2 times"), "{}", writes.evidence);
 }
+
+#[test]
+fn what_another_tenant_did_is_told_apart_and_what_it_did_not_say_is_missed() {
+    let more = |honest: Counted<'_>, names: [&str; 2], bytes: f64| -> Vec<(&'static str, f64)> {
+        let known =
+            |name: &str| READ.iter().chain(&POSTGRES).map(|(known, _)| *known).find(|known| *known == name);
+        let grown = |name: &str| if names.contains(&name) { bytes } else { 0.0 };
+        honest.iter().map(|(name, n)| (known(name).unwrap(), n + grown(name))).collect()
+    };
+    let mut read = more(&READ, [metric::DEVICE_READ_BYTES, metric::DISK_READ_BYTES], 2e8);
+    assert_eq!(Budget::reads(&account(&read)).closes, Some(false), "somebody reads in nobody's account");
+    read.push((metric::TENANT_READ_BYTES, 2e8));
+    let budget = Budget::reads(&account(&read));
+    assert_eq!((budget.closes, budget.bytes(Station::Device)), (Some(true), Some(3e8)));
+    assert_eq!(budget.step(Station::Device).unwrap().parts.last().unwrap().bytes, 2e8);
+
+    let mut written = more(&POSTGRES, [metric::DEVICE_WRITE_BYTES, metric::DISK_WRITE_BYTES], 1e9);
+    assert_eq!(Budget::writes(&account(&written), None).closes, Some(false));
+    written.push((metric::TENANT_WRITE_BYTES, 1e9));
+    let budget = Budget::writes(&account(&written), None);
+    assert_eq!(budget.closes, Some(true), "{}", budget.evidence);
+}
+
+#[test]
+fn what_was_copied_to_make_another_node_anew_is_accounted_for() {
+    // A primary with everything in its cache, of which a new standby takes 250 MB of files: half of them from
+    // the page cache.
+    let copied = [
+        (metric::ENGINE_FILE_READ_BYTES, 0.0),
+        (metric::PROCESS_ASKED_READ_BYTES, 2.5e8),
+        (metric::PROCESS_DEVICE_READ_BYTES, 1.25e8),
+        (metric::DEVICE_READ_BYTES, 1.25e8),
+        (metric::DISK_READ_BYTES, 1.25e8),
+    ];
+    let budget = Budget::reads(&account(&copied));
+    assert_eq!((budget.closes, budget.residual()), (Some(false), Some(-1.0)));
+    let told = [&copied[..], &[(metric::PROCESS_COPIED_BYTES, 2.49e8)]].concat();
+    let budget = Budget::reads(&account(&told));
+    assert_eq!(budget.closes, Some(true), "{}", budget.evidence);
+    assert_eq!(budget.bytes(Station::Engine), Some(2.49e8));
+    assert_eq!(budget.steps[0].parts[0].bytes, 2.49e8);
+    let liar = [&copied[..], &[(metric::PROCESS_COPIED_BYTES, 1e8)]].concat();
+    assert_eq!(Budget::reads(&account(&liar)).closes, Some(false));
+}

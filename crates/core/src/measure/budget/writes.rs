@@ -44,7 +44,9 @@ pub(super) fn budget(account: &Account, user_bytes: Option<f64>) -> Budget {
     let expected =
         kernel.map(|kernel| dirtied.map_or(kernel, |dirtied| kernel.min(dirtied - cancelled)) - waiting);
     let own = account.grown(metric::DISK_WRITE_BYTES);
-    let device = own.or(block);
+    // Whoever else writes to the disk is in the disk's counters, and in nobody's account here.
+    let tenant = account.grown(metric::TENANT_WRITE_BYTES);
+    let device = own.or(block).map(|device| device - tenant.unwrap_or(0.0));
 
     let mut checks = Vec::new();
     match (engine, kernel) {
@@ -139,10 +141,12 @@ fn steps(account: &Account, user: Option<f64>, journal: Option<Journal>, flow: F
         Step {
             requests: of(metric::DISK_WRITE_REQUESTS),
             flushes: of(metric::DISK_FLUSH_REQUESTS),
-            ..Step::new(Station::Device, "device", flow.device).part(
-                "more than it was given",
-                flow.device.zip(flow.expected).map(|(device, expected)| (device - expected).max(0.0)),
-            )
+            ..Step::new(Station::Device, "device", flow.device)
+                .part(
+                    "more than it was given",
+                    flow.device.zip(flow.expected).map(|(device, expected)| (device - expected).max(0.0)),
+                )
+                .part("besides, written by another tenant", of(metric::TENANT_WRITE_BYTES))
         },
     ]
 }

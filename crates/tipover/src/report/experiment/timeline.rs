@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tipover_core::record::{Interval, Record};
 use tipover_core::study::nodes::{self, NodeFigures};
 use tipover_core::study::spells::{self, SpellFigures, Spells};
+use tipover_core::study::tenants::{self, TenantFigures};
 use tipover_core::study::timeline::{self, ALONE, Class, Flow, Mark, MarkKind, Recent, Step, Timeline, Why};
 use tipover_core::study::{BrokenCell, CellRecords, Cells};
 
@@ -413,8 +414,35 @@ pub fn nodes(cells: &Cells<'_>) -> Section {
     let of =
         |c: &CellRecords<'_>| nodes::figures(c).into_iter().map(|node| (name(c), node)).collect::<Vec<_>>();
     let rows: Vec<(String, NodeFigures)> = cells.all.iter().flat_map(of).collect();
-    let blocks = if rows.is_empty() { vec![] } else { vec![Block::Table(each_node(&rows))] };
+    let mut blocks = if rows.is_empty() { vec![] } else { vec![Block::Table(each_node(&rows))] };
+    let of = |c: &CellRecords<'_>| {
+        tenants::figures(c).into_iter().map(|tenant| (name(c), tenant)).collect::<Vec<_>>()
+    };
+    let rows: Vec<(String, TenantFigures)> = cells.all.iter().flat_map(of).collect();
+    if !rows.is_empty() {
+        blocks.push(Block::Table(each_tenant(&rows)));
+    }
     Section { id: "nodes".into(), title: "Nodes".into(), blocks }
+}
+
+fn each_tenant(rows: &[(String, TenantFigures)]) -> Table {
+    Columns::new()
+        .words("cell", |(cell, _): &(String, TenantFigures)| cell.clone())
+        .words("node", |(_, of)| of.node.clone())
+        .words("disk", |(_, of)| of.disk.word())
+        .figures("requests", "/s", |(_, of)| &of.requests_per_s)
+        .group("residence")
+        .figures("median", "ms", |(_, of)| &of.residence_ms_p50)
+        .figures("p99", "ms", |(_, of)| &of.residence_ms_p99)
+        .group("all trials")
+        .numbers("failed", "", |(_, of), unit| Number::exact(of.failed as f64, unit))
+        .table(
+            "What other tenants of the disks did in the measured phase",
+            rows,
+            "A tenant reads and writes a file of its own on the same disk, from a process of its own. Its bytes are part \
+             of what the disk did, and stand in the budgets by themselves.",
+        )
+        .without_empty_columns()
 }
 
 fn each_node(rows: &[(String, NodeFigures)]) -> Table {
