@@ -225,7 +225,7 @@ const ROOMS: &[Room] = &[
 const LEAST: &[(&str, &str, Reader)] = &[
     ("BankSpec", "", read::<BankSpec>),
     ("FileIoSpec", "", read::<FileIoSpec>),
-    ("ScriptsSpec", "run = [\"tpcb-like\"]", read::<ScriptsSpec>),
+    ("ScriptsSpec", "", read::<ScriptsSpec>),
     ("Sysbench", "", read::<Sysbench>),
     ("SampleSpec", "file = \"items.csv\"", read::<SampleSpec>),
 ];
