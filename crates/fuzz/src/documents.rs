@@ -4,7 +4,7 @@ use crate::text;
 use std::sync::Arc;
 use tipover_core::experiment::recipe::Recipe;
 use tipover_core::experiment::{Experiment, Spec};
-use tipover_core::workload::script::{Dialect, Quoting, Run, Step, Value};
+use tipover_core::workload::script::{Dialect, Order, Quoting, Run, Step, Value};
 use tipover_core::workload::{Bson, CoreWorkload, Documents, JsonText, Properties, Scripts};
 
 pub fn plan(bytes: &[u8]) {
@@ -65,22 +65,62 @@ pub fn recipe(bytes: &[u8]) {
     }
 }
 
+/// A run that takes longer goes round in circles.
+const MOST_STEPS: usize = 100_000;
+
+/// The same bytes as a script of statements and as one of MongoDB's commands.
 pub fn script(bytes: &[u8]) {
-    /// A run that takes longer goes round in circles.
-    const MOST_STEPS: usize = 100_000;
-    /// Of what a server brings. One that doubles what it was sent is bounded by how long its messages may be.
-    const MOST_BROUGHT: usize = 1 << 10;
-    let mut scripts = Scripts::new(1, Dialect::Plan);
+    statements(bytes);
+    commands(bytes);
+}
+
+fn read_as(dialect: Dialect, bytes: &[u8]) -> Option<Scripts> {
+    let mut scripts = Scripts::new(1, dialect);
     if let Err(mistake) = scripts.add("script", bytes, 1) {
         let words = mistake.to_string();
         assert!(mistake.line > 0 && mistake.column > 0 && !words.contains('\n'), "{words}");
-        return;
+        return None;
     }
     let presets =
         [("scale", Value::Integer(1)), ("default_seed", Value::Integer(7)), ("a", Value::Double(0.5))];
     for (name, value) in presets {
         scripts.preset(name, value).expect("these are names");
     }
+    Some(scripts)
+}
+
+fn commands(bytes: &[u8]) {
+    let Some(scripts) = read_as(Dialect::Commands, bytes).map(Arc::new) else { return };
+    let mut run = Run::new(scripts.clone(), 0);
+    let mut document = Bson::default();
+    run.begin(0, 0);
+    for _ in 0..MOST_STEPS {
+        match run.step() {
+            Ok(Step::Send(command)) => {
+                let order = scripts.order((0, 0), command).expect("nothing is recorded");
+                let Order::Command(template) = order.as_ref() else { continue };
+                match run.put_document(command, template, &mut document) {
+                    Ok(()) => {
+                        let length = document.bytes[..4].try_into().expect("four bytes");
+                        assert_eq!(i32::from_le_bytes(length) as usize, document.bytes.len());
+                        assert_eq!(document.bytes.last(), Some(&0));
+                    }
+                    Err(abort) => return assert!(!abort.reason.is_empty()),
+                }
+            }
+            Ok(Step::Over) => return,
+            Ok(_) => {}
+            Err(abort) => return assert!(!abort.reason.is_empty()),
+        }
+        let _ = run.notes().count();
+    }
+    panic!("a script has no loops, and this one did not end");
+}
+
+fn statements(bytes: &[u8]) {
+    /// Of what a server brings. One that doubles what it was sent is bounded by how long its messages may be.
+    const MOST_BROUGHT: usize = 1 << 10;
+    let Some(scripts) = read_as(Dialect::Plan, bytes) else { return };
     let mut run = Run::new(Arc::new(scripts), 0);
     run.begin(0, 0);
     for _ in 0..MOST_STEPS {

@@ -61,7 +61,11 @@ pub const TARGETS: [Target; 26] = [
     target("plan", documents::plan, "an experiment's plan"),
     target("recipe", documents::recipe, "a user's recipe of a cluster"),
     target("properties", documents::properties, "YCSB's property files, and what they ask for"),
-    target("script", documents::script, "a script of statements as pgbench has them, read and run"),
+    target(
+        "script",
+        documents::script,
+        "a script of statements as pgbench has them, or of MongoDB's commands, read and run",
+    ),
     target("samples", documents::samples, "sample documents, one a line"),
     target("log", learned::log, "logs of PostgreSQL, MariaDB and MySQL, and records made of them"),
     target(

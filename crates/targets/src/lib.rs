@@ -51,7 +51,10 @@ use tipover_core::target::{Target, TargetError};
 
 /// Why a target has no session for scripts.
 fn no_scripts() -> TargetError {
-    TargetError::new("opening a session for scripts of statements", "this target runs none; SQL servers do")
+    TargetError::new(
+        "opening a session for scripts of statements",
+        "this target runs none; SQL servers and MongoDB do",
+    )
 }
 
 /// Starts the target that `spec` names, with its data in `folder`, which must exist. An empty folder becomes

@@ -7,6 +7,7 @@ use program::results::{Kept, kept};
 use program::{Place, skipped};
 use tipover_core::op::{Failure, OpKind};
 use tipover_lab::recipe::{Mariadb, Postgres, Server, ServerOptions};
+use tipover_reference_mongod::{ReplicaSet, Settings};
 
 const HEAD: &str = "title = \"T\"\nquestion = \"q\"\nwhy = \"w\"\nhow_to_read = \"h\"\nrepeats = 1\n\
     [[sweep]]\nname = \"s\"\nquestion = \"q\"\naxis = []\n[scale.tiny]\n\
@@ -121,6 +122,52 @@ fn expectations_that_do_not_hold_are_failures(place: &Place) {
     assert!(unexpected > 0 && look.done() > 0, "stock is 1 or 0 in some rows: {:?}", look.refused());
     assert_eq!(books.of(OpKind::Script(1)).expect("it was run").failed(), 0, "what was bought is there");
     place.write("look.sql", LOOK);
+}
+
+/// Commands of one's own on our reference peer, which is not MongoDB: with rows of a sample, a transaction
+/// that conflicts, figures for each command, and mistakes with their places.
+#[test]
+fn commands_of_ones_own_run_on_mongodbs_wire() {
+    let settings = Settings { nodes: 3, set_name: Some("rs0".into()), ..Settings::default() };
+    let set = ReplicaSet::start(settings).expect("it starts");
+    let place = Place::new();
+    let count = "-- name: count\n-- expect: 1 row\n{\"update\": \"seen\", \"updates\": [{\"q\": {\"_id\": :pick}, \
+        \"u\": {\"$inc\": {\"n\": 1}}, \"upsert\": true}]};\n";
+    let buy = "\\set id random_zipfian(1, :items, 1.2)\nbegin;\n-- name: take\n\
+        {\"update\": \"item\", \"updates\": [{\"q\": {\"_id\": :id}, \"u\": {\"$inc\": {\"sold\": 1}}, \"upsert\": true}]};\n\
+        -- name: look\n-- expect: :rows = 1 and :value >= 1\n\
+        {\"find\": \"item\", \"filter\": {\"_id\": :id}, \"projection\": {\"_id\": 0, \"sold\": 1}} \\gset\n\
+        \\if :sold % 10 = 0\nrollback;\n\\else\ncommit;\n\\endif\n";
+    place.write("count.json", count);
+    place.write("buy.json", buy);
+    let picks: String = (1..=100).map(|id| format!("{id}\n")).collect();
+    place.write("picks.csv", &format!("pick\n{picks}"));
+    let plan = format!(
+        "name = \"commands\"\n{HEAD}[target]\nkind = \"mongodb\"\naddress = \"{}\"\n[workload]\nkind = \"scripts\"\n\
+         [workload.scripts]\nrun = [\"count.json@3\", \"buy.json\"]\ndefine = {{ items = 100 }}\n\
+         samples = [{{ file = \"picks.csv\" }}]\n",
+        set.url()
+    );
+    place.write("commands.toml", &plan);
+    let ended = place.run(&["run", "commands.toml", "--scale", "tiny", "--full"]).with_code(&[0, 1]);
+    let trial = only(&place, "commands");
+    let both = done(&trial, &[OpKind::Script(0), OpKind::Script(1)]);
+    assert!(both[0] > both[1] && both[1] > 0, "count has thrice the weight of buy: {both:?}");
+    assert!(ended.stdout.contains("By statement"), "{}", ended.stdout);
+    for name in ["count", "take", "look", "buy.json:11 commit;"] {
+        assert!(ended.stdout.contains(name), "{name}: {}", ended.stdout);
+    }
+    let books = trial.record.measured.as_ref().expect("it was measured").books().expect("books");
+    let rows =
+        books.parts().map(|(kind, book)| (trial.record.spec.class_name(kind), book.rows(), book.done()));
+    for (name, rows, done) in rows.filter(|(name, ..)| ["count", "take", "look"].contains(&name.as_str())) {
+        assert_eq!(rows, done, "each {name} finds its document");
+    }
+    place.write("buy.json", &buy.replace("\"$inc\"", "$inc"));
+    let wrong = place.run(&["run", "commands.toml", "--scale", "tiny"]).with_code(&[2]).stderr;
+    assert!(wrong.contains("buy.json:4:58: here stands '$' where a name"), "{wrong}");
+    let sql = place.run(&["run", "commands.toml", "--set", "workload.scripts.run=[\"tpcb-like\"]"]);
+    assert!(sql.with_code(&[2]).stderr.contains("\"tpcb-like\" is SQL"));
 }
 
 /// TPC-B at an address: an empty database gets its tables, the next run finds them, and another scale is

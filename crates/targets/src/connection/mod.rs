@@ -2,6 +2,7 @@
 //! that either blocks its thread or never blocks.
 
 mod channel;
+mod course;
 mod link;
 mod place;
 mod row;
@@ -11,6 +12,7 @@ mod tls;
 pub mod untrusted;
 
 pub use channel::{Channel, Flow, Framing, Input, MOST_WAITING, Route, Wait};
+pub use course::{Course, text_value};
 pub use link::Link;
 pub use place::{Dialect, Encryption, Place, decoded};
 pub use row::Row;

@@ -221,6 +221,11 @@ impl Courier {
         }
     }
 
+    /// Makes the descriptor tell at a moment, or no longer, while no request is under way.
+    pub fn wake(&self, at: Option<Instant>) {
+        self.arm(at);
+    }
+
     /// When an operation that begins now is given up.
     pub fn deadline(&self) -> Option<Instant> {
         (!self.cluster.timeout.is_zero()).then(|| Instant::now() + self.cluster.timeout)

@@ -17,6 +17,7 @@ mod message;
 mod options;
 mod probe;
 mod scram;
+mod script;
 mod session;
 mod statistics;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use load::Checkpoint;
 use options::{Acknowledgers, Options, WriteConcern};
 use parking_lot::Mutex;
 use probe::Capabilities;
+use script::ScriptSession;
 use session::MongoSession;
 use statistics::Statistics;
 use std::collections::BTreeMap;
@@ -299,7 +301,7 @@ impl Target for MongoDb {
 
     fn accepts(&self, kind: OpKind) -> bool {
         let transacts = matches!(kind, OpKind::Transfer | OpKind::ReadBalances | OpKind::Transaction);
-        let known = ACCEPTED.contains(&kind) || transacts;
+        let known = ACCEPTED.contains(&kind) || transacts || matches!(kind, OpKind::Script(_));
         known && (!transacts || self.capabilities.aborts == Some(true))
     }
 
@@ -313,9 +315,17 @@ impl Target for MongoDb {
     }
 
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        match dataset.shape {
+        match &dataset.shape {
             Shape::Checks(_) => Ok(Box::new(self.checks()?)),
-            Shape::Scripts(_) => Err(crate::no_scripts()),
+            Shape::Scripts(scripts) => {
+                let why = scripts.has_transactions().then(|| self.without_transactions()).flatten();
+                match why {
+                    Some(why) => {
+                        Err(TargetError::new("opening a session for scripts with transactions", why))
+                    }
+                    None => Ok(Box::new(ScriptSession::new(&self.cluster, scripts)?)),
+                }
+            }
             _ => Ok(Box::new(MongoSession::new(&self.cluster, dataset)?)),
         }
     }

@@ -1,5 +1,7 @@
 //! The target on servers that run: FerretDB, where it is built, and our reference peer, which is not MongoDB.
 
+mod scripts;
+
 use super::probe::Capabilities;
 use super::{ACCEPTED, MongoDb};
 use crate::connection::testing;

@@ -20,7 +20,7 @@ pub const TRANSFERS: &str = "tipover_transfers";
 /// `wtimeout` of a commit that is sent again, as the drivers' specification has it.
 const COMMIT_TIMEOUT_MS: i64 = 10_000;
 /// How often a commit is sent before its outcome is unknown.
-const COMMITS: u32 = 3;
+pub const COMMITS: u32 = 3;
 
 /// A session's name and the number of the transaction in it.
 #[derive(Debug, Clone, Copy)]
@@ -306,7 +306,8 @@ pub fn definite(outcome: Outcome) -> Outcome {
     }
 }
 
-fn unknown(outcome: Outcome) -> Outcome {
+/// The same as one of which nobody knows.
+pub fn unknown(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Refused(failure) => Outcome::Unknown(failure),
         outcome => outcome,

@@ -4,8 +4,8 @@
 use super::greeting::Hello;
 use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
-use crate::connection::sql::{Course, Prepared, Report as _, Which};
-use crate::connection::{Answer, Greeting, Input, Protocol, Step};
+use crate::connection::sql::{Prepared, Report as _, Which};
+use crate::connection::{Answer, Course, Greeting, Input, Protocol, Step, text_value};
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::{Complaint, Timed};
@@ -212,7 +212,8 @@ impl Scripted {
         }
         let may_retry = matches!(report.definite(), Outcome::Refused(Failure::Conflict));
         let said = (report.code.to_string(), format!("ERROR:  {report}"));
-        let outcome = self.course.failed(self.course.result.complete, report, said, may_retry);
+        let of = |kind, ends| report.outcome_of_script(kind, ends);
+        let outcome = self.course.failed(self.course.result.complete, said, may_retry, of);
         if report.ends_connection() || outcome::is_stale(report) {
             return Answer::Last(outcome);
         }
@@ -280,7 +281,8 @@ impl Scripted {
                 self.course.row(|| Reader(payload).counted().map(text));
                 if self.course.stores() && self.rolling_back.is_none() {
                     let mut reader = Reader(payload);
-                    self.course.result.last = (0..columns).map(|_| reader.counted().map(text)).collect();
+                    self.course.result.last =
+                        (0..columns).map(|_| text_value(reader.counted().map(text))).collect();
                 }
             }
         }

@@ -3,8 +3,8 @@
 
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
-use crate::connection::sql::{Course, Prepared, Report as _, Which};
-use crate::connection::{Answer, Greeting, Input, Protocol, Step};
+use crate::connection::sql::{Prepared, Report as _, Which};
+use crate::connection::{Answer, Course, Greeting, Input, Protocol, Step, text_value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
@@ -233,7 +233,8 @@ impl Scripted {
         (self.in_pipeline, self.ends_pipeline) = (false, false);
         let may_retry = matches!(report.code.as_str(), "40001" | "40P01");
         let said = (report.code.clone(), format!("{}:  {report}", report.severity));
-        let outcome = self.course.failed(request, report, said, may_retry);
+        let of = |kind, ends| report.outcome_of_script(kind, ends);
+        let outcome = self.course.failed(request, said, may_retry, of);
         self.rolled_back(outcome, output)
     }
 
@@ -247,7 +248,8 @@ impl Scripted {
                 let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
                 self.course.row(|| message::columns(body).next().flatten().map(text));
                 if !self.course.result.names.is_empty() {
-                    self.course.result.last = message::columns(body).map(|value| value.map(text)).collect();
+                    self.course.result.last =
+                        message::columns(body).map(|value| text_value(value.map(text))).collect();
                 }
             }
             b'C' | b'I' => {

@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Scripts of statements, as pgbench reads them; one run of a script is one operation.
+/// Scripts of statements, as pgbench reads them, or of MongoDB's commands; one run of a script is one
+/// operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptsSpec {
@@ -102,6 +103,11 @@ impl NamedScript {
         })?;
         Ok(Some(built_in.portable()))
     }
+}
+
+/// Whose language scripts for such a target are written in.
+fn dialect(target: TargetKind) -> Dialect {
+    if target == TargetKind::Mongodb { Dialect::Commands } else { Dialect::Plan }
 }
 
 /// Whose tables a built-in script works on.
@@ -226,7 +232,7 @@ impl ScriptsSpec {
             if recorded.is_unread() {
                 return Ok(None);
             }
-            let mut scripts = Scripts::new(seed, Dialect::Plan);
+            let mut scripts = Scripts::new(seed, dialect(target));
             scripts.replays(recorded.clone());
             return Ok(Some(scripts));
         }
@@ -248,7 +254,7 @@ impl ScriptsSpec {
     }
 
     fn of(&self, named: &[NamedScript], target: TargetKind, seed: u64) -> Result<Option<Scripts>, String> {
-        let mut scripts = Scripts::new(seed, Dialect::Plan);
+        let mut scripts = Scripts::new(seed, dialect(target));
         let numbering = match target {
             TargetKind::Mysql => Numbering::AutoIncrement,
             _ => Numbering::Serial,
@@ -287,11 +293,16 @@ impl ScriptsSpec {
     /// laboratory's own or not.
     pub(super) fn check(&self, target: TargetKind, in_lab: bool) -> Result<(), String> {
         let is_mysql = target == TargetKind::Mysql;
-        if !is_mysql && target != TargetKind::Postgres {
+        let is_mongodb = target == TargetKind::Mongodb;
+        if !is_mysql && !is_mongodb && target != TargetKind::Postgres {
             return Err(
-                "workload.kind = \"scripts\" needs target.kind = \"postgres\" or \"mysql\": scripts are SQL"
+                "workload.kind = \"scripts\" needs target.kind = \"postgres\", \"mysql\" or \"mongodb\": scripts \
+                 are SQL, or commands of MongoDB"
                     .into(),
             );
+        }
+        if is_mongodb {
+            self.check_commands()?;
         }
         if is_mysql && self.protocol == Protocol::Extended {
             return Err(
@@ -331,7 +342,8 @@ impl ScriptsSpec {
                 .is_some_and(|ask| ask.may_change())
         {
             return Err(
-                "workload.scripts.ask is asked before every trial: all that it sends begins with SELECT"
+                "workload.scripts.ask is asked before every trial: all that it sends begins with SELECT, or \
+                 is a command that only reads"
                     .into(),
             );
         }
@@ -340,8 +352,10 @@ impl ScriptsSpec {
             if !scripts.is_some_and(|scripts| scripts.has_pipelines()) {
                 continue;
             }
-            if is_mysql {
-                return Err("workload.scripts: pipelines are PostgreSQL's; MySQL's protocol has none".into());
+            if is_mysql || is_mongodb {
+                return Err(
+                    "workload.scripts: pipelines are PostgreSQL's; neither MySQL's protocol has any nor MongoDB's".into()
+                );
             }
             if self.protocol == Protocol::Simple {
                 return Err(
@@ -354,6 +368,26 @@ impl ScriptsSpec {
 }
 
 impl ScriptsSpec {
+    /// What MongoDB has nothing of.
+    fn check_commands(&self) -> Result<(), String> {
+        if self.protocol != Protocol::Simple {
+            return Err("workload.scripts.protocol: MongoDB's commands have no other than \"simple\"".into());
+        }
+        let built_in = self.run.iter().find(|script| script.owner().is_some());
+        if let Some(script) = built_in {
+            return Err(format!(
+                "workload.scripts.run: {:?} is SQL; what is sent to MongoDB are commands in a file of your own",
+                script.name
+            ));
+        }
+        if self.tables() != Tables::None {
+            return Err(
+                "workload.scripts: pgbench's and sysbench's tables are SQL's; MongoDB has none".into()
+            );
+        }
+        Ok(())
+    }
+
     /// What no type can say of a record.
     fn check_recorded(&self) -> Result<(), String> {
         let alone = self.run.is_empty() && self.ask.is_none() && self.define.is_empty();
@@ -574,7 +608,7 @@ mod tests {
         }
         let lab = "[lab]\n        recipe = \"postgres\"";
         for (target, words) in
-            [("mongodb", "needs target.kind = \"postgres\""), ("null", "needs target.kind = \"postgres\"")]
+            [("mongodb", "\"tpcb-like\" is SQL"), ("null", "needs target.kind = \"postgres\"")]
         {
             let text = PLAN.replace(
                 "kind = \"postgres\"\n",
@@ -592,7 +626,7 @@ mod tests {
         let extended = mysql("define", "protocol = \"extended\"\ndefine", BROWSE).unwrap_err();
         assert!(extended.contains("is PostgreSQL's"), "{extended}");
         let pipeline = mysql("", "", "\\startpipeline\nselect 1;\n\\endpipeline\n").unwrap_err();
-        assert!(pipeline.contains("MySQL's protocol has none"), "{pipeline}");
+        assert!(pipeline.contains("neither MySQL's protocol has any"), "{pipeline}");
         let prepared = PLAN
             .replace("define", "prepare = \"browse.sql\"\ndefine")
             .replace(lab, "")

@@ -83,6 +83,11 @@ pub(super) fn read(text: &str) -> Option<(i64, DateStyle)> {
     Some((midnight + time, DateStyle { between: Some(between), fraction, suffix: rest.into() }))
 }
 
+/// The same in milliseconds, which is what BSON keeps.
+pub(in crate::workload) fn milliseconds(text: &str) -> Option<i64> {
+    read(text).map(|(us, _)| us.div_euclid(1000))
+}
+
 impl DateStyle {
     /// Shows the text of `time` (microseconds since 1970) in this style.
     pub(super) fn print(&self, time: i64, then: impl FnOnce(&str)) {

@@ -232,7 +232,7 @@ enum Extended {
 /// MongoDB's extended JSON, as mongoexport writes it.
 fn extended(tag: &str, value: &Json) -> Option<Extended> {
     match (tag, value) {
-        ("$date", Json::String(text)) => date::read(text).map(|(us, _)| Extended::Date(us.div_euclid(1000))),
+        ("$date", Json::String(text)) => date::milliseconds(text).map(Extended::Date),
         ("$date", Json::Number(ms)) => ms.as_i64().map(Extended::Date),
         ("$date", Json::Object(inner)) => {
             inner.get("$numberLong")?.as_str()?.parse().ok().map(Extended::Date)

@@ -16,6 +16,7 @@ mod learn;
 mod sink;
 mod text;
 
+pub(super) use date::milliseconds;
 pub use learn::Learner;
 pub use sink::{Bson, DocumentSink, JsonText};
 

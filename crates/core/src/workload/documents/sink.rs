@@ -192,6 +192,12 @@ impl Bson {
         self.bytes.push(0);
     }
 
+    /// A value of a type that no sample has, by the number of its type and its bytes.
+    pub fn raw(&mut self, kind: u8, value: &[u8]) {
+        self.element(kind);
+        self.bytes.extend_from_slice(value);
+    }
+
     fn begin(&mut self, kind: u8, index: Option<u32>) {
         self.element(kind);
         self.open.push((self.bytes.len(), index));

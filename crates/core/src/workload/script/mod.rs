@@ -5,6 +5,7 @@
 //! server: [`Run`] says step by step what to send, and is told what came back.
 
 mod builtin;
+mod document;
 pub(super) mod draw;
 mod expression;
 mod function;
@@ -17,6 +18,7 @@ mod text;
 mod value;
 
 pub use builtin::{BUILT_IN, BuiltIn};
+pub use document::{Order, Template};
 pub use draw::put_digits;
 pub use run::{Abort, Run, Step};
 pub use samples::SampleSpec;
@@ -28,6 +30,7 @@ use super::sysbench::Sysbench;
 use super::{Random, Records, Workload};
 use crate::op::{Op, OpKind};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,6 +45,8 @@ pub enum Dialect {
     Pgbench,
     /// The same, with the functions that only plans have.
     Plan,
+    /// The same, and statements are commands of MongoDB.
+    Commands,
 }
 
 /// Numbers of variables by their names, the same for all scripts of a run.
@@ -277,6 +282,7 @@ impl Scripts {
     pub fn replays(&mut self, recorded: Recorded) {
         let statement = || Statement {
             pieces: vec![text::Piece::Recorded],
+            order: None,
             joined: false,
             store: None,
             name: None,
@@ -347,17 +353,48 @@ impl Scripts {
         self.scripts.iter().all(|script| script.commands.iter().filter(waits).count() <= 1)
     }
 
-    /// Whether a script has a statement that does not begin with SELECT, and so may change something.
+    /// Whether a script begins transactions by a word of its own, not the server's.
+    pub fn has_transactions(&self) -> bool {
+        let begins = |command: &Command| {
+            matches!(&command.action, Action::Sql(Statement { order: Some(Order::Begin), .. }))
+        };
+        self.scripts.iter().any(|script| script.commands.iter().any(begins))
+    }
+
+    /// Whether a script has a statement that does not begin with SELECT, or a command that does not only
+    /// read, and so may change something.
     pub fn may_change(&self) -> bool {
         if let Some(recorded) = &self.recorded {
             return recorded.changes();
         }
         let changes = |command: &Command| match &command.action {
+            Action::Sql(Statement { order: Some(order), .. }) => {
+                matches!(order, Order::Command(command) if command.changes)
+            }
             Action::Sql(statement) => !matches!(statement.pieces.first(), Some(text::Piece::Text(text))
                 if text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("select"))),
             _ => false,
         };
         self.scripts.iter().any(|script| script.commands.iter().any(changes))
+    }
+
+    /// What is done at a command of operation `number`, on a server that takes no texts. Of a record it is
+    /// the command whose number the operation has.
+    ///
+    /// # Errors
+    /// A record that holds something else.
+    pub fn order(&self, (script, number): (u32, u64), command: usize) -> Result<Cow<'_, Order>, Abort> {
+        /// What a recorded load sends outside its record, while its sessions warm up.
+        const WARM_UP: &str = "{\"ping\": 1}";
+        let here = self.scripts.get(script as usize).and_then(|script| script.commands.get(command));
+        if let Some(Action::Sql(Statement { order: Some(order), .. })) = here.map(|here| &here.action) {
+            return Ok(Cow::Borrowed(order));
+        }
+        let recorded = self.recorded.as_ref().and_then(|all| all.statement(number));
+        let text = recorded.map_or(WARM_UP, |statement| &statement.text);
+        let read = document::command("recorded", text);
+        let read = read.map_err(|mistake| Abort { command, reason: mistake.to_string() })?;
+        Ok(Cow::Owned(Order::Command(read)))
     }
 
     /// Which script operation `n` runs.

@@ -1,10 +1,12 @@
 //! One session's way through scripts: what is to be sent next, with the variables that it keeps.
 
+use super::document::Template;
 use super::draw::Chance;
 use super::expression::Expression;
 use super::text::{Action, Amount, Expectation, Piece, Statement, Store};
 use super::value::{Quoting, Value};
 use super::{Dialect, Names, Random, Script, Scripts, text};
+use crate::workload::documents::Bson;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ impl Run {
         let chance = Chance::new(Random::new(0, 0));
         let presets = if scripts.forgets { variables.clone() } else { Vec::new() };
         let (stack, notes, before) = (Vec::new(), Vec::new(), Vec::new());
-        let is_plan = scripts.names.dialect == Dialect::Plan;
+        let is_plan = scripts.names.dialect >= Dialect::Plan;
         let operation = scripts.names.known("operation").filter(|_| is_plan);
         let (script, at, refused) = (0, 0, None);
         Run {
@@ -312,6 +314,16 @@ impl Run {
         String::from_utf8(text).expect("all pieces and values are texts")
     }
 
+    /// Writes the document of a command with its variables' values.
+    ///
+    /// # Errors
+    /// A variable that has no value, or none of the type that is asked for.
+    pub fn put_document(&self, command: usize, template: &Template, out: &mut Bson) -> Result<(), Abort> {
+        let variable = |number: usize| self.variables[number].as_ref();
+        let written = template.write(&self.scripts.names, variable, out);
+        written.map_err(|reason| Abort { command, reason })
+    }
+
     /// Appends what tells the statement of a command from itself with other words: the values that are parts
     /// of them. Nothing for most.
     #[inline]
@@ -382,6 +394,15 @@ impl Run {
     /// # Errors
     /// If no variable can be called so.
     pub fn bring(&mut self, command: usize, column: &str, value: Option<&str>) -> Result<(), Abort> {
+        let value = value.map_or(Value::Null, |value| Value::Text(value.into()));
+        self.bring_value(command, column, value)
+    }
+
+    /// The same with a value whose type is known.
+    ///
+    /// # Errors
+    /// If no variable can be called so.
+    pub fn bring_value(&mut self, command: usize, column: &str, value: Value) -> Result<(), Abort> {
         let store = self.store(command).expect("somebody asked for it");
         let (name, word) = (format!("{}{column}", store.prefix), if store.all { "aset" } else { "gset" });
         if !text::is_name(&name) {
@@ -391,7 +412,7 @@ impl Run {
         }
         // What no script asks for need not be kept.
         if let Some(number) = self.scripts.names.known(&name) {
-            self.variables[number] = Some(value.map_or(Value::Null, |value| Value::Text(value.into())));
+            self.variables[number] = Some(value);
         }
         Ok(())
     }

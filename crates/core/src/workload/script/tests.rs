@@ -391,7 +391,198 @@ fn remarks_that_say_nothing_are_mistakes_in_plans_alone() {
     assert!(all.class(OpKind::STATEMENTS - 1).is_some() && all.class(OpKind::STATEMENTS).is_none());
 }
 
+/// What the first operation of a script of commands sends, as bytes of BSON.
+fn commands(text: &str) -> Result<Vec<Vec<u8>>, String> {
+    let mut scripts = Scripts::new(7, Dialect::Commands);
+    scripts.add("s", text.as_bytes(), 1).map_err(|mistake| mistake.to_string())?;
+    scripts.preset("who", Value::Text("{\"$oid\": \"000102030405060708090a0b\"}".into()))?;
+    let scripts = Arc::new(scripts);
+    let mut run = Run::new(scripts.clone(), 0);
+    run.begin(0, 3);
+    let mut sent = Vec::new();
+    let placed = |abort: Abort| {
+        let here = &scripts.scripts()[0].commands[abort.command];
+        format!("s:{}:{}: {}", here.line, here.column, abort.reason)
+    };
+    loop {
+        let step = run.step().map_err(placed)?;
+        let Step::Send(command) = step else { return Ok(sent) };
+        let order = scripts.order((0, 3), command).map_err(placed)?;
+        let mut document = crate::workload::documents::Bson::default();
+        if let Order::Command(template) = order.as_ref() {
+            run.put_document(command, template, &mut document).map_err(placed)?;
+        }
+        sent.push(document.bytes);
+    }
+}
+
+#[test]
+fn commands_are_documents_with_values_at_any_place() {
+    let sent = commands(
+        "\\set n 5\nbegin;\n{\"a:n\": [:n, \"x:n\"], \"b\": {\"c\": {\"$numberLong\": :n}}}; COMMIT",
+    );
+    let expected = b"\x32\0\0\0\x04a5\0\x16\0\0\0\x100\0\x05\0\0\0\x021\0\x03\0\0\0x5\0\0\
+        \x03b\0\x10\0\0\0\x12c\0\x05\0\0\0\0\0\0\0\0\0";
+    assert_eq!(sent, Ok(vec![vec![], expected.to_vec(), vec![]]));
+    // The words that mean values are none of variables, and blanks may be anywhere.
+    let compact = commands("{\"a\":true,\"b\":null,\"c\":-1.5,\"d\":5000000000,\"e\":\"12:30\"}").unwrap();
+    let loose =
+        commands("{ \"a\" :\ttrue,\n\"b\": null , \"c\": -1.5,\"d\" : 5000000000, \"e\": \"12:30\" }\n;")
+            .unwrap();
+    assert_eq!(compact, loose);
+    let expected = b"\x2f\0\0\0\x08a\0\x01\x0ab\0\x01c\0\0\0\0\0\0\0\xf8\xbf\x12d\0\0\xf2\x05\x2a\x01\0\0\0\
+        \x02e\0\x06\0\0\x0012:30\0\0";
+    assert_eq!(compact[0], expected, "{:x?}", compact[0]);
+    // What came from outside is read as JSON; what is unset in a text stays there.
+    let sent = commands("{\"_id\": :who, \"t\": \"a:none\"};").unwrap();
+    let expected =
+        b"\x24\0\0\0\x07_id\0\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x02t\0\x07\0\0\0a:none\0\0";
+    assert_eq!(sent[0], expected, "{:x?}", sent[0]);
+}
+
+#[test]
+fn what_a_command_may_do_is_seen_in_it() {
+    for (text, changes, repeatable) in [
+        ("{\"find\": \"t\"}", false, false),
+        ("{\"aggregate\": \"t\", \"pipeline\": []}", false, false),
+        ("{\"aggregate\": \"t\", \"pipeline\": [{\"$out\": \"u\"}]}", true, false),
+        ("{\"insert\": \"t\", \"documents\": [{}]}", true, true),
+        ("{\"update\": \"t\", \"updates\": [{\"q\": {}, \"u\": {}, \"multi\": true}]}", true, false),
+        ("{\"delete\": \"t\", \"deletes\": [{\"q\": {}, \"limit\": 0}]}", true, false),
+        ("{\"delete\": \"t\", \"deletes\": [{\"q\": {}, \"limit\" : 1}]}", true, true),
+        (
+            "{\"delete\": \"t\", \"deletes\": [{\"q\": {}, \"limit\": 1}, {\"q\": {}, \"limit\": 0}]}",
+            true,
+            false,
+        ),
+        ("{\"dropDatabase\": 1}", true, false),
+    ] {
+        let mut scripts = Scripts::new(7, Dialect::Commands);
+        scripts.add("s", text.as_bytes(), 1).unwrap();
+        assert_eq!(scripts.may_change(), changes, "{text}");
+        let order = scripts.order((0, 0), 0).unwrap();
+        let Order::Command(template) = order.as_ref() else { panic!("{text}") };
+        assert_eq!(template.is_repeatable, repeatable, "{text}");
+    }
+}
+
+/// The one sentence about a script, read and then run: with its line and column.
+fn complaint(dialect: Dialect, bytes: &[u8]) -> String {
+    if dialect == Dialect::Commands
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return commands(text).expect_err(text);
+    }
+    let mut scripts = Scripts::new(7, dialect);
+    if let Err(mistake) = scripts.add("s", bytes, 1) {
+        return mistake.to_string();
+    }
+    let scripts = Arc::new(scripts);
+    let mut run = Run::new(scripts.clone(), 0);
+    run.begin(0, 3);
+    loop {
+        match run.step() {
+            Ok(Step::Over) => panic!("nothing is wrong with {:?}", String::from_utf8_lossy(bytes)),
+            Ok(_) => {}
+            Err(abort) => {
+                let here = &scripts.scripts()[0].commands[abort.command];
+                return format!("s:{}:{}: {}", here.line, here.column, abort.reason);
+            }
+        }
+    }
+}
+
+#[test]
+fn hostile_scripts_get_one_sentence_with_line_and_column() {
+    let deep = format!("\\set x {}1", "(".repeat(100_000));
+    let ifs = "\\if 1\n".repeat(1_000);
+    let long = format!("select 1;\n\\set x {}:", "1+".repeat(500_000));
+    let many = format!("select 1;\nselect {};", ":a,".repeat(300));
+    let nested = format!("{{\"a\": {}", "[".repeat(100_000));
+    let objects = "{\"a\":".repeat(100_000);
+    let all = [Dialect::Pgbench, Dialect::Plan, Dialect::Commands];
+    let sql = [Dialect::Pgbench, Dialect::Plan];
+    let ours = [Dialect::Commands];
+    let cases: &[(&[Dialect], &[u8], &str)] = &[
+        (&all, b"", "s:1:1: empty command list"),
+        (&all, b"-- nothing\n", "s:1:1: empty command list"),
+        (&sql, b"select 1;\n\xff\xfe", "s:2:1: this is not UTF-8"),
+        (&ours, b"begin;\n\xff\xfe", "s:2:1: this is not UTF-8"),
+        (&all, b"\\set x 1\n\0", "s:2:1: this byte is zero"),
+        (&all, b"\\set", "s:1:1: missing argument"),
+        (&all, b"\\set 1x 5", "s:1:6: invalid variable name"),
+        (&all, b"\\set x 1 +", "s:1:"),
+        (&all, b"\\set x nope(1)", "s:1:8: unexpected function name (nope)"),
+        (&all, b"\\set x 99999999999999999999999", "s:1:"),
+        (&all, deep.as_bytes(), "s:1:"),
+        (&all, long.strip_prefix("select 1;").unwrap().as_bytes(), "s:2:"),
+        (&sql, long.as_bytes(), "s:2:"),
+        (&sql, many.as_bytes(), "s:2:1: the statement uses 300 variables, and 255 is the most"),
+        (&all, ifs.as_bytes(), "s:1000:1: \\if without matching \\endif"),
+        (&all, b"\\if 1\n\\else\n\\else\n\\endif", "s:3:1: \\else after \\else"),
+        (&all, b"\\endif", "s:1:1: \\endif without matching \\if"),
+        (&all, b"\\gset", "s:1:1: \\gset must follow an SQL command"),
+        (&all, b"\\shell rm -rf /", "s:1:1: \\shell is not carried out here"),
+        (&all, b"\\sleep 5 years", "s:1:"),
+        (&all, b"\\loop", "s:1:2: invalid command \\loop"),
+        (&sql, b"select 1;\nselect 'x", "s:2:8: what is opened by ' here is never closed"),
+        (&sql, b"select /* x", "s:1:8: the comment that begins here is never closed"),
+        // What is seen when it is run.
+        (&all, b"\\set y 1\n\\set x :y / 0", "s:2:1: division by zero"),
+        (&all, b"\\set x 1 % 0", "s:1:1: division by zero"),
+        (&all, b"\\set x 1\n  \\set x :nope", "s:2:3: undefined variable \"nope\""),
+        (&all, b"\\sleep :nope s", "s:1:1: sleep: undefined variable \"nope\""),
+        (&all, b"\\set x random(2, 1)", "s:1:1: empty range given to random"),
+        (&all, b"\\set x random(-9223372036854775807, 9223372036854775807)", "s:1:1: "),
+        (&all, b"\\set x 9223372036854775807 + 1", "s:1:1: "),
+        (&all, b"\\set x random_zipfian(1, 10, 0.5)", "s:1:1: "),
+        (&all, b"\\if 'x'\n\\endif", "s:1:"),
+        // Commands.
+        (&ours, b"find {}", "s:1:1: a statement for MongoDB is a command"),
+        (&ours, b"select 1;", "s:1:1: a statement for MongoDB is a command"),
+        (&ours, b"{}", "s:1:1: an empty document is no command"),
+        (&ours, b"{", "s:1:2: the document ends where a name must stand"),
+        (&ours, b"{\"find\": }", "s:1:10: '}' begins no value"),
+        (&ours, b"{\"find\": \"x\"", "s:1:13: the document is not closed"),
+        (&ours, b"{\"a\": [1", "s:1:9: the array is not closed"),
+        (&ours, b"{\"a\": 1} {\"b\": 2}", "s:1:10: a semicolon ends a command"),
+        (&ours, b"{\"a\": \"x", "s:1:7: what is opened by \" here is never closed"),
+        (&ours, b"{\"a\": \"\\x\"}", "s:1:7: this is no text of JSON"),
+        (&ours, b"{\"a\\u0000b\": 1}", "s:1:2: a name has no character that is zero"),
+        (&ours, b"{\"a\": 1e999}", "s:1:7: 1e999 is no value"),
+        (&ours, b"{\"a\": 'x'}", "s:1:7: '\\'' begins no value"),
+        (&ours, b"{a: 1}", "s:1:2: here stands 'a' where a name"),
+        (&ours, b"{\"a\": :}", "s:1:7: behind a colon"),
+        (&ours, b"{\"a\": {\"$oid\": \"12\"}}", "s:1:7: an ObjectId has 24 hexadecimal digits"),
+        (&ours, b"{\"a\": {\"$date\": \"yesterday\"}}", "s:1:7: a date is such as"),
+        (&ours, b"{\"a\": {\"$numberInt\": 5000000000}}", "s:1:7: $numberInt: 5000000000 does not fit"),
+        (&ours, b"{\"a\": {\"$numberDecimal\": \"1\"}}", "s:1:7: decimal numbers of 128 bits"),
+        (
+            &ours,
+            b"{\"a\": {\"$binary\": {\"base64\": \"?\", \"subType\": \"00\"}}}",
+            "s:1:7: $binary: base64 is not",
+        ),
+        (&ours, nested.as_bytes(), "s:1:106: documents are nested up to 100 levels"),
+        (&ours, objects.as_bytes(), "s:1:501: documents are nested up to 100 levels"),
+        (&ours, b"begin;\n{\"a\": :nope};", "s:2:1: undefined variable \"nope\""),
+        (&ours, b"\\set n 5\n{\"a\": {\"$oid\": :n}};", "s:2:1: an ObjectId has 24"),
+    ];
+    for (dialects, text, begins) in cases {
+        for dialect in *dialects {
+            let said = complaint(*dialect, text);
+            let shown: String = String::from_utf8_lossy(text).chars().take(60).collect();
+            assert!(said.starts_with(begins), "{dialect:?} {shown:?}: {said}");
+            assert!(!said.contains('\n') && said.len() < 400, "{dialect:?} {shown:?}: {said}");
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_command_panics(text in "(\\{\"(find|a:n)\": ?)?[\\{\\}\\[\\]\":,$a-z0-9 \\\\.e-]{0,60}") {
+        let _ = commands(&text);
+    }
+
     #[test]
     fn no_script_panics(text in "(\\\\(set|if|elif|else|endif|sleep|gset) ?)?\\PC{0,60}\n?(\\PC{0,40}\n){0,3}") {
         if let Ok(scripts) = scripts(&text) {

@@ -1,6 +1,7 @@
 //! Scripts as pgbench reads them: SQL statements up to their semicolons, meta commands up to the end of the
 //! line.
 
+use super::document::{self, Order};
 use super::expression::Expression;
 use super::{Dialect, Names};
 use crate::nearest::did_you_mean;
@@ -110,6 +111,8 @@ pub enum Amount {
 pub struct Statement {
     /// In their order.
     pub pieces: Vec<Piece>,
+    /// What is sent in their place to a server that does not take texts.
+    pub order: Option<Order>,
     /// Whether it is several, joined by `\;` and sent at once.
     pub joined: bool,
     /// Where its results go; nowhere without.
@@ -366,7 +369,7 @@ impl<'a> Reader<'a, '_> {
             let begin = self.place.at;
             let end = begin + trimmed.find('\n').unwrap_or(trimmed.len());
             self.place.at = end;
-            if self.names.dialect == Dialect::Plan {
+            if self.names.dialect >= Dialect::Plan {
                 self.remark(Place { at: begin + 2, end, ..self.place }, same_line)?;
             }
         }
@@ -422,6 +425,17 @@ impl<'a> Reader<'a, '_> {
 
     fn sql(&mut self) -> Result<(), Mistake> {
         let begin = self.place.at;
+        if self.names.dialect == Dialect::Commands {
+            // A semicolon alone is no statement.
+            if self.place.rest().starts_with(';') {
+                self.place.at += 1;
+                return Ok(());
+            }
+            let order = document::order(&mut self.place, self.names)?;
+            let text = &self.place.text[begin..self.place.at];
+            self.statement(begin, text.trim_end(), Vec::new(), Some(order), false);
+            return Ok(());
+        }
         let mut scan = super::sql::Scan::new(self.place);
         let text = scan.statement()?;
         self.place.at = scan.at();
@@ -431,43 +445,28 @@ impl<'a> Reader<'a, '_> {
         if trimmed.trim_end_matches(';').trim().is_empty() {
             return Ok(());
         }
-        let pieces = self.pieces(trimmed);
+        let pieces = pieces(trimmed, self.names, false);
         let count = pieces.iter().filter(|piece| matches!(piece, Piece::Variable(_))).count();
         if count > MOST_USES {
             let words =
                 format!("the statement uses {count} variables, and {MOST_USES} is the most that can be");
             return Err(self.place.mistake(begin, words));
         }
-        let Pending { name, expected, .. } = std::mem::take(&mut self.pending);
-        let statement = Statement { pieces, joined, store: None, name, class: 0, expected };
-        self.push(Action::Sql(statement), begin, trimmed);
+        self.statement(begin, trimmed, pieces, None, joined);
         Ok(())
     }
 
-    /// Every `:name` is a variable, in quotes too, and no `::`.
-    fn pieces(&mut self, text: &str) -> Vec<Piece> {
-        let (mut pieces, mut kept, mut at) = (Vec::new(), 0, 0);
-        while let Some(colon) = text[at..].find(':').map(|colon| at + colon) {
-            let rest = &text[colon + 1..];
-            let length = rest.find(|c: char| !is_letter(c)).unwrap_or(rest.len());
-            if length == 0 || !is_name(&rest[..length]) {
-                // A cast, an assignment, a slice: colons that stand together are passed over together.
-                at = colon + 1 + (rest.len() - rest.trim_start_matches(':').len());
-                continue;
-            }
-            if colon > kept {
-                pieces.push(Piece::Text(text[kept..colon].to_string()));
-            }
-            let number = self.names.number(&rest[..length]);
-            let is_part = text[..colon].chars().next_back().is_some_and(is_letter) && kept < colon;
-            pieces.push(if is_part { Piece::Part(number) } else { Piece::Variable(number) });
-            at = colon + 1 + length;
-            kept = at;
-        }
-        if kept < text.len() {
-            pieces.push(Piece::Text(text[kept..].to_string()));
-        }
-        pieces
+    fn statement(
+        &mut self,
+        begin: usize,
+        text: &str,
+        pieces: Vec<Piece>,
+        order: Option<Order>,
+        joined: bool,
+    ) {
+        let Pending { name, expected, .. } = std::mem::take(&mut self.pending);
+        let statement = Statement { pieces, order, joined, store: None, name, class: 0, expected };
+        self.push(Action::Sql(statement), begin, text);
     }
 
     /// A meta command, up to the end of its line.
@@ -632,6 +631,33 @@ impl<'a> Reader<'a, '_> {
         }
         Ok(())
     }
+}
+
+/// Every `:name` is a variable, in quotes too, and no `::`. Within a text that is a value by itself, all are
+/// `parts` of words.
+pub(super) fn pieces(text: &str, names: &mut Names, parts: bool) -> Vec<Piece> {
+    let (mut pieces, mut kept, mut at) = (Vec::new(), 0, 0);
+    while let Some(colon) = text[at..].find(':').map(|colon| at + colon) {
+        let rest = &text[colon + 1..];
+        let length = rest.find(|c: char| !is_letter(c)).unwrap_or(rest.len());
+        if length == 0 || !is_name(&rest[..length]) {
+            // A cast, an assignment, a slice: colons that stand together are passed over together.
+            at = colon + 1 + (rest.len() - rest.trim_start_matches(':').len());
+            continue;
+        }
+        if colon > kept {
+            pieces.push(Piece::Text(text[kept..colon].to_string()));
+        }
+        let number = names.number(&rest[..length]);
+        let is_part = text[..colon].chars().next_back().is_some_and(is_letter) && kept < colon;
+        pieces.push(if is_part || parts { Piece::Part(number) } else { Piece::Variable(number) });
+        at = colon + 1 + length;
+        kept = at;
+    }
+    if kept < text.len() || pieces.is_empty() {
+        pieces.push(Piece::Text(text[kept..].to_string()));
+    }
+    pieces
 }
 
 /// `1 row`, `3 rows`, `1..10 rows`, or an expression.

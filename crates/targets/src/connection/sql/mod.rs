@@ -4,7 +4,6 @@
 mod checks;
 pub mod found;
 mod prepared;
-mod script;
 mod sysbench;
 mod table;
 #[cfg(test)]
@@ -12,12 +11,11 @@ pub mod testing;
 mod tpcb;
 
 pub use prepared::{Prepared, Which};
-pub use script::Course;
 pub use table::{Found, Syntax, Table};
 
+use super::course::tell_once;
 use super::{Dialect, Link, Place, Protocol, Refusal, Route};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
 use std::ops::Range;
@@ -38,16 +36,6 @@ pub type Texts = Vec<Option<String>>;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long making an empty table may take, with whatever must confirm it.
 pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
-
-/// Tells on standard error why operations fail, once each for the first few.
-pub fn tell_once(text: &str) {
-    const MOST: usize = 5;
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock();
-    if told.len() < MOST && told.insert(text.into()) {
-        eprintln!("{text} (said once)");
-    }
-}
 
 /// What a server says instead of an answer; printed, in its own words.
 pub trait Report: Display + Sized {
@@ -77,6 +65,11 @@ pub trait Report: Display + Sized {
             tell_once(&format!("the server does not carry out an operation: {}", self.explained()));
         }
         outcome
+    }
+
+    /// The outcome of a script's run; where the session ends with it, whoever ends it tells why.
+    fn outcome_of_script(&self, kind: OpKind, ends: bool) -> Outcome {
+        if ends { self.outcome(kind) } else { self.measured_outcome(kind) }
     }
 
     /// With the advice.

@@ -1,14 +1,25 @@
-//! One session's way through scripts, as every SQL server's protocol goes it: what is timed, what is brought
-//! into variables, what is complained of. How statements are sent is the protocol's own.
+//! One session's way through scripts, as every server's protocol goes it: what is timed, what is brought into
+//! variables, what is complained of. How statements are sent is the protocol's own.
 
-use super::{Report, tell_once};
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
 use tipover_core::target::{Complaint, Timed};
-use tipover_core::workload::script::{Abort, Run, Scripts, Step, Tables};
+use tipover_core::workload::script::{Abort, Run, Scripts, Step, Tables, Value};
+
+/// Tells on standard error why operations fail, once each for the first few.
+pub fn tell_once(text: &str) {
+    const MOST: usize = 5;
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock();
+    if told.len() < MOST && told.insert(text.into()) {
+        eprintln!("{text} (said once)");
+    }
+}
 
 /// A session in the middle of a script.
 pub struct Course {
@@ -47,7 +58,7 @@ pub struct ResultSet {
     /// How many rows came.
     pub rows: u64,
     /// The last of them.
-    pub last: Vec<Option<String>>,
+    pub last: Vec<Value>,
     /// Of the last one that was complete.
     kept: Option<Kept>,
 }
@@ -69,10 +80,15 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// A value that came as a text; nothing is NULL.
+pub fn text_value(text: Option<String>) -> Value {
+    text.map_or(Value::Null, |text| Value::Text(text.into()))
+}
+
 struct Kept {
     names: Vec<String>,
     rows: u64,
-    last: Vec<Option<String>>,
+    last: Vec<Value>,
 }
 
 const NO_OPERATION: (u32, u64) = (u32::MAX, u64::MAX);
@@ -182,6 +198,17 @@ impl Course {
         self.came.changed += rows;
     }
 
+    /// The statement at hand was answered without rows: by so many that were changed or counted, and the
+    /// answer itself can be taken for one; `value` tells the first in it.
+    #[inline]
+    pub fn told(&mut self, rows: u64, value: impl FnOnce() -> Option<String>) {
+        self.result.rows = 1;
+        self.changed(rows);
+        if self.came.value.is_none() && self.wants_value() {
+            self.came.value = Some(value());
+        }
+    }
+
     /// Whether the first value of the statement at hand is asked for by an expectation.
     #[inline]
     pub fn wants_value(&self) -> bool {
@@ -252,13 +279,14 @@ impl Course {
     }
 
     /// The server answered request `request` of the command at hand with an error; `code` and `words` say
-    /// which. The outcome of the operation.
-    pub fn failed<R: Report>(
+    /// which, and `outcome` what it means, whether the session ends with it or not. The outcome of the
+    /// operation.
+    pub fn failed(
         &mut self,
         request: usize,
-        report: &R,
         (code, words): (String, String),
         may_retry: bool,
+        outcome: impl FnOnce(OpKind, bool) -> Outcome,
     ) -> Outcome {
         self.complaint = Some(Complaint { step: self.command, request, code, words });
         self.run.undo();
@@ -267,11 +295,7 @@ impl Course {
         } else if self.scripts().ends_on_error {
             self.ended = true;
         }
-        let outcome = match self.ended {
-            true => report.outcome(self.kind()),
-            false => report.measured_outcome(self.kind()),
-        };
-        let outcome = match (outcome, &self.scripts().tables) {
+        let outcome = match (outcome(self.kind(), self.ended), &self.scripts().tables) {
             // Both have deleted the row, and the other one has inserted it: sysbench begins anew then, too.
             (Outcome::Refused(Failure::Exists), Tables::Sysbench(_)) if self.in_transaction => {
                 Outcome::Refused(Failure::Conflict)
@@ -284,7 +308,12 @@ impl Course {
 
     /// The connection is gone, and with it the operation.
     pub fn lost(&mut self, reason: &str) {
-        self.ended_with(Outcome::Unknown(Failure::Unavailable));
+        self.lost_with(reason, Outcome::Unknown(Failure::Unavailable));
+    }
+
+    /// The same where it is known what that means for the statement at hand.
+    pub fn lost_with(&mut self, reason: &str, outcome: Outcome) {
+        self.ended_with(outcome);
         self.complain(self.command, format!("the connection to the server was lost: {reason}"));
         self.run.undo();
     }
@@ -327,7 +356,7 @@ impl Course {
 
     fn bring(&mut self, kept: &Kept) -> Result<(), String> {
         for (name, value) in kept.names.iter().zip(&kept.last) {
-            self.run.bring(self.command, name, value.as_deref()).map_err(|abort| abort.reason)?;
+            self.run.bring_value(self.command, name, value.clone()).map_err(|abort| abort.reason)?;
         }
         Ok(())
     }
