@@ -160,11 +160,21 @@ impl Turn<'_> {
             }
             "getDefaultRWConcern" => doc! { "ok": 1.0, "defaultReadConcern": { "level": "local" },
             "defaultWriteConcern": { "w": "majority", "wtimeout": 0 } },
-            "replSetGetConfig" => match &lock().settings.set_name {
-                Some(set) => doc! { "ok": 1.0, "config": { "_id": set, "settings":
-                { "getLastErrorDefaults": { "w": 1, "wtimeout": 0 } } } },
-                None => failure(76, "NoReplicationEnabled", "not running with --replSet"),
+            "getParameter" => match command.get("journalCommitInterval") {
+                Some(_) => {
+                    doc! { "ok": 1.0, "journalCommitInterval": lock().settings.journal.as_millis() as i64 }
+                }
+                None => failure(72, "InvalidOptions", "no option found to get"),
             },
+            "replSetGetConfig" => {
+                let state = lock();
+                match (&state.configuration, &state.settings.set_name) {
+                    (Some(configuration), _) => doc! { "ok": 1.0, "config": configuration },
+                    (None, Some(set)) => doc! { "ok": 1.0, "config": { "_id": set, "settings":
+                    { "getLastErrorDefaults": { "w": 1, "wtimeout": 0 } } } },
+                    (None, None) => failure(76, "NoReplicationEnabled", "not running with --replSet"),
+                }
+            }
             "find" => self.find(command),
             "getMore" => self.get_more(command),
             "insert" | "update" | "delete" | "drop" => self.write(name, command),

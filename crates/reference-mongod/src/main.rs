@@ -1,6 +1,7 @@
 //! The reference peer as a program, for trying things by hand.
 
 use std::io::BufRead;
+use std::time::Duration;
 use tipover_reference_mongod::{Bugs, Manners, ReplicaSet, Settings, member, router};
 
 const HELP: &str =
@@ -12,8 +13,8 @@ It ends when stdin does.
 
 With --replSet (and --configdb) it is started as a mongod (and a mongos) is, one process a member:
 --replSet NAME --dbpath D --port P --bind_ip ADDRESS,SOCKET, or --configdb SET/HOST:PORT,... --port P --bind_ip A.
-`--manners 4.0` makes it know no hello. replSetInitiate, hello, replSetGetStatus, replSetStepDown, -StepUp and
--Freeze are obeyed; other options are taken and ignored.";
+`--manners 4.0` makes it know no hello. --journalCommitInterval MS is obeyed, and so are replSetInitiate, hello,
+replSetGetStatus, replSetStepDown, -StepUp and -Freeze; other options are taken and ignored.";
 
 fn main() {
     if let Err(text) = run() {
@@ -83,7 +84,15 @@ fn as_mongod() -> Option<Result<(), String>> {
     }
     let set = value("--replSet")?;
     let folder = value("--dbpath").unwrap_or_else(|| "/data/db".into()).into();
-    Some(member::serve(member::Started { set, folder, addresses: addresses(), port, manners }).map_err(text))
+    let journal = match value("--journalCommitInterval").map(|text| (text.parse(), text)) {
+        None => None,
+        Some((Ok(ms @ 1..=500), _)) => Some(Duration::from_millis(ms)),
+        Some((_, text)) => {
+            return Some(Err(format!("--journalCommitInterval is 1 to 500 ms, not \"{text}\"")));
+        }
+    };
+    let started = member::Started { set, folder, addresses: addresses(), port, manners, journal };
+    Some(member::serve(started).map_err(text))
 }
 
 fn run() -> Result<(), String> {

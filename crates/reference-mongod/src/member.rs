@@ -30,6 +30,8 @@ pub struct Started {
     pub port: u16,
     /// `--manners`
     pub manners: Manners,
+    /// `--journalCommitInterval`; mongod's 100 ms unless given.
+    pub journal: Option<Duration>,
 }
 
 /// How long a member may not answer before it is asked over a new connection.
@@ -46,7 +48,9 @@ pub fn serve(started: Started) -> io::Result<()> {
     let address = address.ok_or_else(|| io::Error::other("--bind_ip names no address"))?;
     let name = format!("{address}:{}", started.port);
     let (set_name, manners) = (Some(started.set.clone()), started.manners);
-    let settings = Settings { set_name, manners, ..Settings::default() };
+    let usual = Settings::default();
+    let journal = started.journal.unwrap_or(usual.journal);
+    let settings = Settings { set_name, manners, journal, ..usual };
     let mut state = State::new(settings, vec![started.port]);
     let (journal, entries) = Journal::open(&started.folder)?;
     let node = &mut state.nodes[0];
@@ -238,6 +242,8 @@ fn join(shared: &Arc<Shared>, configuration: &Document) -> io::Result<()> {
     let election =
         settings.and_then(|settings| whole(settings.get("electionTimeoutMillis"))).unwrap_or(10_000);
     state.settings.election = Duration::from_millis(election.max(1) as u64);
+    state.settings.majority_journals =
+        configuration.get_bool("writeConcernMajorityJournalDefault").unwrap_or(true);
     let mut found = false;
     for member in members.iter().filter_map(Bson::as_document) {
         let host = member.get_str("host").map_err(|_| wrong("a member has no host"))?;
@@ -257,6 +263,7 @@ fn join(shared: &Arc<Shared>, configuration: &Document) -> io::Result<()> {
         return Err(wrong(&format!("this member is {own}, and the configuration does not name it")));
     }
     state.heard_leader = Some(Instant::now());
+    state.configuration = Some(configuration.clone());
     if let Some(folder) = &state.folder {
         keep(folder, CONFIGURATION, configuration)?;
     }

@@ -257,6 +257,8 @@ pub struct Settings {
     pub replication: Duration,
     /// How often journals are flushed unless somebody waits for it; mongod's 100 ms.
     pub journal: Duration,
+    /// Whether `w: "majority"` waits for journals unless told: `writeConcernMajorityJournalDefault`.
+    pub majority_journals: bool,
     /// On which port the first node listens, the others after it; 0 takes free ones.
     pub port: u16,
 }
@@ -273,6 +275,7 @@ impl Default for Settings {
             election: Duration::from_millis(300),
             replication: Duration::ZERO,
             journal: Duration::from_millis(100),
+            majority_journals: true,
             port: 0,
         }
     }
@@ -291,6 +294,8 @@ pub struct State {
     pub waiting: u32,
     /// `failCommand`
     pub fail_point: Option<(Document, i64)>,
+    /// What `replSetInitiate` said.
+    pub configuration: Option<Document>,
     /// Where a member that is a process of its own keeps its files.
     pub folder: Option<PathBuf>,
     /// For whom it has voted in this election.
@@ -313,6 +318,7 @@ impl State {
             ports,
             waiting: 0,
             fail_point: None,
+            configuration: None,
             folder: None,
             voted: None,
             heard_leader: None,

@@ -32,12 +32,12 @@ pub fn concern(state: &State, command: &Document) -> Result<Concern, Wrong> {
     let mut journal = given.get_bool("j").unwrap_or(false);
     let members = match given.get("w") {
         None if state.settings.set_name.is_some() => {
-            journal = given.get_bool("j").unwrap_or(true);
+            journal = given.get_bool("j").unwrap_or(state.settings.majority_journals);
             state.majority()
         }
         None => 1,
         Some(Bson::String(name)) if name == "majority" => {
-            journal = given.get_bool("j").unwrap_or(true);
+            journal = given.get_bool("j").unwrap_or(state.settings.majority_journals);
             state.majority()
         }
         Some(Bson::String(name)) => {

@@ -1,6 +1,6 @@
 //! What is said to MongoDB's servers, as documents.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use tipover_core::experiment::recipe::{Duty, ReplicaSet};
 
 /// `host:port` of a node by its name.
@@ -22,12 +22,31 @@ pub fn initiation(set: &ReplicaSet, address: Address<'_>) -> Document {
     if set.duty == Some(Duty::Config) {
         configuration.insert("configsvr", true);
     }
-    if !set.settings.is_empty() {
-        let settings: Document =
-            set.settings.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
-        configuration.insert("settings", settings);
+    for (place, value) in &set.configuration {
+        put(&mut configuration, place, value);
     }
     doc! { "replSetInitiate": configuration }
+}
+
+/// Writes `text` at its place, `settings.chainingAllowed`, as the number or truth value that it is, else as a
+/// text.
+fn put(document: &mut Document, place: &str, text: &str) {
+    if let Some((table, rest)) = place.split_once('.') {
+        if !matches!(document.get(table), Some(Bson::Document(_))) {
+            document.insert(table, Document::new());
+        }
+        if let Ok(inner) = document.get_document_mut(table) {
+            put(inner, rest, text);
+        }
+        return;
+    }
+    let value = match (text.parse::<i64>(), text.parse::<bool>(), text.parse::<f64>()) {
+        (Ok(whole), ..) => Bson::Int64(whole),
+        (_, Ok(truth), _) => Bson::Boolean(truth),
+        (.., Ok(number)) => Bson::Double(number),
+        _ => Bson::String(text.into()),
+    };
+    document.insert(place, value);
 }
 
 /// `name/host:port,...`, as routers and `addShard` take a set. Arbiters are not named: they have no data.
@@ -73,6 +92,23 @@ mod tests {
         let settings = configuration.get_document("settings").unwrap();
         assert_eq!(settings.get_i64("electionTimeoutMillis").unwrap(), 3000);
         assert_eq!(set_address(&set, &address), "tipover/10.0.0.1:27017,10.0.0.2:27017");
+    }
+
+    #[test]
+    fn what_a_configuration_says_stands_at_its_place() {
+        let mut set = set("mongodb-replica-set", "tipover");
+        let more = [
+            ("writeConcernMajorityJournalDefault", "false"),
+            ("settings.getLastErrorDefaults.w", "majority"),
+            ("settings.catchUpTimeoutMillis", "-1"),
+        ];
+        set.configuration.extend(more.map(|(place, value)| (place.to_string(), value.to_string())));
+        let said = initiation(&set, &address);
+        let configuration = said.get_document("replSetInitiate").unwrap();
+        assert!(!configuration.get_bool("writeConcernMajorityJournalDefault").unwrap());
+        let settings = doc! { "catchUpTimeoutMillis": -1_i64, "electionTimeoutMillis": 3000_i64,
+        "getLastErrorDefaults": { "w": "majority" }, "heartbeatIntervalMillis": 500_i64 };
+        assert_eq!(configuration.get_document("settings").unwrap(), &settings);
     }
 
     #[test]

@@ -30,9 +30,10 @@ pub use transaction::Transactor;
 
 use admin::Admin;
 use admin::Refusal;
+use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use checks::Checks;
-use cluster::Cluster;
+use cluster::{Cluster, integer};
 use link::COMMAND_NOT_FOUND;
 use load::Checkpoint;
 use options::{Acknowledgers, Options, WriteConcern};
@@ -40,7 +41,7 @@ use parking_lot::Mutex;
 use probe::Capabilities;
 use script::ScriptSession;
 use session::MongoSession;
-use statistics::Statistics;
+use statistics::{Statistics, at};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -224,6 +225,43 @@ impl MongoDb {
         }
     }
 
+    /// How the servers are configured where that decides what an acknowledgement is worth and what their
+    /// cache holds. What nobody tells is absent: a router has neither journal nor set.
+    fn configured(&self, status: Option<&RawDocumentBuf>) -> Facts {
+        let parameters = [
+            (cstr!("journalCommitInterval"), "journal_commit_interval_ms"),
+            (cstr!("transactionLifetimeLimitSeconds"), "transaction_lifetime_limit_s"),
+            (cstr!("syncdelay"), "checkpoint_interval_s"),
+        ];
+        let mut facts = Facts::new();
+        for (name, fact) in parameters {
+            // One by one: a server that lacks one of several may refuse them all.
+            let mut ask = rawdoc! { "getParameter": 1 };
+            ask.append(name, 1);
+            let told = self.command("admin", &ask);
+            if let Some(number) = told.ok().and_then(|body| integer(&body, name.as_str())) {
+                facts.insert(fact.into(), number.into());
+            }
+        }
+        let cache =
+            status.and_then(|status| at(status, &["wiredTiger", "cache", "maximum bytes configured"]));
+        facts.extend(cache.map(|bytes| ("engine_cache_bytes".into(), (bytes as u64).into())));
+        let log = self.command("local", &rawdoc! { "collStats": "oplog.rs" });
+        let most = log.ok().and_then(|body| integer(&body, "maxSize"));
+        facts.extend(most.map(|bytes| ("oplog_bytes".into(), bytes.into())));
+        if let Ok(body) = self.command("admin", &rawdoc! { "replSetGetConfig": 1 })
+            && let Ok(set) = body.get_document("config")
+        {
+            // A configuration that says nothing of it means true.
+            let journals = set.get_bool("writeConcernMajorityJournalDefault").unwrap_or(true);
+            facts.insert("majority_waits_for_journals".into(), journals.into());
+            let settings = set.get_document("settings").ok();
+            let timeout = settings.and_then(|settings| integer(settings, "electionTimeoutMillis"));
+            facts.extend(timeout.map(|ms| ("election_timeout_ms".into(), ms.into())));
+        }
+        facts
+    }
+
     /// Before 4.4 the default is w:1 and `local`, unless the set's configuration says otherwise.
     fn oldest_concerns(&self) -> String {
         let configuration = self.command("admin", &rawdoc! { "replSetGetConfig": 1 });
@@ -262,6 +300,7 @@ impl Target for MongoDb {
         let options = &self.cluster.options;
         let mut facts = self.capabilities.facts();
         let defaults = self.default_concerns();
+        facts.extend(self.configured(status.as_ref()));
         let admin = self.admin.lock();
         let link = admin.courier.link();
         let link = link.ok_or_else(|| TargetError::new(doing, "the connection is gone"))?;

@@ -133,6 +133,13 @@ fn the_contract_holds_on_a_single_reference_peer() {
     assert!(fact(&target, "probed_repeated_write").contains("no replica set"));
     assert!(fact(&target, "probed_journal").starts_with("honoured"), "{}", fact(&target, "probed_journal"));
     assert_eq!(fact(&target, "write_concern_sent"), "w:1, j:true");
+    let facts = target.facts().unwrap();
+    assert_eq!(facts["journal_commit_interval_ms"], 100);
+    let untold = ["majority_waits_for_journals", "oplog_bytes", "transaction_lifetime_limit_s"];
+    assert!(
+        untold.iter().all(|fact| !facts.contains_key(*fact)),
+        "it has no set, and does not say the others"
+    );
     let error = connect(&set.url(), Durability::ReplicatedToOne).err().unwrap().to_string();
     assert!(error.contains("no member of a replica set"), "{error}");
     let error = connect(&set.url(), Durability::Written).err().unwrap().to_string();
@@ -146,7 +153,11 @@ fn the_contract_holds_on_a_replica_set_with_a_majority() {
     contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
     assert!(fact(&target, "probed_repeated_write").starts_with("recognised"));
     assert!(fact(&target, "probed_transactions").starts_with("an aborted transaction leaves nothing"));
-    assert_eq!(target.facts().unwrap()["retries_writes"], true);
+    let facts = target.facts().unwrap();
+    assert_eq!(
+        (&facts["retries_writes"], &facts["majority_waits_for_journals"]),
+        (&true.into(), &true.into())
+    );
     assert_eq!(fact(&target, "write_concern_sent"), "w:majority, j:true");
 }
 

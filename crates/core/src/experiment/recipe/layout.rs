@@ -23,9 +23,13 @@ pub struct ReplicaSet {
     pub arbiters: Vec<String>,
     /// What it is to a sharded cluster, if it belongs to one.
     pub duty: Option<Duty>,
-    /// The `settings` of its configuration, in mongod's words.
-    pub settings: BTreeMap<String, i64>,
+    /// What its configuration says besides, each by its place there: `settings.electionTimeoutMillis`.
+    pub configuration: BTreeMap<String, String>,
 }
+
+/// What begins the name of a setting of MongoDB's sets rather than of their servers; the rest is its place in
+/// the set's configuration.
+pub const SET_CONFIGURATION: &str = "replSetConfig.";
 
 impl ReplicaSet {
     /// The members that hold data.
@@ -99,7 +103,13 @@ impl Layout {
         let mut members = self.add(role, recipe.count(role));
         let arbiters = self.add(Role::Arbiter, arbiters);
         members.extend(arbiters.clone());
-        self.sets.push(ReplicaSet { name, members, arbiters, duty, settings: recipe.set_settings.clone() });
+        self.sets.push(ReplicaSet {
+            name,
+            members,
+            arbiters,
+            duty,
+            configuration: recipe.set_configuration(),
+        });
     }
 
     /// Fills every placeholder for every node once.
@@ -140,6 +150,42 @@ impl Recipe {
         layout
     }
 
+    /// What the configuration of each of MongoDB's sets says besides its members.
+    fn set_configuration(&self) -> BTreeMap<String, String> {
+        let of_sets = |(name, value): (&String, &String)| {
+            Some((name.strip_prefix(SET_CONFIGURATION)?.to_string(), value.clone()))
+        };
+        self.settings.iter().filter_map(of_sets).collect()
+    }
+
+    /// Settings of sets must be such, and those of a MongoDB that has sets.
+    pub(super) fn check_set_configuration(&self) -> Result<(), BadRecipe> {
+        /// What the laboratory says itself, from the recipe's roles.
+        const OURS: [&str; 4] = ["_id", "version", "members", "configsvr"];
+        let is_of_set = |name: &&String| name.starts_with(SET_CONFIGURATION);
+        for (role, spec) in &self.roles {
+            if let Some(name) = spec.settings.keys().find(is_of_set) {
+                let words = "a set has one configuration: it stands in [settings]";
+                return Err(BadRecipe::at(format!("roles.{}.settings.{name}", role.name()), words));
+            }
+        }
+        let has_sets = matches!(self.replication, Replication::ReplicaSet | Replication::Sharded);
+        for name in self.settings.keys().filter(is_of_set) {
+            let at = |words: &str| Err(BadRecipe::at(format!("settings.{name}"), words));
+            let place = &name[SET_CONFIGURATION.len()..];
+            if !has_sets {
+                return at("only MongoDB's replica sets have a configuration");
+            }
+            if OURS.contains(&place.split('.').next().unwrap_or_default()) {
+                return at("follows from the recipe's roles");
+            }
+            if place.split('.').any(str::is_empty) {
+                return at("a place in the configuration is meant, such as settings.chainingAllowed");
+            }
+        }
+        Ok(())
+    }
+
     /// The settings of a node, filled in.
     ///
     /// # Errors
@@ -149,6 +195,7 @@ impl Recipe {
         let own = self.roles.get(&role).into_iter().flat_map(|spec| &spec.settings);
         let own = own.map(|pair| (format!("roles.{}.settings", role.name()), pair));
         all.chain(own)
+            .filter(|(_, (name, _))| !name.starts_with(SET_CONFIGURATION))
             .map(|(table, (name, text)): (String, _)| {
                 let filled = values.fill(text);
                 Ok((name.clone(), filled.map_err(|words| BadRecipe::at(format!("{table}.{name}"), words))?))

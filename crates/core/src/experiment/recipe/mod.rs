@@ -9,7 +9,7 @@ mod layout;
 mod read;
 
 pub use fill::Values;
-pub use layout::{Duty, Layout, PlacedNode, ReplicaSet};
+pub use layout::{Duty, Layout, PlacedNode, ReplicaSet, SET_CONFIGURATION};
 
 use super::{BackingKind, DiskMode, DiskSpec, TargetKind, unknown};
 use crate::check::Model;
@@ -241,8 +241,37 @@ pub struct Loss {
     /// The last acknowledgements that may be lost reach back this far.
     #[serde(with = "span")]
     pub window: Duration,
+    /// The setting that the window is a multiple of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<Follows>,
     /// Where that is said.
     pub source: String,
+}
+
+/// A server's setting that something is a multiple of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Follows {
+    /// Its name.
+    pub setting: String,
+    /// What it is unless set, as `200 ms`; a server's bare numbers are in the same unit.
+    pub usual: String,
+}
+
+impl Loss {
+    /// The window under these settings; zero where the setting that it follows cannot be read.
+    fn window_under(&self, setting: impl Fn(&str) -> Option<String>) -> Duration {
+        let Some(follows) = &self.follows else { return self.window };
+        let parameter = || setting(&format!("setParameter.{}", follows.setting));
+        let given = setting(&follows.setting).or_else(parameter);
+        let Some(given) = given else { return self.window };
+        let unit = follows.usual.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim();
+        let given = span::parse(&given).or_else(|_| span::parse(&format!("{given} {unit}")));
+        let times = given.ok().zip(span::parse(&follows.usual).ok().filter(|usual| !usual.is_zero()));
+        let window =
+            times.map_or(0.0, |(given, usual)| self.window.as_secs_f64() * given.div_duration_f64(usual));
+        Duration::try_from_secs_f64(window).unwrap_or_default()
+    }
 }
 
 /// A cluster as data.
@@ -273,12 +302,10 @@ pub struct Recipe {
     /// The disk of each node. Absent: a folder on this machine's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSpec>,
-    /// Settings of every server but routers, in its own words.
+    /// Settings of every server but routers, in its own words; those that begin with [`SET_CONFIGURATION`]
+    /// are of the configuration of each of MongoDB's sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "words")]
     pub settings: BTreeMap<String, String>,
-    /// The `settings` in the configuration of each of MongoDB's sets, in mongod's words.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub set_settings: BTreeMap<String, i64>,
     /// The nodes.
     pub roles: BTreeMap<Role, RoleSpec>,
     /// What its maker says of it.
@@ -432,11 +459,13 @@ impl Recipe {
     /// How far back the last acknowledgements may be lost by what its maker says, under these settings; zero
     /// if nothing is said.
     pub fn documented(&self, settings: &BTreeMap<String, String>, durability: Option<&str>) -> Duration {
+        let setting = |name: &str| settings.get(name).or(self.settings.get(name)).cloned();
         let given = |loss: &&Loss| match loss.setting.as_str() {
             "durability" => durability == Some(loss.value.as_str()),
-            setting => settings.get(setting).or(self.settings.get(setting)) == Some(&loss.value),
+            name => setting(name).as_ref() == Some(&loss.value),
         };
-        self.claims.losses.iter().filter(given).map(|loss| loss.window).max().unwrap_or_default()
+        let losses = self.claims.losses.iter().filter(given);
+        losses.map(|loss| loss.window_under(setting)).max().unwrap_or_default()
     }
 
     /// Whether every role that there is belongs to such a cluster, in a number that makes sense, and every
@@ -481,6 +510,7 @@ impl Recipe {
             }
             self.check_role(role, &key)?;
         }
+        self.check_set_configuration()?;
         if self.tls && !self.server.has_tls_and_passwords() {
             let words = format!("a laboratory's {:?} is started without TLS", self.server);
             return Err(BadRecipe::at("tls", words));

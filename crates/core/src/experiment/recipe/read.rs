@@ -32,11 +32,17 @@ fn line_of(text: &str, key: Option<&str>) -> Option<usize> {
     let whole = DeTable::parse(text).ok()?;
     let mut table: &DeTable<'_> = whole.get_ref();
     let mut place = None;
-    for part in key?.split('.') {
-        let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref() == part) else { break };
+    let mut rest = key?;
+    // A key of one table may have dots itself, as `"replSetConfig.members"` in [settings].
+    let after = |name: &str, rest: &str| {
+        let rest = rest.strip_prefix(name)?;
+        if rest.is_empty() { Some(0) } else { rest.starts_with('.').then_some(name.len() + 1) }
+    };
+    while let Some((name, value)) = table.iter().find(|(name, _)| after(name.get_ref(), rest).is_some()) {
         place = Some(name.span().start);
+        let next = after(name.get_ref(), rest).unwrap_or_default();
         let DeValue::Table(inner) = value.get_ref() else { break };
-        table = inner;
+        (rest, table) = (&rest[next..], inner);
     }
     place.map(|position| line_at(text, position))
 }

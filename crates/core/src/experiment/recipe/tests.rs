@@ -58,6 +58,10 @@ fn nodes_are_made_of_counts() {
     assert_eq!((layout.sets[1].arbiters.join(""), layout.sets[1].majority()), ("f".into(), 2));
     assert!(layout.sets[2].arbiters.is_empty(), "MongoDB allows a config set no arbiters");
     assert!(settings(&sharded, 9).is_empty(), "a router takes none of the servers' settings");
+    // Each set has the configuration, and no server takes it for an option of its own.
+    let timeout = |set: &ReplicaSet| set.configuration["settings.electionTimeoutMillis"] == "3000";
+    assert!(layout.sets.iter().all(timeout));
+    assert_eq!(settings(&sharded, 0).into_keys().collect::<Vec<_>>(), ["wiredTigerCacheSizeGB"]);
 
     for (name, counts, words) in [
         (
@@ -161,6 +165,19 @@ fn what_is_wrong_is_named_with_line_key_and_the_right_word() {
         let error = Recipe::parse(&text).unwrap_err().to_string();
         assert!(error.contains(words), "{to}: {error}");
     }
+    let set = Recipe::text("mongodb-replica-set").unwrap();
+    for (place, words) in [
+        ("members", "line 10: settings.replSetConfig.members: follows from the recipe's roles"),
+        ("settings.", "a place in the configuration is meant, such as settings.chainingAllowed"),
+    ] {
+        let text =
+            set.replace("replSetConfig.settings.heartbeatIntervalMillis", &format!("replSetConfig.{place}"));
+        let error = Recipe::parse(&text).unwrap_err().to_string();
+        assert!(error.contains(words), "{place}: {error}");
+    }
+    let alone = Recipe::text("mongodb").unwrap().replace("[settings]", "[settings]\n\"replSetConfig.a\" = 1");
+    let error = Recipe::parse(&alone).unwrap_err().to_string();
+    assert!(error.contains("only MongoDB's replica sets have a configuration"), "{error}");
     let arbiter = Recipe::text("ferretdb").unwrap();
     for (more, words) in [
         ("tls = true", "tls: a laboratory's Ferretdb is started without TLS"),
@@ -188,6 +205,18 @@ fn losses_are_documented_by_setting_and_the_greatest_counts() {
     let sync = Recipe::named("mariadb").unwrap();
     let off = given("innodb_flush_log_at_trx_commit", "2");
     assert_eq!(sync.documented(&off, None), Duration::from_secs(1));
+    // The window grows with the interval that it is a multiple of, in the server's own unit.
+    for (recipe, name, value, window_ms) in [
+        ("postgres", "wal_writer_delay", "2s", 6_000),
+        ("postgres", "wal_writer_delay", "50", 150),
+        ("postgres", "wal_writer_delay", "often", 0),
+        ("mariadb", "innodb_flush_log_at_timeout", "3", 3_000),
+        ("mongodb", "journalCommitInterval", "500", 500),
+        ("mongodb-replica-set", "setParameter.journalCommitInterval", "300", 300),
+    ] {
+        let window = Recipe::named(recipe).unwrap().documented(&given(name, value), Some("acknowledged"));
+        assert_eq!(window, Duration::from_millis(window_ms), "{recipe}: {name} = {value}");
+    }
 }
 
 proptest! {
