@@ -30,7 +30,7 @@ pub const RECORDS_IN_FULL: &[OpKind] = &[
 ];
 
 /// Runs of scripts of statements.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "connection")]
 pub fn scripts() -> Vec<OpKind> {
     OpKind::ALL.into_iter().filter(|kind| matches!(kind, OpKind::Script(_))).collect()
 }

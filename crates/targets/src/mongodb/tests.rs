@@ -79,11 +79,16 @@ fn update(version: u64) -> Op {
 /// What a server without transactions executes.
 const WITHOUT_TRANSFERS: &[OpKind] = ACCEPTED.split_at(5).0;
 
+/// Commands of one's own go to every server of this wire.
+fn with_scripts(kinds: &[OpKind]) -> Vec<OpKind> {
+    [kinds, &contract::scripts()].concat()
+}
+
 #[test]
 fn the_contract_holds_on_ferretdb() {
     let Some(server) = ferret() else { return };
     let target = connect(&server.url(), Durability::Configured).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: WITHOUT_TRANSFERS });
+    contract::check(&target, &Expect { keeps_records: true, kinds: &with_scripts(WITHOUT_TRANSFERS) });
     assert!(fact(&target, "system").contains("FerretDB"));
     // What was found by hand, found by the probes.
     assert!(fact(&target, "probed_write_concern").starts_with("ignored"));
@@ -128,7 +133,7 @@ fn unacknowledged_writes_arrive(url: &str) {
 fn the_contract_holds_on_a_single_reference_peer() {
     let set = single();
     let target = connect(&set.url(), Durability::Journalled).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: WITHOUT_TRANSFERS });
+    contract::check(&target, &Expect { keeps_records: true, kinds: &with_scripts(WITHOUT_TRANSFERS) });
     assert!(fact(&target, "probed_write_concern").starts_with("w:99 is refused"));
     assert!(fact(&target, "probed_repeated_write").contains("no replica set"));
     assert!(fact(&target, "probed_journal").starts_with("honoured"), "{}", fact(&target, "probed_journal"));
@@ -150,7 +155,10 @@ fn the_contract_holds_on_a_single_reference_peer() {
 fn the_contract_holds_on_a_replica_set_with_a_majority() {
     let set = three(Bugs::default());
     let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
+    contract::check(
+        &target,
+        &Expect { keeps_records: true, kinds: &with_scripts(contract::RECORDS_IN_FULL) },
+    );
     assert!(fact(&target, "probed_repeated_write").starts_with("recognised"));
     assert!(fact(&target, "probed_transactions").starts_with("an aborted transaction leaves nothing"));
     let facts = target.facts().unwrap();
@@ -167,7 +175,10 @@ fn the_contract_holds_when_secondaries_answer_reads() {
     // What all three have, a secondary shows.
     let url = format!("{}&readPreference=secondary&w=3", set.url());
     let target = connect(&url, Durability::Configured).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
+    contract::check(
+        &target,
+        &Expect { keeps_records: true, kinds: &with_scripts(contract::RECORDS_IN_FULL) },
+    );
     // All reads but the probes' went elsewhere.
     let at_the_primary = target.sample().unwrap()["server_queries"];
     assert!(at_the_primary < 20.0, "{at_the_primary}");
@@ -198,7 +209,10 @@ fn a_server_that_knows_no_hello_is_met_with_its_own_word() {
     let old = Settings { manners: Manners::V4_0, login, nodes: 3, set_name, ..Settings::default() };
     let set = ReplicaSet::start(old).unwrap();
     let target = connect(&set.url(), Durability::ReplicatedToMajority).unwrap();
-    contract::check(&target, &Expect { keeps_records: true, kinds: contract::RECORDS_IN_FULL });
+    contract::check(
+        &target,
+        &Expect { keeps_records: true, kinds: &with_scripts(contract::RECORDS_IN_FULL) },
+    );
     assert_eq!(target.facts().unwrap()["wire_version"], 7);
     assert!(fact(&target, "default_concerns").starts_with("write { \"w\": 1, \"wtimeout\": 0 }, read"));
     let alone = ReplicaSet::start(Settings { manners: Manners::V4_0, ..Settings::default() }).unwrap();

@@ -167,7 +167,7 @@ fn what_is_wrong_is_named_with_line_key_and_the_right_word() {
     }
     let set = Recipe::text("mongodb-replica-set").unwrap();
     for (place, words) in [
-        ("members", "line 10: settings.replSetConfig.members: follows from the recipe's roles"),
+        ("members", "settings.replSetConfig.members: follows from the recipe's roles"),
         ("settings.", "a place in the configuration is meant, such as settings.chainingAllowed"),
     ] {
         let text =
