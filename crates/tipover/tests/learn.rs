@@ -172,6 +172,18 @@ fn what_is_learned_from_a_postgres_is_the_same_load() {
     let compared = ["compare", "original.json", "copy.json", "--least", "5 %"];
     let said = place.run(&compared).with_code(&[0]).stdout;
     assert!(said.contains("No difference in"), "{said}");
+    // The culprit: one update of the mix, called twice as often.
+    let mut culprit = copy.clone();
+    let is_update = |statement: &SeenStatement| statement.text.starts_with("UPDATE");
+    let wrong = culprit.statements.iter().position(is_update).expect("the mix has updates");
+    culprit.statements[wrong].calls *= 2;
+    for part in &mut culprit.parts {
+        part.statements[wrong].0 *= 2;
+    }
+    place.write("culprit.json", &serde_json::to_string(&culprit).expect("it is JSON"));
+    let compared = ["compare", "original.json", "culprit.json", "--least", "5 %"];
+    let said = place.run(&compared).with_code(&[0, 1]).stdout;
+    assert!(!said.contains("No difference in") && said.contains("UPDATE"), "{said}");
     // No range of keys stands in the plan, unless it may.
     let plan = std::fs::read_to_string(place.here().join("copy.toml")).expect("a plan");
     assert!(plan.contains("min(id)") && !plan.contains("20000"), "{plan}");
