@@ -434,14 +434,11 @@
   addEventListener("beforeprint", () => {
     onScreen = root.dataset.theme;
     root.dataset.theme = "light";
-    // A little lower, so that two of them share a sheet.
-    root.classList.add("paper");
     drawAll();
   });
   addEventListener("afterprint", () => {
     if (onScreen) root.dataset.theme = onScreen;
     else delete root.dataset.theme;
-    root.classList.remove("paper");
     drawAll();
   });
 

@@ -231,6 +231,16 @@ fn on_paper_nothing_is_cut_and_heads_come_again() {
     let mut of = |what: &str| tab.evaluate(what);
     assert_eq!(of("getComputedStyle(document.querySelector('nav')).display"), "none");
     assert_eq!(of("getComputedStyle(document.querySelector('thead')).display"), "table-header-group");
+    // What is printed is what stands there when printing begins: nothing is drawn anew before.
+    let end = "getBoundingClientRect().bottom";
+    let plots = "[...document.querySelectorAll('.chart .plot')]";
+    let over = format!("{plots}.filter((p) => p.querySelector('svg').{end} > p.{end} + 1).length");
+    assert_ne!(of(&format!("{plots}.length")), 0);
+    assert_eq!(
+        of(&format!("dispatchEvent(new Event('beforeprint')), {over}")),
+        0,
+        "a picture lies over its words"
+    );
     // Wherever a table is in a box, all of it is shown; the browser makes a sheet a quarter smaller at most.
     let boxes = "[...document.querySelectorAll('main > section > figure > .scroll')]";
     assert_ne!(of(&format!("{boxes}.length")), 0);
