@@ -65,6 +65,11 @@ impl Traffic {
         self.unanswered.retain(|other| *other != change);
     }
 
+    /// Whether there is a change other than this one that nobody has been told of.
+    pub fn has_unanswered_besides(&self, change: u64) -> bool {
+        self.unanswered.iter().any(|other| *other != change)
+    }
+
     pub fn begin_flush(&mut self) -> Covered {
         self.last += 1;
         let covered = Covered { number: self.last, except: self.unanswered.clone() };

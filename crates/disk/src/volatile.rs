@@ -84,6 +84,11 @@ struct Held<'a> {
 struct Lengths {
     known: Option<u64>,
     history: Option<History<u64>>,
+    /// Writes that made nothing longer, by number, and where they end. Only those beside changes that nobody
+    /// had been told of: a flush may cover them and not what had made the file so long.
+    inside: Vec<(u64, u64)>,
+    /// Where the last of them ends that flushes have covered: the file is never shorter.
+    flushed_to: u64,
 }
 
 impl Lengths {
@@ -92,6 +97,27 @@ impl Lengths {
             Some(len) => Ok(len),
             None => Ok(*self.known.insert(inner.len()?)),
         }
+    }
+
+    /// A flush is answered, while these `shrinks` are not durable.
+    fn settle(&mut self, covered: &Covered, shrinks: &[Shrink]) {
+        let Some(history) = &mut self.history else { return };
+        if history.settle(covered, drop) == Settled::Wholly {
+            *self = Lengths { known: self.known, ..Lengths::default() };
+            return;
+        }
+        let mut cut_off = shrinks.iter().filter(|shrink| covered.has(shrink.stamp.number)).peekable();
+        let mut flushed_to = self.flushed_to;
+        self.inside.retain(|(number, end)| {
+            if covered.has(*number) {
+                while let Some(shrink) = cut_off.next_if(|shrink| shrink.stamp.number < *number) {
+                    flushed_to = flushed_to.min(shrink.len);
+                }
+                flushed_to = flushed_to.max(*end);
+            }
+            !covered.has(*number)
+        });
+        self.flushed_to = cut_off.fold(flushed_to, |to, shrink| to.min(shrink.len));
     }
 
     /// It is `len` from now on.
@@ -160,13 +186,9 @@ impl Flush {
             account.bytes.fetch_sub(std::mem::take(&mut spare.freed), SeqCst);
         }
         let mut lengths = account.lengths.lock();
-        if let Some(history) = &mut lengths.history
-            && history.settle(&self.covered, drop) == Settled::Wholly
-        {
-            lengths.history = None;
-        }
-        drop(lengths);
         let mut traffic = account.traffic.lock();
+        lengths.settle(&self.covered, &traffic.shrinks);
+        drop(lengths);
         traffic.shrinks.retain(|shrink| !self.covered.has(shrink.stamp.number));
         // A cut that came meanwhile has undone a part of it.
         if traffic.cuts != self.cuts {
@@ -336,6 +358,11 @@ impl<B: Backing> Volatile<B> {
                 traffic.shrinks.push(Shrink { stamp, len });
             }
             lengths.change(was, len, stamp, &traffic);
+        } else if change.least > 0 && lengths.history.is_some() {
+            let traffic = self.account.traffic.lock();
+            if traffic.has_unanswered_besides(stamp.number) {
+                lengths.inside.push((stamp.number, change.least));
+            }
         }
         Ok(was)
     }
@@ -412,8 +439,9 @@ impl<B: Backing> Volatile<B> {
         let base = lengths
             .history
             .map(|lengths| lengths.base(cutoff, made.last().map(number), lost.first().map(number)));
+        let flushed_to = made.iter().map(|shrink| shrink.len).fold(lengths.flushed_to.min(len), u64::min);
         let mut end = match base {
-            Some(Base::Old(len)) => len,
+            Some(Base::Old(old)) => old.max(flushed_to),
             Some(Base::Present) | None => len,
         };
         blocks.sort_unstable_by_key(|(block, _)| *block);

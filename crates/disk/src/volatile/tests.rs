@@ -219,6 +219,44 @@ fn a_flush_does_not_cover_what_nobody_had_been_told_of() {
     assert_eq!(content(disk.inner()), [1; 4096]);
 }
 
+/// The file is as long as what is durable in it, even if nothing that made it so long is.
+#[test]
+fn what_a_flush_covers_is_not_cut_off_with_a_longer_write_that_it_does_not_cover() {
+    let disk = volatile(0);
+    let longer = disk.begin_write(40_960, &[1; 4096], true).unwrap();
+    disk.write(8192, &[2; 4096]).unwrap();
+    disk.sync().unwrap();
+    drop(longer);
+    // Another flush that has nothing to cover of it changes nothing.
+    let again = disk.begin_write(49_152, &[1; 4096], true).unwrap();
+    disk.write(0, &[3; 100]).unwrap();
+    disk.sync().unwrap();
+    drop(again);
+    cut(&disk, "survive=0%");
+    let found = content(disk.inner());
+    assert!(found.len() >= 45_056, "the first of the longer writes was answered before the last flush");
+    let disk = volatile(0);
+    let longer = disk.begin_write(40_960, &[1; 4096], true).unwrap();
+    disk.write(8192, &[2; 4096]).unwrap();
+    disk.sync().unwrap();
+    cut(&disk, "survive=0%");
+    let found = content(disk.inner());
+    assert_eq!(found.len(), 12_288);
+    assert!(found[..8192] == [0; 8192] && found[8192..] == [2; 4096]);
+    drop(longer);
+    // What was cut off afterwards, and that is durable, does not come back.
+    let disk = volatile(0);
+    let longer = disk.begin_write(40_960, &[1; 4096], true).unwrap();
+    disk.write(8192, &[2; 4096]).unwrap();
+    disk.sync().unwrap();
+    disk.set_len(1000).unwrap();
+    let again = disk.begin_write(20_480, &[1; 4096], true).unwrap();
+    disk.sync().unwrap();
+    cut(&disk, "survive=0%");
+    assert_eq!(content(disk.inner()), [0; 1000]);
+    drop((longer, again));
+}
+
 #[test]
 fn zeroing_is_undone_and_costs_nothing_where_nothing_is() {
     let disk = volatile(1 << 40);
