@@ -23,6 +23,8 @@ use tipover_core::units::Tick;
 const BLOCK: u64 = 4096;
 /// A device's cache is finite: with more than this remembered, all of it counts as written to the medium.
 pub(crate) const MOST: u64 = 512 << 20;
+/// Writes inside a file that has grown are noted up to this many; then it counts as made durable that long.
+const MOST_INSIDE: usize = 4096;
 /// A shard is held while its blocks change, so that nobody else remembers them half done. Neighbours share
 /// one: a large request takes few.
 const SHARDS: usize = 64;
@@ -362,6 +364,11 @@ impl<B: Backing> Volatile<B> {
             let traffic = self.account.traffic.lock();
             if traffic.has_unanswered_besides(stamp.number) {
                 lengths.inside.push((stamp.number, change.least));
+            }
+            if lengths.inside.len() > MOST_INSIDE {
+                // Who never flushes would fill the memory.
+                let ends = std::mem::take(&mut lengths.inside).into_iter().map(|(_, end)| end);
+                lengths.flushed_to = ends.fold(lengths.flushed_to, u64::max);
             }
         }
         Ok(was)

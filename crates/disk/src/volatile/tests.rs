@@ -258,6 +258,17 @@ fn what_a_flush_covers_is_not_cut_off_with_a_longer_write_that_it_does_not_cover
 }
 
 #[test]
+fn writes_without_any_flush_are_noted_up_to_a_bound() {
+    let disk = volatile(0);
+    let longer = disk.begin_write(40_960, &[1; 4096], true).unwrap();
+    for n in 0..10 * MOST_INSIDE as u64 {
+        disk.write(n % 9 * 4096, &[2; 4096]).unwrap();
+    }
+    assert!(disk.account.lengths.lock().inside.len() <= MOST_INSIDE);
+    drop(longer);
+}
+
+#[test]
 fn zeroing_is_undone_and_costs_nothing_where_nothing_is() {
     let disk = volatile(1 << 40);
     disk.write(1 << 30, &[7; 8192]).unwrap();
