@@ -347,12 +347,6 @@ impl Scripts {
         self.scripts.iter().any(|script| script.commands.iter().any(is_pipeline))
     }
 
-    /// Whether every script waits for one answer only.
-    pub fn waits_once(&self) -> bool {
-        let waits = |command: &&Command| matches!(command.action, Action::Sql(_));
-        self.scripts.iter().all(|script| script.commands.iter().filter(waits).count() <= 1)
-    }
-
     /// Whether a script begins transactions by a word of its own, not the server's.
     pub fn has_transactions(&self) -> bool {
         let begins = |command: &Command| {
