@@ -347,7 +347,9 @@ fn change_under_load() {
         // A machine whose processors are taken away gives less, never more.
         assert!((100.0..220.0).contains(&first.reads.0), "{first:?}");
         assert!((500.0..2200.0).contains(&second.reads.0), "{second:?}");
-        assert!((14.0..16.1).contains(&first.queue), "{first:?}");
+        // Times are counted when a request is answered: an answer at the window's edge brings what it waited
+        // before the window, 80 ms of 500, so 16 clients may look like 16.2.
+        assert!((14.0..16.7).contains(&first.queue), "{first:?}");
         load.join().unwrap();
     });
     assert_eq!(disk.in_flight().unwrap(), 0);
