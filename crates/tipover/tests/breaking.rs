@@ -369,6 +369,11 @@ fn lost_transactions_of_tpcb_are_seen_where_all_sums_agree() {
         let mut words = vec!["break", recipe, "--checks", "tpcb", "--times", "1", "--disk-mode", "file"];
         words.extend(["--disk", "latency=500us", "--power", "survive=0%"]);
         words.extend(["--set", late, "--set", sin, "--against", honest]);
+        if recipe == "mariadb" {
+            // Its checkpoint may pass pages that it never flushed (docs/correctness.md); so it writes none.
+            words.extend(["--set", "innodb_adaptive_flushing=OFF"]);
+            words.extend(["--set", "innodb_adaptive_flushing_lwm=70"]);
+        }
         let ended = place.run(&words);
         if ended.stderr.contains("is not installed") {
             skipped(ended.stderr.trim());

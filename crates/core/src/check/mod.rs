@@ -187,12 +187,17 @@ impl Finding {
             return;
         }
         *shown += 1;
-        let mut text = format!("{kind}: {}", text());
-        if let Some((end, _)) = text.char_indices().nth(EVIDENCE_LENGTH) {
-            text.truncate(end);
-            text.push_str(" ...");
-        }
-        self.evidence.push(text);
+        let text = format!("{kind}: {}", text());
+        let length = text.chars().count();
+        self.evidence.push(match length.checked_sub(EVIDENCE_LENGTH) {
+            None | Some(0) => text,
+            // A program's last words say at their end why it ended.
+            Some(over) => {
+                let head = EVIDENCE_LENGTH / 3;
+                let tail = text.chars().skip(head + over);
+                text.chars().take(head).chain(" ... ".chars()).chain(tail).collect()
+            }
+        });
     }
 
     /// Counts one of a kind, with its evidence, and the verdict is Invalid.
@@ -369,6 +374,12 @@ mod tests {
         }
         assert_eq!(finding.counted("lost"), 1000);
         assert_eq!((finding.evidence.len(), finding.evidence_left_out), (3, 997));
-        assert!(finding.evidence.iter().all(|text| text.chars().count() <= EVIDENCE_LENGTH + 4));
+        assert!(finding.evidence.iter().all(|text| text.chars().count() <= EVIDENCE_LENGTH + 5));
+        finding.show("server", || format!("did not come back; {} page 383 is corrupt", "-".repeat(2000)));
+        let last = finding.evidence.last().unwrap();
+        assert!(
+            last.starts_with("server: did not come back") && last.ends_with("page 383 is corrupt"),
+            "{last}"
+        );
     }
 }
