@@ -90,9 +90,11 @@ fn statements_have_figures(place: &Place, trial: &Kept, both: Vec<u64>, shown: &
         assert!(statement.done().abs_diff(operations) <= 3, "{} of {operations}", statement.done());
         assert_eq!(statement.rows(), statement.done(), "each finds its row");
     }
-    let whole = books.of(OpKind::Script(0)).expect("it was run").latencies().service().mean();
-    let part = look.latencies().service().mean();
-    assert!(part > 0.2 * whole && part <= whole, "a statement is a part of its operation: {part} of {whole}");
+    // Medians: a statement may count here and its operation, which ends later, not; where the machine stood
+    // still meanwhile, that one makes the mean.
+    let whole = books.of(OpKind::Script(0)).expect("it was run").latencies().service().value_at_quantile(0.5);
+    let part = look.latencies().service().value_at_quantile(0.5);
+    assert!(part > whole / 5 && part <= whole, "a statement is a part of its operation: {part} of {whole}");
     assert!(shown.contains("By statement"), "{shown}");
     for name in ["look", "take", "buy.sql:2 begin;", "buy.sql:9 commit;"] {
         assert!(shown.contains(name), "{name}: {shown}");
