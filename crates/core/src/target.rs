@@ -131,6 +131,18 @@ pub struct Timed {
     pub rows: u64,
 }
 
+/// What a session tells of its last operation beside the outcome.
+#[derive(Debug, Clone, Default)]
+pub struct Remarks {
+    /// The parts of it that were timed by themselves, in their order.
+    pub timed: Vec<Timed>,
+    /// What the target said, if it was not done and words came.
+    pub complaint: Option<Complaint>,
+    /// Whether nothing more can be done on the session: it is given no further operation, and no other takes
+    /// its place.
+    pub ended: bool,
+}
+
 /// One sequence of operations on a target, each finished before the next.
 pub trait Session {
     /// Executes `op`, never a read-modify-write, and says what became of it. Blocks, but not for longer than
@@ -161,20 +173,24 @@ pub trait Session {
         let _ = number;
     }
 
-    /// The parts of the last execution that were timed by themselves, in their order.
-    fn timed(&self) -> &[Timed] {
-        &[]
-    }
-
-    /// What the target said about the last operation, if that was not done and words came.
-    fn complaint(&self) -> Option<&Complaint> {
+    /// What it tells of its last operation, if it ever tells anything.
+    fn remarks(&self) -> Option<&Remarks> {
         None
     }
 
-    /// Whether nothing more can be done on it: it is given no further operation, and no other takes its
-    /// place.
+    /// See [`Remarks::timed`].
+    fn timed(&self) -> &[Timed] {
+        self.remarks().map_or(&[], |remarks| &remarks.timed)
+    }
+
+    /// See [`Remarks::complaint`].
+    fn complaint(&self) -> Option<&Complaint> {
+        self.remarks()?.complaint.as_ref()
+    }
+
+    /// See [`Remarks::ended`].
     fn has_ended(&self) -> bool {
-        false
+        self.remarks().is_some_and(|remarks| remarks.ended)
     }
 
     /// The session's connection, if sending an operation and receiving its answer can be done apart, so that
@@ -211,4 +227,11 @@ pub enum Progress {
     Sending,
     /// The answer is complete.
     Finished(Outcome),
+}
+
+/// How far one has come that always waits for its descriptor to become readable, until it has an outcome.
+impl From<Option<Outcome>> for Progress {
+    fn from(outcome: Option<Outcome>) -> Self {
+        outcome.map_or(Progress::Receiving, Progress::Finished)
+    }
 }

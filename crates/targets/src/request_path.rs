@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tipover_core::check::{Answer, Version};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
-use tipover_core::target::{BankRows, Complaint, Facts, Lists, Session, Target, TargetError, Timed, Wire};
+use tipover_core::target::{BankRows, Facts, Lists, Remarks, Session, Target, TargetError, Wire};
 use tipover_core::workload::Dataset;
 use tipover_core::workload::tpcb::Counts;
 
@@ -132,11 +132,8 @@ impl Session for PathSession<'_> {
     fn take_seat(&mut self, number: u32) {
         self.session.take_seat(number);
     }
-    fn timed(&self) -> &[Timed] {
-        self.session.timed()
-    }
-    fn complaint(&self) -> Option<&Complaint> {
-        self.session.complaint()
+    fn remarks(&self) -> Option<&Remarks> {
+        self.session.remarks()
     }
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         // What speaks over a wire has a request path of its own; one that is burnt besides needs a thread.

@@ -12,9 +12,7 @@ use tipover_core::check::{Answer, Version};
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::{
-    BankRows, Complaint, Facts, Lists, Progress, Session, Target, TargetError, Timed, Wire,
-};
+use tipover_core::target::{BankRows, Facts, Lists, Progress, Remarks, Session, Target, TargetError, Wire};
 use tipover_core::workload::Dataset;
 use tipover_core::workload::tpcb::Counts;
 
@@ -252,12 +250,8 @@ impl Session for Follower<'_> {
         self.at.iter_mut().for_each(|(_, session)| session.take_seat(number));
     }
 
-    fn timed(&self) -> &[Timed] {
-        self.at.as_ref().map_or(&[], |(_, session)| session.timed())
-    }
-
-    fn complaint(&self) -> Option<&Complaint> {
-        self.at.as_ref().and_then(|(_, session)| session.complaint())
+    fn remarks(&self) -> Option<&Remarks> {
+        self.at.as_ref().and_then(|(_, session)| session.remarks())
     }
 
     fn wire(&mut self) -> Option<&mut dyn Wire> {

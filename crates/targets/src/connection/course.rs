@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::{Complaint, Timed};
+use tipover_core::target::{Complaint, Remarks, Timed};
 use tipover_core::workload::script::{Abort, Run, Scripts, Step, Tables, Value};
 
 /// Tells on standard error why operations fail, once each for the first few.
@@ -40,12 +40,10 @@ pub struct Course {
     /// What the statement at hand has brought in all, and when it was sent, while its answer is awaited.
     came: Came,
     sent_at: Option<u64>,
-    /// The statements of the operation at hand that were answered.
-    timed: Vec<Timed>,
-    complaint: Option<Complaint>,
+    /// What is told of the operation at hand; timed are its statements that were answered.
+    remarks: Remarks,
     /// Of an operation that failed and may be tried again: which, and at which command.
     failed: Option<((u32, u64), usize)>,
-    ended: bool,
 }
 
 /// The results of one request.
@@ -106,10 +104,8 @@ impl Course {
             sent: false,
             came: Came::default(),
             sent_at: None,
-            timed: Vec::new(),
-            complaint: None,
+            remarks: Remarks::default(),
             failed: None,
-            ended: false,
         }
     }
 
@@ -136,8 +132,8 @@ impl Course {
             figures.retries.fetch_add(1, Ordering::Relaxed);
         }
         self.op = (script, number);
-        (self.complaint, self.sent, self.sent_at) = (None, false, None);
-        self.timed.clear();
+        (self.remarks.complaint, self.sent, self.sent_at) = (None, false, None);
+        self.remarks.timed.clear();
         self.run.begin(script, number);
         true
     }
@@ -224,11 +220,11 @@ impl Course {
     #[inline]
     fn ended_with(&mut self, outcome: Outcome) {
         let Some(sent) = self.sent_at.take() else { return };
-        if self.timed.len() < MOST_TIMED
+        if self.remarks.timed.len() < MOST_TIMED
             && let Some(statement) = self.run.statement_of(self.command)
         {
             let (kind, rows) = (OpKind::statement(statement.class), self.rows());
-            self.timed.push(Timed { kind, outcome, sent, ended: monotonic_ns(), rows });
+            self.remarks.timed.push(Timed { kind, outcome, sent, ended: monotonic_ns(), rows });
         }
     }
 
@@ -257,9 +253,9 @@ impl Course {
         Err(unexpected)
     }
 
-    /// See [`tipover_core::target::Session::timed`].
-    pub fn timed(&self) -> &[Timed] {
-        &self.timed
+    /// See [`tipover_core::target::Session::remarks`].
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
     }
 
     /// The session cannot go on, or not with this operation.
@@ -274,8 +270,9 @@ impl Course {
 
     /// What went wrong at a command, after which a session ends where errors end it.
     pub fn complain(&mut self, step: usize, words: String) {
-        self.complaint = Some(Complaint { step, request: self.result.complete, code: String::new(), words });
-        self.ended |= self.scripts().ends_on_error;
+        let request = self.result.complete;
+        self.remarks.complaint = Some(Complaint { step, request, code: String::new(), words });
+        self.remarks.ended |= self.scripts().ends_on_error;
     }
 
     /// The server answered request `request` of the command at hand with an error; `code` and `words` say
@@ -288,14 +285,14 @@ impl Course {
         may_retry: bool,
         outcome: impl FnOnce(OpKind, bool) -> Outcome,
     ) -> Outcome {
-        self.complaint = Some(Complaint { step: self.command, request, code, words });
+        self.remarks.complaint = Some(Complaint { step: self.command, request, code, words });
         self.run.undo();
         if may_retry {
             self.failed = Some((self.op, self.command));
         } else if self.scripts().ends_on_error {
-            self.ended = true;
+            self.remarks.ended = true;
         }
-        let outcome = match (outcome(self.kind(), self.ended), &self.scripts().tables) {
+        let outcome = match (outcome(self.kind(), self.remarks.ended), &self.scripts().tables) {
             // Both have deleted the row, and the other one has inserted it: sysbench begins anew then, too.
             (Outcome::Refused(Failure::Exists), Tables::Sysbench(_)) if self.in_transaction => {
                 Outcome::Refused(Failure::Conflict)
@@ -359,15 +356,5 @@ impl Course {
             self.run.bring_value(self.command, name, value.clone()).map_err(|abort| abort.reason)?;
         }
         Ok(())
-    }
-
-    /// See [`tipover_core::target::Session::complaint`].
-    pub fn complaint(&self) -> Option<&Complaint> {
-        self.complaint.as_ref()
-    }
-
-    /// See [`tipover_core::target::Session::has_ended`].
-    pub fn has_ended(&self) -> bool {
-        self.ended
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Complaint, Progress, Session, Timed, Wire};
+use tipover_core::target::{Progress, Remarks, Session, Wire};
 
 /// A session: one protocol on one connection.
 pub struct Link<P> {
@@ -334,16 +334,8 @@ impl<P: Protocol> Session for Link<P> {
         self.protocol.take_seat(number);
     }
 
-    fn timed(&self) -> &[Timed] {
-        self.protocol.timed()
-    }
-
-    fn complaint(&self) -> Option<&Complaint> {
-        self.protocol.complaint()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.protocol.has_ended()
+    fn remarks(&self) -> Option<&Remarks> {
+        self.protocol.remarks()
     }
 
     fn wire(&mut self) -> Option<&mut dyn Wire> {

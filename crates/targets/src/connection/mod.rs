@@ -21,7 +21,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use tipover_core::check;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Complaint, Progress, Timed};
+use tipover_core::target::{Progress, Remarks};
 
 /// The begin of a conversation: from the first byte until operations can be sent.
 pub trait Greeting {
@@ -91,19 +91,9 @@ pub trait Protocol: Greeting {
         let _ = reason;
     }
 
-    /// See [`tipover_core::target::Session::timed`].
-    fn timed(&self) -> &[Timed] {
-        &[]
-    }
-
-    /// See [`tipover_core::target::Session::complaint`].
-    fn complaint(&self) -> Option<&Complaint> {
+    /// See [`tipover_core::target::Session::remarks`].
+    fn remarks(&self) -> Option<&Remarks> {
         None
-    }
-
-    /// See [`tipover_core::target::Session::has_ended`].
-    fn has_ended(&self) -> bool {
-        false
     }
 
     /// Whether a write whose connection is lost now may have happened. Not so before a transaction's commit

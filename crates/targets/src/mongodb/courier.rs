@@ -221,9 +221,18 @@ impl Courier {
         }
     }
 
-    /// Makes the descriptor tell at a moment, or no longer, while no request is under way.
-    pub fn wake(&self, at: Option<Instant>) {
+    /// Makes the descriptor tell at a moment, or no longer, while no request is under way. What happens to
+    /// the connection until then is not told: one that the server has closed would stay readable, and
+    /// whoever waits would wake all the time.
+    pub fn wake(&mut self, at: Option<Instant>) {
         self.arm(at);
+        let Some(link) = &self.link else { return };
+        // It is no mistake to say the same twice.
+        let _ = match at {
+            Some(_) => epoll::delete(&self.epoll, link.socket()),
+            None => epoll::add(&self.epoll, link.socket(), EventData::new_u64(1), EventFlags::IN),
+        };
+        self.watches_writable = false;
     }
 
     /// When an operation that begins now is given up.

@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
-use tipover_core::target::{Complaint, Progress, Session, TargetError, Timed, Wire};
+use tipover_core::target::{Progress, Remarks, Session, TargetError, Wire};
 use tipover_core::workload::Scripts;
 use tipover_core::workload::documents::Bson as Written;
 use tipover_core::workload::script::{self, Order, Template, Value};
@@ -586,26 +586,12 @@ impl Session for ScriptSession {
         self.course.take_seat(number);
     }
 
-    fn timed(&self) -> &[Timed] {
-        self.course.timed()
-    }
-
-    fn complaint(&self) -> Option<&Complaint> {
-        self.course.complaint()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.course.has_ended()
+    fn remarks(&self) -> Option<&Remarks> {
+        Some(self.course.remarks())
     }
 
     fn wire(&mut self) -> Option<&mut dyn Wire> {
         Some(self)
-    }
-}
-
-impl ScriptSession {
-    fn progress(&mut self) -> Progress {
-        self.turn(Wait::No).map_or(Progress::Receiving, Progress::Finished)
     }
 }
 
@@ -615,14 +601,11 @@ impl Wire for ScriptSession {
     }
 
     fn begin(&mut self, op: &Op) -> Progress {
-        match self.start(op) {
-            Some(outcome) => Progress::Finished(outcome),
-            None => self.progress(),
-        }
+        self.start(op).or_else(|| self.turn(Wait::No)).into()
     }
 
     fn advance(&mut self) -> Progress {
-        self.progress()
+        self.turn(Wait::No).into()
     }
 
     fn abandon(&mut self) {

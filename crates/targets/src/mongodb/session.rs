@@ -459,12 +459,6 @@ impl Session for MongoSession<'_> {
     }
 }
 
-impl MongoSession<'_> {
-    fn progress(&mut self) -> Progress {
-        self.turn(Wait::No).map_or(Progress::Receiving, Progress::Finished)
-    }
-}
-
 impl Wire for MongoSession<'_> {
     fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         Some(match &self.reader {
@@ -474,14 +468,11 @@ impl Wire for MongoSession<'_> {
     }
 
     fn begin(&mut self, op: &Op) -> Progress {
-        match self.start(op) {
-            Some(outcome) => Progress::Finished(outcome),
-            None => self.progress(),
-        }
+        self.start(op).or_else(|| self.turn(Wait::No)).into()
     }
 
     fn advance(&mut self) -> Progress {
-        self.progress()
+        self.turn(Wait::No).into()
     }
 
     fn abandon(&mut self) {

@@ -8,7 +8,7 @@ use crate::connection::sql::{Prepared, Report as _, Which};
 use crate::connection::{Answer, Course, Greeting, Input, Protocol, Step, text_value};
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Complaint, Timed};
+use tipover_core::target::Remarks;
 use tipover_core::workload::script::{self, Quoting, Scripts, Value};
 
 /// Which packet of the answer comes next.
@@ -385,15 +385,7 @@ impl Protocol for Scripted {
         self.course.lost(reason);
     }
 
-    fn timed(&self) -> &[Timed] {
-        self.course.timed()
-    }
-
-    fn complaint(&self) -> Option<&Complaint> {
-        self.course.complaint()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.course.has_ended()
+    fn remarks(&self) -> Option<&Remarks> {
+        Some(self.course.remarks())
     }
 }

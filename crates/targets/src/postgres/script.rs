@@ -8,7 +8,7 @@ use crate::connection::{Answer, Course, Greeting, Input, Protocol, Step, text_va
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
-use tipover_core::target::{Complaint, Timed};
+use tipover_core::target::Remarks;
 use tipover_core::workload::script::{self, Quoting, Scripts};
 
 /// One session that runs scripts.
@@ -219,7 +219,7 @@ impl Scripted {
 
     /// The operation is over, and nothing stays of its open transaction.
     fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Answer {
-        if !self.course.in_transaction || self.course.has_ended() {
+        if !self.course.in_transaction || self.course.remarks().ended {
             return Answer::Complete(outcome);
         }
         self.rolling_back = Some(outcome);
@@ -390,15 +390,7 @@ impl Protocol for Scripted {
         self.course.lost(reason);
     }
 
-    fn timed(&self) -> &[Timed] {
-        self.course.timed()
-    }
-
-    fn complaint(&self) -> Option<&Complaint> {
-        self.course.complaint()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.course.has_ended()
+    fn remarks(&self) -> Option<&Remarks> {
+        Some(self.course.remarks())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::Arc;
-use tipover_core::target::Session;
+use tipover_core::target::{Progress, Session};
 use tipover_core::workload::Scripts;
 use tipover_core::workload::script::{Dialect, Value};
 
@@ -219,4 +219,35 @@ fn what_cannot_be_sent_is_said() {
         let said = session.complaint().expect("words").words.clone();
         assert!(said.contains(words), "{text}: {said}");
     }
+}
+
+/// A server that closes a connection while the script pauses wakes nobody: the pause is one turn, and the
+/// next command finds another connection.
+#[test]
+fn a_connection_that_is_closed_during_a_pause_wakes_nobody() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let set = single();
+    let target = connect(&set.url(), Durability::Configured).unwrap();
+    let dataset = dataset("{\"find\": \"t\"};\n\\sleep 400 ms\n{\"find\": \"t\"};");
+    let mut session = target.open(&dataset).unwrap();
+    let wire = session.wire().expect("it has a wire");
+    let mut turns = 0;
+    let mut progress = wire.begin(&RUN);
+    let outcome = loop {
+        if let Progress::Finished(outcome) = progress {
+            break outcome;
+        }
+        let descriptor = wire.descriptor().expect("it has one for its whole life");
+        let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        if poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&time)).unwrap() == 0 {
+            // Nothing to do for a while: the script pauses.
+            set.close(0);
+            continue;
+        }
+        turns += 1;
+        progress = wire.advance();
+    };
+    assert_eq!(outcome, Outcome::Done, "{:?}", session.complaint());
+    assert_eq!(session.timed().len(), 2);
+    assert!(turns < 30, "{turns} turns for two answers, two connections and a pause");
 }
