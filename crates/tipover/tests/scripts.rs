@@ -85,9 +85,10 @@ fn statements_have_figures(place: &Place, trial: &Kept, both: Vec<u64>, shown: &
     };
     let (look, take) = (of("look"), of("take"));
     // Each of the three sessions may be between a statement and the end of its operation when an interval
-    // ends.
+    // ends; and statements are counted a moment after operations, while sessions go on.
     for (statement, operations) in [(look, both[0]), (take, both[1])] {
-        assert!(statement.done().abs_diff(operations) <= 3, "{} of {operations}", statement.done());
+        let apart = statement.done().abs_diff(operations);
+        assert!(apart <= 3 + operations / 20, "{} of {operations}", statement.done());
         assert_eq!(statement.rows(), statement.done(), "each finds its row");
     }
     // Medians: a statement may count here and its operation, which ends later, not; where the machine stood

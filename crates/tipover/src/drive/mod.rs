@@ -441,6 +441,8 @@ impl<'a> Sessions<'a> {
                 kept.lateness.reset();
             }
         }
+        // A moment later, while sessions go on: an interval may have a few statements more or less than
+        // operations, which the next one makes up for.
         for statements in &self.statements {
             let mut kept = statements.lock();
             books.merge(&kept);
