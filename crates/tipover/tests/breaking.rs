@@ -370,7 +370,8 @@ fn lost_transactions_of_tpcb_are_seen_where_all_sums_agree() {
         words.extend(["--disk", "latency=500us", "--power", "survive=0%"]);
         words.extend(["--set", late, "--set", sin, "--against", honest]);
         if recipe == "mariadb" {
-            // Its checkpoint may pass pages that it never flushed (docs/correctness.md); so it writes none.
+            // Its checkpoint may pass pages that it never flushed (docs/correctness.md): it gets less
+            // reason to write any.
             words.extend(["--set", "innodb_adaptive_flushing=OFF"]);
             words.extend(["--set", "innodb_adaptive_flushing_lwm=70"]);
         }

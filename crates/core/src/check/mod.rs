@@ -188,16 +188,14 @@ impl Finding {
         }
         *shown += 1;
         let text = format!("{kind}: {}", text());
-        let length = text.chars().count();
-        self.evidence.push(match length.checked_sub(EVIDENCE_LENGTH) {
-            None | Some(0) => text,
-            // A program's last words say at their end why it ended.
-            Some(over) => {
-                let head = EVIDENCE_LENGTH / 3;
-                let tail = text.chars().skip(head + over);
-                text.chars().take(head).chain(" ... ".chars()).chain(tail).collect()
-            }
-        });
+        let over = text.chars().count().saturating_sub(EVIDENCE_LENGTH);
+        if over == 0 {
+            return self.evidence.push(text);
+        }
+        // A program's last words say at their end why it ended.
+        let head = EVIDENCE_LENGTH / 3;
+        let tail = text.chars().skip(head + over);
+        self.evidence.push(text.chars().take(head).chain(" ... ".chars()).chain(tail).collect());
     }
 
     /// Counts one of a kind, with its evidence, and the verdict is Invalid.
