@@ -31,7 +31,9 @@ pub use own::Own;
 pub use polodb::Polodb;
 pub use postgres::Postgres;
 pub(crate) use server::random_password;
-pub use server::{Authentication, Server, ServerError, ServerOptions, Stop, Transport, descendants};
+pub use server::{
+    Authentication, Server, ServerError, ServerOptions, Stop, Transport, descendants, free_port,
+};
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -316,7 +316,11 @@ impl Server {
             Some(port) => port,
             // In a namespace of its own every port is free.
             None if options.network.is_some() => 5000,
-            None => free_port(address)?,
+            None => free_port(address).map_err(|error| {
+                ServerError::Senseless(format!(
+                    "cannot listen on {address}: {error}; is it one of this machine's?"
+                ))
+            })?,
         };
         let mut place = Place {
             data: folder.join("data"),
@@ -641,12 +645,24 @@ fn flush_below(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A port that nobody listens on now. Somebody may take it before we do; then the server says so and ends.
-fn free_port(address: IpAddr) -> Result<u16, ServerError> {
-    let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|error| {
-        ServerError::Senseless(format!("cannot listen on {address}: {error}; is it one of this machine's?"))
-    })
+/// A port of `address` on which nobody listens now, by chance from below those that the kernel gives to outgoing
+/// connections: making a server's files takes a second, and a client of somebody else must not take the port
+/// meanwhile. Where the kernel gives out nearly all of them, one of those.
+///
+/// # Errors
+/// The address is none of this machine's.
+pub fn free_port(address: IpAddr) -> io::Result<u16> {
+    const LEAST: u16 = 10_000;
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let given_out = range.split_whitespace().next().and_then(|first| first.parse::<u16>().ok());
+    let end = given_out.unwrap_or(0).max(LEAST);
+    let mut random = [0; 2 * 50];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let below = random.as_chunks().0.iter().filter(|_| end > LEAST + 1_000);
+    let mut below = below.map(|bytes| LEAST + u16::from_ne_bytes(*bytes) % (end - LEAST));
+    let listener = below.find_map(|port| TcpListener::bind((address, port)).ok());
+    let listener = listener.map_or_else(|| TcpListener::bind((address, 0)), Ok)?;
+    Ok(listener.local_addr()?.port())
 }
 
 /// The password of the data in a folder: the one written there, or a new one, written there.
@@ -690,5 +706,24 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 fn kill_each(tree: &[u32]) {
     for process in tree.iter().filter_map(|&pid| rustix::process::Pid::from_raw(pid as i32)) {
         let _ = rustix::process::kill_process(process, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_port_is_not_one_that_outgoing_connections_get() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux");
+        let first: u16 =
+            range.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a number");
+        let ports: Vec<u16> = (0..100).map(|_| free_port(here).expect("ours")).collect();
+        assert!(first < 11_000 || ports.iter().all(|port| (10_000..first).contains(port)), "{ports:?}");
+        assert!(ports.iter().any(|port| *port != ports[0]), "by chance: {ports:?}");
+        TcpListener::bind((here, ports[99])).expect("free");
+        // A documentation address (RFC 5737) is no machine's.
+        free_port(IpAddr::from([192, 0, 2, 1])).expect_err("not ours");
     }
 }

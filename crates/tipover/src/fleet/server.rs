@@ -2,10 +2,11 @@
 
 use super::keys::Keys;
 use anyhow::{Context, Result, bail};
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tipover_lab::recipe::free_port;
 use tipover_lab::{Child, Launch};
 
 /// It answers within milliseconds where nothing is wrong.
@@ -42,7 +43,8 @@ impl Server {
         let keys = match kept.server.exists() {
             true => kept,
             false => {
-                let port = port.map_or_else(free_port, Ok)?;
+                let free = || free_port(IpAddr::V4(Ipv4Addr::LOCALHOST)).context("looking for a free port");
+                let port = port.map_or_else(free, Ok)?;
                 Keys::make(folder, &format!("127.0.0.1:{port}"))?
             }
         };
@@ -64,8 +66,4 @@ impl Server {
         }
         Ok(Server { address: format!("nats://{listen}"), keys, _child: child })
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0").context("looking for a free port")?.local_addr()?.port())
 }

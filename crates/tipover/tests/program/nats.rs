@@ -2,7 +2,7 @@
 
 use super::{Place, Running, skipped};
 use std::ffi::OsStr;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,12 +43,9 @@ pub struct Seat {
 
 /// A port that nobody listens on; in namespaces of our own nobody else is there.
 fn free_port(host: &str) -> u16 {
-    TcpListener::bind((host, 0))
-        .or_else(|_| TcpListener::bind("127.0.0.1:0"))
-        .expect("a port")
-        .local_addr()
-        .expect("bound")
-        .port()
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let address = host.parse().unwrap_or(here);
+    tipover_lab::recipe::free_port(address).or_else(|_| tipover_lab::recipe::free_port(here)).expect("a port")
 }
 
 impl Nats {
