@@ -3,6 +3,7 @@
 use crate::check::{Broken, Judgement};
 use crate::device;
 use crate::experiment::{Side, Spec};
+use crate::learn::ServerTimes;
 use crate::machine;
 use crate::measure::{
     Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, KeptUp,
@@ -298,6 +299,10 @@ pub struct Measured {
     /// The machines that sent it together, first the one that kept this record; empty where it was one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<LoadMachine>,
+    /// What the server counted of each statement of scripts; absent of other loads, under faults, and in
+    /// records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_times: Option<ServerTimes>,
     /// What its intervals say about its figures; absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,

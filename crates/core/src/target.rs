@@ -1,6 +1,7 @@
 //! What load is sent to. One implementation per system, each with its statistics beside its driver.
 
 use crate::check::{Answer, TpcbRows, TransferRow, Version};
+use crate::learn::Watch;
 use crate::metric::Metric;
 use crate::op::{Op, OpKind, Outcome};
 use crate::workload::Dataset;
@@ -84,6 +85,11 @@ pub trait Target: Send + Sync {
     /// What transactions have changed in pgbench's tables, in one snapshot.
     fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {
         Err(TargetError::new("reading pgbench's tables", "this target has no such tables"))
+    }
+
+    /// Asks on a connection of its own what the server counts of its statements.
+    fn watch(&self) -> Result<Box<dyn Watch>, TargetError> {
+        Err(TargetError::new("asking for statistics of statements", "this target has none"))
     }
 
     /// The counters and gauges that [`Target::sample`] reads.

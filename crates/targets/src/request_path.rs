@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{Answer, Version};
+use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
 use tipover_core::target::{BankRows, Facts, Lists, Remarks, Session, Target, TargetError, Wire};
@@ -92,6 +93,10 @@ impl Target for RequestPath {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.target.read_lists()
     }
+    fn watch(&self) -> Result<Box<dyn Watch>, TargetError> {
+        self.target.watch()
+    }
+
     fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
         self.target.count_sysbench(tables)
     }

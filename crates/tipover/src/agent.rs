@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tipover_core::check::{Judgement, Loaded};
-use tipover_core::experiment::{HugePages, LoadSpec, Part, Spec};
+use tipover_core::experiment::{HugePages, LoadSpec, Part, Spec, TargetKind};
+use tipover_core::learn::{self, ServerTimes, ServerWatch};
 use tipover_core::measure::{BooksText, Offered};
 use tipover_core::metric::{Metric, Sample};
 use tipover_core::op::{Fields, Op, Outcome};
@@ -109,6 +110,9 @@ pub enum Command {
     },
     /// Read the target's statistics; only while no sessions run.
     Sample,
+    /// Tell what the server has counted of each statement of scripts since this was asked last; only while
+    /// sessions run.
+    Statements,
     /// Go on as a closed loop; only while sessions run, which begin as one at full speed.
     Pace {
         /// Pause after each operation in nanoseconds; 0 for full speed.
@@ -189,6 +193,8 @@ pub enum Answer {
     Interval(Box<Cut>),
     /// To `Sample`.
     Sampled(Sample),
+    /// To `Statements`.
+    Statements(ServerTimes),
     /// To `Check`.
     Checked(Box<Judgement>),
     /// To `Halt` and `Stop`.
@@ -312,6 +318,7 @@ pub fn serve() -> Result<()> {
     };
     answer(&Answer::Started { facts, metrics: target.metrics(), generator_cost_ns })?;
     let (clock, records) = (Clock::at(origin_ns), Records::new(dataset.records));
+    let orders = || Orders::new((&spec, &dataset), &target, writers.as_ref(), clock);
     while let Some(command) = next()? {
         match command {
             Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
@@ -339,7 +346,7 @@ pub fn serve() -> Result<()> {
                     target.burn(true);
                 }
                 let plan = drive::Plan { history: writer.as_ref().filter(|_| spec.checks_load()), ..plan };
-                let orders = Orders { target: &target, writers: writers.as_ref(), clock, brought: &|| None };
+                let orders = orders();
                 wait_for(&spec, &target, &dataset);
                 match run(&plan, &spec, seed, writer.as_ref(), &orders, &mut next) {
                     Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {
@@ -352,7 +359,7 @@ pub fn serve() -> Result<()> {
                 }
             }
             Command::Bring { history } => {
-                let orders = Orders { target: &target, writers: writers.as_ref(), clock, brought: &|| None };
+                let orders = orders();
                 match bring(&spec, seed, &dataset, &history, &orders, &mut next) {
                     Ok(true) => answer(&Answer::Stopped)?,
                     Ok(false) => return Ok(()),
@@ -483,12 +490,26 @@ fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
 
 /// What is obeyed with while sessions run.
 struct Orders<'a> {
+    spec: &'a Spec,
+    dataset: &'a Dataset,
     target: &'a RequestPath,
     /// Who takes writes, in a cluster.
     writers: Option<&'a Writers>,
     clock: Clock,
     /// How much is loaded, while that goes on.
     brought: &'a dyn Fn() -> Option<Loaded>,
+}
+
+impl<'a> Orders<'a> {
+    /// While nothing is loaded.
+    fn new(
+        (spec, dataset): (&'a Spec, &'a Dataset),
+        target: &'a RequestPath,
+        writers: Option<&'a Writers>,
+        clock: Clock,
+    ) -> Self {
+        Orders { spec, dataset, target, writers, clock, brought: &|| None }
+    }
 }
 
 /// Loads what the cell loads, and obeys meanwhile.
@@ -595,9 +616,10 @@ fn obey(
     orders: &Orders<'_>,
     next: &mut dyn FnMut() -> Result<Option<Command>>,
 ) -> Result<bool> {
-    let Orders { target, writers, clock, brought } = orders;
+    let Orders { target, writers, clock, brought, .. } = orders;
     prefer_this_thread();
     answer(&Answer::Running)?;
+    let mut watch = None;
     loop {
         let (command, moment) = match next()? {
             Some(Command::At { at, command }) => {
@@ -630,6 +652,7 @@ fn obey(
                 writers.iter().for_each(|writers| writers.set(&urls));
                 answer(&Answer::Running)?;
             }
+            Some(Command::Statements) => answer(&Answer::Statements(counted(&mut watch, orders)))?,
             Some(Command::Brought) => {
                 let Some(loaded) = brought() else { bail!("nothing is being loaded") };
                 answer(&Answer::Brought(loaded))?;
@@ -645,6 +668,25 @@ fn obey(
             Some(other) => bail!("{other:?} cannot be done while sessions run"),
         }
     }
+}
+
+/// What the server has counted since it was asked last; of the first time nothing.
+fn counted(watch: &mut Option<ServerWatch>, orders: &Orders<'_>) -> ServerTimes {
+    let dialect = match orders.spec.target.kind {
+        TargetKind::Mysql => learn::Dialect::Mysql,
+        _ => learn::Dialect::Postgres,
+    };
+    let Shape::Scripts(scripts) = &orders.dataset.shape else { return ServerTimes::Told(vec![]) };
+    let asked = match watch {
+        Some(watch) => watch.since(),
+        None => orders.target.watch().and_then(|server| ServerWatch::begin(scripts, server, dialect)).map(
+            |begun| {
+                *watch = Some(begun);
+                vec![]
+            },
+        ),
+    };
+    asked.map_or_else(|error| ServerTimes::Untold(error.to_string()), ServerTimes::Told)
 }
 
 fn answer(answer: &Answer) -> Result<()> {

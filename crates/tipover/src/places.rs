@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tipover_core::check::{Answer, Version};
 use tipover_core::experiment::{Spec, TargetKind};
+use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
 use tipover_core::op::{Failure, Op, OpKind, Outcome};
 use tipover_core::target::{BankRows, Facts, Lists, Progress, Remarks, Session, Target, TargetError, Wire};
@@ -165,6 +166,10 @@ impl Target for Places {
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.first()?.read_lists()
     }
+    fn watch(&self) -> Result<Box<dyn Watch>, TargetError> {
+        self.first()?.watch()
+    }
+
     fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {
         self.first()?.count_sysbench(tables)
     }

@@ -5,7 +5,10 @@ mod program;
 
 use program::results::{Kept, kept};
 use program::{Place, skipped};
+use std::path::PathBuf;
+use tipover_core::learn::ServerTimes;
 use tipover_core::op::{Failure, OpKind};
+use tipover_core::record::Record;
 use tipover_lab::recipe::{Mariadb, Postgres, Server, ServerOptions};
 use tipover_reference_mongod::{ReplicaSet, Settings};
 
@@ -68,6 +71,8 @@ fn scripts_of_ones_own_run_on_a_cluster_that_one_of_them_prepares() {
     assert!(ended.stdout.contains("By class of operation"), "{}", ended.stdout);
     statements_have_figures(&place, &trial, both, &ended.stdout);
     expectations_that_do_not_hold_are_failures(&place);
+    statements_of_pipelines_have_figures(&place, &plan);
+    the_server_tells_what_it_took(&place, &plan, &trial);
     // What is wrong in a script stops everything before it starts.
     place.write("buy.sql", &BUY.replace("\\endif", "\\endfi"));
     let wrong = place.run(&["run", "own.toml", "--scale", "tiny"]).with_code(&[2]).stderr;
@@ -111,13 +116,7 @@ fn expectations_that_do_not_hold_are_failures(place: &Place) {
     let low = "\\set id random(1, :items)\n-- expect: :value >= 2 and :rows = 1\nselect stock from item where id = :id;\n";
     place.write("look.sql", low);
     place.run(&["--results", "wrong", "run", "own.toml", "--scale", "tiny"]).with_code(&[0, 1]);
-    let mut trial = None;
-    for path in place.content() {
-        if path.starts_with("wrong") && path.ends_with("record.json") {
-            trial = Some(std::fs::read_to_string(place.here().join(path)).expect("a record"));
-        }
-    }
-    let record: tipover_core::record::Record = serde_json::from_str(&trial.expect("a record")).expect("json");
+    let record = record_below(place, "wrong");
     let books =
         record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", record.verdict)).books().expect("books");
     let look = books.of(OpKind::Script(0)).expect("it was run");
@@ -125,6 +124,124 @@ fn expectations_that_do_not_hold_are_failures(place: &Place) {
     assert!(unexpected > 0 && look.done() > 0, "stock is 1 or 0 in some rows: {:?}", look.refused());
     assert_eq!(books.of(OpKind::Script(1)).expect("it was run").failed(), 0, "what was bought is there");
     place.write("look.sql", LOOK);
+}
+
+/// The one record in a folder of results.
+#[track_caller]
+fn record_below(place: &Place, folder: &str) -> Record {
+    let is_record = |path: &PathBuf| path.starts_with(folder) && path.ends_with("record.json");
+    let path = place.content().into_iter().find(is_record).expect("a record");
+    let text = std::fs::read_to_string(place.here().join(path)).expect("text");
+    serde_json::from_str(&text).expect("json")
+}
+
+/// Answers of a pipeline belong to its statements in their order: an answer that is not as expected fails the
+/// operation and not the statements behind it, those behind an error are passed over by the server, and those
+/// behind the next point of synchronisation are not.
+#[track_caller]
+fn statements_of_pipelines_have_figures(place: &Place, plan: &str) {
+    let fine = "\\set id random(1, :items)\n\\startpipeline\n\\syncpipeline\n-- name: first\n-- expect: 1 row\n\
+        select stock from item where id = :id;\n\\syncpipeline\n-- name: second\n\
+        update item set stock = stock where id = :id;\n\\endpipeline\n";
+    let wrong = "\\startpipeline\n-- name: low\n-- expect: :value >= 100\nselect stock from item where id = 1;\n\
+        -- name: behind low\n-- expect: :value = 7\nselect 7;\n\\endpipeline\n";
+    let torn = "\\startpipeline\nselect 1 / (stock - stock) from item where id = 1; -- name: torn\n\
+        select 2; -- name: passed over\n\\syncpipeline\nselect 3; -- name: still done\n\\endpipeline\n";
+    for (name, text) in [("fine.sql", fine), ("wrong.sql", wrong), ("torn.sql", torn)] {
+        place.write(name, text);
+    }
+    let run = "run = [\"look.sql@3\", \"buy.sql\"]";
+    assert!(plan.contains(run));
+    let plan = plan.replace(run, "run = [\"fine.sql\", \"wrong.sql\", \"torn.sql\"]");
+    place.write("piped.toml", &plan.replace("\"own\"", "\"piped\""));
+    place.run(&["--results", "pipes", "run", "piped.toml", "--scale", "tiny"]).with_code(&[0, 1]);
+    let record = record_below(place, "pipes");
+    let books = record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", record.verdict)).books();
+    let books = books.expect("books");
+    let of =
+        |name: &str| books.parts().find(|(kind, _)| record.spec.class_name(*kind) == name).map(|(_, b)| b);
+    let known = |name: &str| of(name).unwrap_or_else(|| panic!("no {name}"));
+    for name in ["first", "second"] {
+        let (operations, statement) = (books.of(OpKind::Script(0)).expect("it was run"), known(name));
+        let apart = statement.done().abs_diff(operations.done());
+        assert!(apart <= 3 + operations.done() / 20, "{} of {}", statement.done(), operations.done());
+        assert_eq!((statement.rows(), statement.failed()), (statement.done(), 0), "{name}");
+    }
+    let (low, torn) = (known("low"), known("torn"));
+    assert!(low.done() == 0 && low.refused()[&Failure::Unexpected] > 0, "{:?}", low.refused());
+    let whole = books.of(OpKind::Script(1)).expect("it was run");
+    assert!(whole.done() == 0 && whole.refused()[&Failure::Unexpected] > 0, "{:?}", whole.refused());
+    assert!(torn.done() == 0 && torn.failed() > 0, "{:?}", torn.refused());
+    assert_eq!(books.of(OpKind::Script(2)).expect("it was run").done(), 0, "a pipeline with an error fails");
+    assert!(of("passed over").is_none(), "it was never carried out");
+    for name in ["behind low", "still done"] {
+        assert!(known(name).done() > 0 && known(name).failed() == 0, "{name}");
+    }
+}
+
+/// A server that counts its statements is asked for them; one that does not says what it lacks.
+#[track_caller]
+fn the_server_tells_what_it_took(place: &Place, plan: &str, without: &Kept) {
+    let untold = without.record.measured.as_ref().expect("it was measured").server_times.as_ref();
+    let Some(ServerTimes::Untold(reason)) = untold else { panic!("{untold:?}") };
+    assert!(reason.contains("CREATE EXTENSION pg_stat_statements"), "{reason}");
+    let lab = "[lab]\nrecipe = \"postgres\"\n";
+    assert!(plan.contains(lab));
+    let preloaded = format!("{lab}settings = {{ shared_preload_libraries = \"pg_stat_statements\" }}\n");
+    place.write("told.toml", &plan.replace(lab, &preloaded).replace("\"own\"", "\"told\""));
+    place.write("schema.sql", &format!("create extension pg_stat_statements;\n{SCHEMA}"));
+    let ended = place.run(&["--results", "told", "run", "told.toml", "--scale", "tiny", "--full"]);
+    if ended.stderr.contains(r#"could not access file "pg_stat_statements""#) {
+        return skipped("a PostgreSQL without its contrib modules");
+    }
+    let ended = ended.with_code(&[0, 1]);
+    let record = record_below(place, "told");
+    let measured = record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", record.verdict));
+    let times = measured.server_times.as_ref().expect("it was asked");
+    let books = measured.books().expect("books");
+    // PostgreSQL 18 counts no BEGIN and COMMIT that were prepared.
+    for name in ["look", "take"] {
+        let (kind, book) =
+            books.parts().find(|(kind, _)| record.spec.class_name(*kind) == name).expect("it was done");
+        let told = times.of(kind).unwrap_or_else(|| panic!("{name}: {times:?}"));
+        // The server is asked a moment before the phase and a moment after it, while sessions go on.
+        let apart = told.calls.abs_diff(book.done() + book.failed());
+        assert!(apart <= 20 + book.done() / 2, "{name}: {} of {}", told.calls, book.done());
+        let (server, whole) = (told.time_ms / told.calls as f64, book.latencies().service().mean() / 1e6);
+        assert!(server > 0.0 && server < 1.5 * whole, "{name}: {server} ms of {whole} ms");
+    }
+    assert!(ended.stdout.contains("performance schema counts"), "{}", ended.stdout);
+}
+
+/// And of MariaDB, where a digest has other words than the script: of tables that are one statement here and
+/// several there.
+#[test]
+fn a_mariadb_tells_what_it_took() {
+    let place = Place::new();
+    let tables = ["item1", "item2"].map(|table| {
+        format!("create table {table} (id int primary key, stock int);\ninsert into {table} values (1, 1), (2, 2);\n")
+    });
+    place.write("schema.sql", &tables.concat());
+    let look = "\\set table random(1, 2)\n\\set id random(1, 2)\n-- name: look\nselect stock from item:table where id = :id;\n";
+    place.write("look.sql", look);
+    let plan = format!(
+        "name = \"told\"\n{HEAD}[target]\nkind = \"mysql\"\n[lab]\nrecipe = \"mariadb\"\n\
+         settings = {{ performance_schema = \"ON\" }}\n[workload]\nkind = \"scripts\"\n[workload.scripts]\n\
+         run = [\"look.sql\"]\nprepare = \"schema.sql\"\n"
+    );
+    place.write("told.toml", &plan);
+    let ended = place.run(&["run", "told.toml", "--scale", "tiny"]);
+    if ended.stderr.contains("is not installed") {
+        return skipped(ended.stderr.trim());
+    }
+    ended.with_code(&[0, 1]);
+    let trial = only(&place, "told");
+    let measured = trial.record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", trial.record.verdict));
+    let done = measured.books().expect("books").of(OpKind::Script(0)).expect("it was run").done();
+    let times = measured.server_times.as_ref().expect("it was asked");
+    let Some(told) = times.of(OpKind::statement(0)) else { panic!("{times:?}") };
+    assert!(told.calls.abs_diff(done) <= 20 + done / 2, "{} of {done}", told.calls);
+    assert!(told.time_ms > 0.0);
 }
 
 /// Commands of one's own on our reference peer, which is not MongoDB: with rows of a sample, a transaction

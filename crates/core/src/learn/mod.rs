@@ -8,6 +8,7 @@ mod plan;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod times;
 mod token;
 mod transaction;
 mod watch;
@@ -15,6 +16,7 @@ mod watch;
 pub use column::{Column, ColumnKind, quantiles};
 pub use plan::{Learned, Wishes, learn, of_record};
 pub use statement::{Place, Role, Statement, Verb};
+pub use times::{ServerTime, ServerTimes, ServerWatch};
 pub use token::{Dialect, Kind, tokens};
 pub use watch::{About, Count, Counters, Look, Watch, Watching};
 

@@ -257,7 +257,7 @@ impl Watching {
 }
 
 /// What was added between two readings; of counters that were set back, what they show now.
-fn difference(before: &Counters, after: &Counters) -> Counters {
+pub(super) fn difference(before: &Counters, after: &Counters) -> Counters {
     let count = |(key, now): (&String, &Count)| {
         let before = before.statements.get(key).copied().filter(|before| before.calls <= now.calls);
         let before = before.unwrap_or_default();

@@ -403,6 +403,7 @@ impl Running {
                 request_path_ns: path_ns.min(cpu_ns),
                 disk_ns: 0,
             },
+            server_times: None,
             within: Some(within),
         };
         (measured, series)
@@ -490,6 +491,7 @@ impl VirtualWorld {
             machines: vec![],
             tenants: vec![],
             cpu: Cpu::default(),
+            server_times: None,
             within: None,
         };
         let evidence = Evidence {

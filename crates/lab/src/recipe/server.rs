@@ -645,9 +645,9 @@ fn flush_below(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A port of `address` on which nobody listens now, by chance from below those that the kernel gives to outgoing
-/// connections: making a server's files takes a second, and a client of somebody else must not take the port
-/// meanwhile. Where the kernel gives out nearly all of them, one of those.
+/// A port of `address` on which nobody listens now, by chance from below those that the kernel gives to
+/// outgoing connections: making a server's files takes a second, and a client of somebody else must not take
+/// the port meanwhile. Where the kernel gives out nearly all of them, one of those.
 ///
 /// # Errors
 /// The address is none of this machine's.

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -37,9 +37,10 @@ pub struct Course {
     pub result: ResultSet,
     /// Whether anything was sent that could have changed something.
     pub sent: bool,
-    /// What the statement at hand has brought in all, and when it was sent, while its answer is awaited.
+    /// The statements whose answers are awaited, where statements are timed: one, or those of a pipeline.
+    awaited: VecDeque<Awaited>,
+    /// What the first of them has brought in all.
     came: Came,
-    sent_at: Option<u64>,
     /// What is told of the operation at hand; timed are its statements that were answered.
     remarks: Remarks,
     /// Of an operation that failed and may be tried again: which, and at which command.
@@ -59,6 +60,13 @@ pub struct ResultSet {
     pub last: Vec<Value>,
     /// Of the last one that was complete.
     kept: Option<Kept>,
+}
+
+/// A statement that is not answered yet, or a point of synchronisation of the pipeline that it is in.
+#[derive(Clone, Copy)]
+enum Awaited {
+    Statement { command: usize, sent: u64 },
+    Sync,
 }
 
 /// What one statement has brought.
@@ -102,8 +110,8 @@ impl Course {
             in_transaction: false,
             result: ResultSet::default(),
             sent: false,
+            awaited: VecDeque::new(),
             came: Came::default(),
-            sent_at: None,
             remarks: Remarks::default(),
             failed: None,
         }
@@ -132,8 +140,9 @@ impl Course {
             figures.retries.fetch_add(1, Ordering::Relaxed);
         }
         self.op = (script, number);
-        (self.remarks.complaint, self.sent, self.sent_at) = (None, false, None);
+        (self.remarks.complaint, self.sent) = (None, false);
         self.remarks.timed.clear();
+        self.awaited.clear();
         self.run.begin(script, number);
         true
     }
@@ -168,13 +177,38 @@ impl Course {
         }
     }
 
-    /// The statement at hand is sent now, and its answer is awaited before anything else is.
+    /// The command at hand sends its statement now. Its answer comes after those that are awaited already.
     #[inline]
     pub fn sends(&mut self) {
         self.result = ResultSet::default();
         if self.scripts().times_statements {
-            self.came = Came::default();
-            self.sent_at = Some(monotonic_ns());
+            if self.awaited.is_empty() {
+                self.came = Came::default();
+            }
+            self.awaited.push_back(Awaited::Statement { command: self.command, sent: monotonic_ns() });
+        }
+    }
+
+    /// The pipeline gets a point of synchronisation.
+    pub fn syncs(&mut self) {
+        if self.scripts().times_statements {
+            self.awaited.push_back(Awaited::Sync);
+        }
+    }
+
+    /// The server has come to the next point of synchronisation. What is still awaited before it was passed
+    /// over after an error, and so was never done.
+    pub fn synced(&mut self) {
+        while let Some(Awaited::Statement { .. }) = self.awaited.pop_front() {}
+        self.came = Came::default();
+    }
+
+    /// The statement at hand: the first that is awaited, else what was sent last.
+    #[inline]
+    fn at_hand(&self) -> usize {
+        match self.awaited.front() {
+            Some(Awaited::Statement { command, .. }) => *command,
+            Some(Awaited::Sync) | None => self.command,
         }
     }
 
@@ -208,7 +242,7 @@ impl Course {
     /// Whether the first value of the statement at hand is asked for by an expectation.
     #[inline]
     pub fn wants_value(&self) -> bool {
-        self.run.statement_of(self.command).is_some_and(|statement| !statement.expected.is_empty())
+        self.run.statement_of(self.at_hand()).is_some_and(|statement| !statement.expected.is_empty())
     }
 
     /// Rows that came for the statement at hand, or were changed where none come.
@@ -218,14 +252,16 @@ impl Course {
 
     /// The statement at hand is over, and so it went.
     #[inline]
-    fn ended_with(&mut self, outcome: Outcome) {
-        let Some(sent) = self.sent_at.take() else { return };
+    pub fn ended_with(&mut self, outcome: Outcome) {
+        let Some(Awaited::Statement { command, sent }) = self.awaited.front().copied() else { return };
+        self.awaited.pop_front();
         if self.remarks.timed.len() < MOST_TIMED
-            && let Some(statement) = self.run.statement_of(self.command)
+            && let Some(statement) = self.run.statement_of(command)
         {
             let (kind, rows) = (OpKind::statement(statement.class), self.rows());
             self.remarks.timed.push(Timed { kind, outcome, sent, ended: monotonic_ns(), rows });
         }
+        self.came = Came::default();
     }
 
     /// The server has carried out the statement at hand: is its answer what the script expects?
@@ -234,12 +270,13 @@ impl Course {
     /// What the operation ends with if it is not.
     #[inline]
     pub fn answered(&mut self) -> Result<(), Outcome> {
-        if self.sent_at.is_none() || !self.wants_value() {
+        if self.awaited.is_empty() || !self.wants_value() {
             self.ended_with(Outcome::Done);
             return Ok(());
         }
         let (rows, value) = (self.rows(), self.came.value.take().flatten());
-        let words = match self.run.check(self.command, rows, value.as_deref()) {
+        let command = self.at_hand();
+        let words = match self.run.check(command, rows, value.as_deref()) {
             Ok(None) => {
                 self.ended_with(Outcome::Done);
                 return Ok(());
@@ -249,7 +286,7 @@ impl Course {
         };
         let unexpected = Outcome::Refused(Failure::Unexpected);
         self.ended_with(unexpected);
-        self.abort(self.command, words);
+        self.abort(command, words);
         Err(unexpected)
     }
 
@@ -310,7 +347,12 @@ impl Course {
 
     /// The same where it is known what that means for the statement at hand.
     pub fn lost_with(&mut self, reason: &str, outcome: Outcome) {
-        self.ended_with(outcome);
+        while !self.awaited.is_empty() {
+            self.ended_with(outcome);
+            while let Some(Awaited::Sync) = self.awaited.front() {
+                self.awaited.pop_front();
+            }
+        }
         self.complain(self.command, format!("the connection to the server was lost: {reason}"));
         self.run.undo();
     }

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use tipover_core::check::{TpcbRows, Version};
 use tipover_core::experiment::{Durability, Spec};
+use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
 use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
@@ -273,6 +274,10 @@ impl Target for Mysql {
 
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.server.count_tpcb()
+    }
+
+    fn watch(&self) -> Result<Box<dyn Watch>, TargetError> {
+        Ok(Box::new(self.watcher()?))
     }
 
     fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {

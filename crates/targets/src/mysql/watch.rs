@@ -27,7 +27,7 @@ impl Mysql {
     ///
     /// # Errors
     /// The performance schema is off, or this user may not read it: with what to do.
-    pub fn watch(&self) -> Result<Watcher, TargetError> {
+    pub(super) fn watcher(&self) -> Result<Watcher, TargetError> {
         let doing = "asking for the performance schema";
         let failed = |report: Report| report.while_doing(doing);
         let mut client = self.server.patient_client().map_err(failed)?;

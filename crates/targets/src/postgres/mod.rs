@@ -33,6 +33,7 @@ use std::ops::Range;
 use table::literal;
 use tipover_core::check::{TpcbRows, Version};
 use tipover_core::experiment::{Durability, Spec};
+use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
 use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
@@ -353,6 +354,10 @@ impl Target for Postgres {
 
     fn count_tpcb(&self) -> Result<Option<Counts>, TargetError> {
         self.server.count_tpcb()
+    }
+
+    fn watch(&self) -> Result<Box<dyn Watch>, TargetError> {
+        Ok(Box::new(self.watcher()?))
     }
 
     fn count_sysbench(&self, tables: u64) -> Result<Vec<Option<u64>>, TargetError> {

@@ -31,6 +31,8 @@ pub struct Scripted {
     /// What became of the operation, while its transaction is rolled back.
     rolling_back: Option<Outcome>,
     failure: Option<(usize, Report)>,
+    /// What the operation ends with once its pipeline is over: an answer in it was not as expected.
+    unexpected: Option<Outcome>,
 }
 
 impl Scripted {
@@ -48,6 +50,7 @@ impl Scripted {
             awaited: 0,
             rolling_back: None,
             failure: None,
+            unexpected: None,
         }
     }
 
@@ -76,10 +79,7 @@ impl Scripted {
                         let name = self.course.run.script().commands[command].action.name();
                         return self.abort(command, format!("\\{name} is not allowed in pipeline mode"));
                     }
-                    match self.in_pipeline {
-                        true => self.course.result = Default::default(),
-                        false => self.course.sends(),
-                    }
+                    self.course.sends();
                     self.send(command, output);
                     if !self.in_pipeline {
                         return Answer::More;
@@ -104,9 +104,13 @@ impl Scripted {
                 script::Step::SyncPipeline | script::Step::EndPipeline if !self.in_pipeline => {
                     return self.abort(here, "not in pipeline mode".into());
                 }
-                script::Step::SyncPipeline => self.sync(output),
+                script::Step::SyncPipeline => {
+                    self.sync(output);
+                    self.course.syncs();
+                }
                 script::Step::EndPipeline => {
                     self.sync(output);
+                    self.course.syncs();
                     self.ends_pipeline = true;
                     return Answer::More;
                 }
@@ -207,11 +211,13 @@ impl Scripted {
         if let Err(words) = self.course.take_results() {
             return self.abort(self.course.command, words);
         }
-        if self.ends_pipeline {
-            (self.in_pipeline, self.ends_pipeline) = (false, false);
-        }
         self.course.time();
-        match self.course.answered() {
+        let answered = match self.ends_pipeline {
+            true => self.unexpected.take().map_or(Ok(()), Err),
+            false => self.course.answered(),
+        };
+        (self.in_pipeline, self.ends_pipeline) = (false, false);
+        match answered {
             Ok(()) => self.go_on(output),
             Err(outcome) => self.rolled_back(outcome, output),
         }
@@ -256,6 +262,11 @@ impl Scripted {
                 if self.course.scripts().times_statements {
                     self.course.changed(message::rows_of(body));
                 }
+                if self.in_pipeline
+                    && let Err(outcome) = self.course.answered()
+                {
+                    self.unexpected.get_or_insert(outcome);
+                }
                 if self.course.run.statement_of(self.course.command).is_some_and(|s| s.store.is_none()) {
                     self.course.result.complete += 1;
                 } else if !self.in_pipeline
@@ -275,6 +286,9 @@ impl Scripted {
                     self.course.complain(self.course.command, words);
                     return Some(Answer::Last(report.outcome(self.course.kind())));
                 }
+                if self.in_pipeline {
+                    self.course.ended_with(report.outcome_of_script(self.course.kind(), false));
+                }
                 let request = self.course.result.complete;
                 self.failure.get_or_insert((request, report));
             }
@@ -288,6 +302,9 @@ impl Scripted {
             b'Z' => {
                 self.course.in_transaction = body.first().is_some_and(|status| *status != b'I');
                 self.awaited = self.awaited.saturating_sub(1);
+                if self.in_pipeline {
+                    self.course.synced();
+                }
                 if self.awaited == 0 {
                     return match self.ready(output) {
                         Answer::More => None,
@@ -327,7 +344,7 @@ impl Greeting for Scripted {
         self.unconfirmed.clear();
         (self.course.in_transaction, self.in_pipeline, self.ends_pipeline, self.awaited) =
             (false, false, false, 0);
-        (self.rolling_back, self.failure) = (None, None);
+        (self.rolling_back, self.failure, self.unexpected) = (None, None, None);
         self.hello.start(may_encrypt, output);
     }
 
@@ -339,7 +356,7 @@ impl Greeting for Scripted {
 impl Protocol for Scripted {
     /// Nothing yet: [`Protocol::resume`] goes on at once.
     fn encode(&mut self, op: &Op, _: &mut Vec<u8>) -> bool {
-        (self.failure, self.rolling_back) = (None, None);
+        (self.failure, self.rolling_back, self.unexpected) = (None, None, None);
         self.course.begin(op)
     }
 

@@ -31,7 +31,7 @@ impl Postgres {
     ///
     /// # Errors
     /// The extension is missing, or this user may not read it: with what to do.
-    pub fn watch(&self) -> Result<Watcher, TargetError> {
+    pub(super) fn watcher(&self) -> Result<Watcher, TargetError> {
         let doing = "asking for pg_stat_statements";
         let failed = |report: Report| report.while_doing(doing);
         let mut client = self.server.patient_client().map_err(failed)?;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tipover_core::experiment::{Address, Experiment, Spec};
 use tipover_core::learn::log::{self, LogKind};
 use tipover_core::learn::{self, Dialect, Learned, Seen, Watch, Watching, Wishes};
+use tipover_core::target::Target as _;
 use tipover_core::units::{significant, span};
 use tipover_core::workload::recorded::print;
 use tipover_targets::{Mysql, Postgres};
@@ -183,8 +184,8 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
 
 fn watcher(address: &Address) -> Result<Box<dyn Watch>> {
     match address.scheme() {
-        "postgres" | "postgresql" => Ok(Box::new(Postgres::open(&spec("postgres", address)?)?.watch()?)),
-        "mysql" | "mariadb" => Ok(Box::new(Mysql::open(&spec("mysql", address)?)?.watch()?)),
+        "postgres" | "postgresql" => Ok(Postgres::open(&spec("postgres", address)?)?.watch()?),
+        "mysql" | "mariadb" => Ok(Mysql::open(&spec("mysql", address)?)?.watch()?),
         other => Err(BadInput(format!(
             "{other}:// is nothing that can be watched: postgres://me@host/shop and mysql://me@host/shop are"
         ))

@@ -263,6 +263,12 @@ fn statements(sources: &[Source]) -> Result<Table> {
         ("residence_ms_p50", Number, "Median of the same; nothing where there are too few samples."),
         ("residence_ms_p99", Number, "99th percentile of the same; nothing where there are too few samples."),
         ("residence_ms_max", Number, "The longest of the same."),
+        (
+            "server_calls",
+            Count,
+            "Times that the server counted it, whoever sent it; nothing where it tells none.",
+        ),
+        ("server_ms_mean", Number, "Mean time that the server counted for it."),
     ];
     let about = "A row for each statement of scripts in the measured phase of a trial.";
     let mut filled = Filled::new("statements", about, columns);
@@ -279,6 +285,9 @@ fn statements(sources: &[Source]) -> Result<Table> {
                 (book.done() as f64 / measured.seconds()).into(),
             ];
             values.extend(spread(book.latencies().residence()));
+            let told = measured.server_times.as_ref().and_then(|times| times.of(kind));
+            values.push(told.map(|time| time.calls).into());
+            values.push(told.map(|time| time.time_ms / time.calls as f64).into());
             filled.push(record, values);
         }
     }

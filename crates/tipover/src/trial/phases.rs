@@ -28,6 +28,12 @@ fn is_recorded(spec: &Spec) -> bool {
     spec.workload.scripts.as_ref().is_some_and(|scripts| scripts.recorded.is_some())
 }
 
+/// Whether the server may count what the load sends, statement by statement.
+fn asks_for_statements(spec: &Spec) -> bool {
+    let counts = matches!(spec.target.kind, TargetKind::Postgres | TargetKind::Mysql);
+    counts && spec.workload.scripts.is_some() && !is_recorded(spec)
+}
+
 impl RealWorld<'_> {
     /// Starts the sessions and runs the workload on the unshaped disk until the caches are at rest.
     pub(super) fn warm_up(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<String> {
@@ -231,9 +237,19 @@ impl RealWorld<'_> {
             }
             _ => {
                 let first = first.context("the sessions began before")?;
+                let readers = &mut target.watch.readers;
+                let asks = asks_for_statements(spec);
+                // From here on the server's counts are those of this phase.
+                asks.then(|| readers.agent.ask(&Command::Statements)).transpose()?;
                 let course = self.in_peace(spec, &mut target.watch, first, draft)?;
+                let readers = &mut target.watch.readers;
+                let told = asks.then(|| readers.agent.ask(&Command::Statements)).transpose()?;
                 let evidence = spec.trial.in_words(course.operations(), course.seconds());
-                measured(spec, course, cost_ns, &mut target.watch.readers, evidence, draft)?
+                let mut measured = measured(spec, course, cost_ns, readers, evidence, draft)?;
+                if let Some(Answer::Statements(times)) = told {
+                    measured.0.server_times = Some(times);
+                }
+                measured
             }
         };
         if let Some(huge) = target.watch.readers.agent.huge_pages() {
@@ -390,6 +406,7 @@ fn measured(
         disk: first.disk.zip(last.disk).filter(|_| spec.lab.is_none()),
         first: first.samples,
         last: last.samples,
+        server_times: None,
         within: Some(within),
     };
     Ok((measured, evidence))

@@ -341,6 +341,27 @@ impl Scripts {
         self.total_weight
     }
 
+    /// The texts of statements with their classes, with these words in place of values and of parts of words.
+    /// None of those that are several, joined, or that are no texts.
+    pub fn texts<'a>(
+        &'a self,
+        parameter: &'a str,
+        part: &'a str,
+    ) -> impl Iterator<Item = (usize, String)> + 'a {
+        let statement = |command: &'a Command| match &command.action {
+            Action::Sql(statement) if statement.order.is_none() && !statement.joined => Some(statement),
+            _ => None,
+        };
+        let word = move |piece: &'a text::Piece| match piece {
+            text::Piece::Text(text) => text,
+            text::Piece::Variable(_) => parameter,
+            text::Piece::Part(_) => part,
+            text::Piece::Recorded => "",
+        };
+        let statements = self.scripts.iter().flat_map(|script| &script.commands).filter_map(statement);
+        statements.map(move |statement| (statement.class, statement.pieces.iter().map(word).collect()))
+    }
+
     /// Whether a script sends statements in pipelines.
     pub fn has_pipelines(&self) -> bool {
         let is_pipeline = |command: &Command| matches!(command.action, Action::StartPipeline);

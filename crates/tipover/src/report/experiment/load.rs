@@ -6,6 +6,7 @@ use crate::report::{
 };
 use tipover_core::check::Verdict as Judged;
 use tipover_core::experiment::{self, LoadSpec, TargetKind, Trial};
+use tipover_core::learn::ServerTimes;
 use tipover_core::measure::{BookText, Estimate, KeptUp};
 use tipover_core::metric::{name as metric, probe};
 use tipover_core::op::{Failure, OpKind};
@@ -255,6 +256,7 @@ fn by_class(cells: &Cells<'_>) -> Table {
 /// Counts and latencies of each statement of scripts; `None` where none was timed.
 fn by_statement(cells: &Cells<'_>) -> Option<Table> {
     let mut rows = Vec::new();
+    let asked = cells.all.iter().flat_map(|c| c.measured()).any(|m| m.server_times.is_some());
     for c in &cells.all {
         let kinds = || c.kinds().into_iter().filter(|kind| matches!(kind, OpKind::Statement(_)));
         let count = |kind, of: fn(&BookText) -> u64| -> f64 {
@@ -273,7 +275,7 @@ fn by_statement(cells: &Cells<'_>) -> Option<Table> {
                 true => Number::new(sum / of, "").into(),
                 false => Cell::missing("it was never done"),
             };
-            rows.push(Row::new(vec![
+            let mut cells = vec![
                 name(c).as_str().into(),
                 c.cell.spec.class_name(kind).as_str().into(),
                 shown(rate.as_ref(), "/s", c),
@@ -281,28 +283,67 @@ fn by_statement(cells: &Cells<'_>) -> Option<Table> {
                 each(count(kind, |book| book.rows), done),
                 percentile(0.5),
                 percentile(0.99),
+                each(milliseconds(c, kind), done),
+                server_ms(c, kind),
                 c.failures_in_words(kind).as_str().into(),
-            ]));
+            ];
+            if !asked {
+                cells.remove(SERVER);
+            }
+            rows.push(Row::new(cells));
         }
+    }
+    let residence = "residence of what was done";
+    let mut columns = vec![
+        Column::words("cell"),
+        Column::words("statement"),
+        Column::numbers("done", "/s"),
+        Column::numbers("share", "%"),
+        Column::numbers("rows", "each"),
+        Column::numbers("median", "ms").group(residence),
+        Column::numbers("p99", "ms").group(residence),
+        Column::numbers("mean", "ms").group(residence),
+        Column::numbers("in the server, mean", "ms"),
+        Column::words("failed, all trials"),
+    ];
+    if !asked {
+        columns.remove(SERVER);
     }
     (!rows.is_empty()).then(|| Table {
         caption: "By statement".into(),
-        columns: vec![
-            Column::words("cell"),
-            Column::words("statement"),
-            Column::numbers("done", "/s"),
-            Column::numbers("share", "%"),
-            Column::numbers("rows", "each"),
-            Column::numbers("median", "ms").group("residence of what was done"),
-            Column::numbers("p99", "ms").group("residence of what was done"),
-            Column::words("failed, all trials"),
-        ],
+        columns,
         rows,
         how_to_read: "A statement is called what `-- name:` before it says, else by its script, line and first words; \
                       those of one name are counted together. What an operation begins with was due with the whole \
-                      operation, the others when they were sent. Every try is counted; statements in pipelines are not."
+                      operation, the others when they were sent. Every try is counted. In the server is what PostgreSQL's \
+                      pg_stat_statements or MySQL's performance schema counts, whoever sent it: what the mean residence \
+                      has more is the network, reading and planning the text, and waiting for a processor."
             .into(),
     })
+}
+
+/// The place of what the server counted among the columns of statements.
+const SERVER: usize = 8;
+
+/// What all operations of a class took together that were done.
+fn milliseconds(c: &CellRecords<'_>, kind: OpKind) -> f64 {
+    let all = c.measured().into_iter().filter_map(|m| m.books.residence_of(kind).ok());
+    all.map(|counts| counts.mean() * counts.len() as f64 / 1e6).sum()
+}
+
+/// What the server itself took for a statement.
+fn server_ms(c: &CellRecords<'_>, kind: OpKind) -> Cell {
+    let told: Vec<&ServerTimes> = c.measured().into_iter().filter_map(|m| m.server_times.as_ref()).collect();
+    let times = || told.iter().filter_map(|times| times.of(kind));
+    let calls: u64 = times().map(|time| time.calls).sum();
+    match told.first() {
+        _ if calls > 0 => {
+            Number::new(times().map(|time| time.time_ms).sum::<f64>() / calls as f64, "").into()
+        }
+        Some(ServerTimes::Untold(reason)) => Cell::missing(reason),
+        Some(ServerTimes::Told(_)) => Cell::missing("the server counts no statement of this shape"),
+        None => Cell::missing("the server was not asked"),
+    }
 }
 
 /// What open loops were to send.
