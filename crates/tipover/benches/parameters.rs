@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use tipover_core::measure::Threshold;
-use tipover_core::workload::script::{Dialect, Quoting, Run, Scripts, Step, Value};
+use tipover_core::workload::script::{Dialect, Quoting, Run, SampleSpec, Scripts, Step, Texts, Value};
 
 /// Nanoseconds that one parameter may take.
 const MOST_NS: f64 = 200.0;
@@ -30,16 +30,8 @@ fn main() -> ExitCode {
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
     let full = asked("--bench") && !asked("--test");
     let (rounds, operations) = if full { (12, 20_000) } else { (1, 50) };
-    for (name, draw) in DRAWS {
-        let mut text = String::new();
-        (0..EACH).for_each(|n| text += &format!("\\set v{n} {draw}\n"));
-        let names: Vec<String> = (0..EACH).map(|n| format!(":v{n}")).collect();
-        text += &format!("select {};\n", names.join(", "));
-        let mut scripts = Scripts::new(7, Dialect::Plan);
-        scripts.add("bench", text.as_bytes(), 1).expect("the script is right");
-        for (name, value) in [("scale", 10), ("default_seed", 5)] {
-            scripts.preset(name, Value::Integer(value)).expect("it is a name");
-        }
+    let drawn = DRAWS.map(|(name, draw)| (name, drawn(draw))).into_iter();
+    for (name, scripts) in drawn.chain([("16 letters alike", alike())]) {
         let mut run = Run::new(Arc::new(scripts), 0);
         let mut ratios = Vec::new();
         for _ in 0..rounds {
@@ -56,6 +48,38 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A statement of parameters that are drawn so.
+fn drawn(draw: &str) -> Scripts {
+    let sets: String = (0..EACH).map(|n| format!("\\set v{n} {draw}\n")).collect();
+    let mut scripts = Scripts::new(7, Dialect::Plan);
+    scripts.add("bench", (sets + &statement()).as_bytes(), 1).expect("the script is right");
+    for (name, value) in [("scale", 10), ("default_seed", 5)] {
+        scripts.preset(name, Value::Integer(value)).expect("it is a name");
+    }
+    scripts
+}
+
+/// The same of texts that are made like those of a sample.
+fn alike() -> Scripts {
+    let mut scripts = Scripts::new(7, Dialect::Plan);
+    scripts.add("bench", statement().as_bytes(), 1).expect("the script is right");
+    let line = |value: &dyn Fn(usize) -> String| (0..EACH).map(value).collect::<Vec<_>>().join(",") + "\n";
+    let words = ["order", "never", "wagon", "lemon", "stone"];
+    let word = |n: usize| words[n % words.len()];
+    let rows = (0..100)
+        .map(|row| line(&|n| format!("{} {} {}", word(row), word(n + row / 5), &word(row / 25)[1..])));
+    let text = Some(line(&|n| format!("v{n}")) + &rows.collect::<String>());
+    let (file, prefix, draw) = ("words.csv".into(), String::new(), "random(1, :count)".into());
+    let spec = SampleSpec { file, draw, prefix, texts: Texts::Alike, text };
+    scripts.add_samples(spec).expect("the rows are right");
+    scripts
+}
+
+fn statement() -> String {
+    let names: Vec<String> = (0..EACH).map(|n| format!(":v{n}")).collect();
+    format!("select {};\n", names.join(", "))
 }
 
 fn operation(run: &mut Run, number: u64) {

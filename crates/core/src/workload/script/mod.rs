@@ -4,6 +4,7 @@
 //! Written from the documentation of PostgreSQL 15 to 18. What a script does is decided here, without a
 //! server: [`Run`] says step by step what to send, and is told what came back.
 
+mod alike;
 mod builtin;
 mod document;
 pub(super) mod draw;
@@ -21,7 +22,7 @@ pub use builtin::{BUILT_IN, BuiltIn};
 pub use document::{Order, Template};
 pub use draw::put_digits;
 pub use run::{Abort, Run, Step};
-pub use samples::SampleSpec;
+pub use samples::{SampleSpec, Texts};
 pub use text::{Action, Command, Expected, Mistake, Statement};
 pub use value::{Quoting, Value};
 

@@ -1,5 +1,6 @@
 //! Rows that parameters are taken from: a table with a header, of which every operation draws a row.
 
+use super::alike::Alike;
 use super::expression::Expression;
 use super::text::{Mistake, Place, is_name};
 use super::value::Value;
@@ -19,9 +20,27 @@ pub struct SampleSpec {
     /// What the names of its variables begin with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
+    /// What becomes of the row's texts.
+    #[serde(default, skip_serializing_if = "is_taken")]
+    pub texts: Texts,
     /// What stands in the file. Absent: it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+/// What becomes of the texts in a row that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Texts {
+    /// They are taken as they stand there.
+    #[default]
+    Taken,
+    /// Others are made in their place, as long as they are, with the letters of their column in its order.
+    Alike,
+}
+
+fn is_taken(texts: &Texts) -> bool {
+    *texts == Texts::Taken
 }
 
 fn uniform() -> String {
@@ -35,9 +54,16 @@ const MOST_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Samples {
     pub spec: SampleSpec,
-    columns: Vec<usize>,
+    columns: Vec<Column>,
     rows: Vec<Vec<Value>>,
     draw: Expression,
+}
+
+/// The variable that a column is, and what its texts have taught if others are to be made.
+#[derive(Debug, Clone)]
+struct Column {
+    variable: usize,
+    alike: Option<Alike>,
 }
 
 impl Samples {
@@ -61,7 +87,7 @@ impl Samples {
             if !is_name(&name) {
                 return Err(place.mistake(*at, format!("no variable can be called {name:?}")));
             }
-            columns.push(names.number(&name));
+            columns.push(Column { variable: names.number(&name), alike: None });
         }
         let mut rows: Vec<Vec<String>> = Vec::new();
         for line in lines {
@@ -78,6 +104,14 @@ impl Samples {
         let of_draw = Place { script: "draw", text: &spec.draw, at: 0, end: spec.draw.len() };
         let draw = Expression::parse(of_draw, names)?;
         let rows = typed(rows, columns.len());
+        for (number, column) in columns.iter_mut().enumerate().filter(|_| spec.texts == Texts::Alike) {
+            let text = |row: &'_ Vec<Value>| match &row[number] {
+                Value::Quoted(text) => Some(text.clone()),
+                _ => None,
+            };
+            let texts: Vec<_> = rows.iter().filter_map(text).collect();
+            column.alike = (!texts.is_empty()).then(|| Alike::learn(texts.iter().map(|text| &**text)));
+        }
         Ok(Samples { columns, rows, draw, spec })
     }
 
@@ -104,7 +138,12 @@ impl Samples {
             return Err(format!("the draw from {}: {row} is no row of {count}", self.spec.file));
         }
         for (column, value) in self.columns.iter().zip(&self.rows[row as usize - 1]) {
-            variables[*column] = Some(value.clone());
+            variables[column.variable] = Some(match (value, &column.alike) {
+                (Value::Quoted(text), Some(alike)) => {
+                    Value::Quoted(alike.text(text.chars().count(), &mut chance.random).into())
+                }
+                _ => value.clone(),
+            });
         }
         Ok(())
     }
@@ -192,8 +231,8 @@ mod tests {
     use std::sync::Arc;
 
     fn spec(text: &str, draw: &str) -> SampleSpec {
-        let (file, prefix) = ("items.csv".into(), String::new());
-        SampleSpec { file, draw: draw.into(), prefix, text: Some(text.into()) }
+        let (file, prefix, texts) = ("items.csv".into(), String::new(), Texts::Taken);
+        SampleSpec { file, draw: draw.into(), prefix, texts, text: Some(text.into()) }
     }
 
     /// What the first operations send.
@@ -234,6 +273,19 @@ mod tests {
         table_spec.prefix = "item_".into();
         let texts = sent(table_spec, "select :item_id;", 2).unwrap();
         assert_eq!(texts, ["select 1;", "select 2;"]);
+        // Texts that are made, and numbers that are not.
+        let made = SampleSpec { texts: Texts::Alike, ..spec("id,name\n1,anna\n2,\n3,ninan\n", draw) };
+        let texts = sent(made.clone(), "select :id, :name;", 90).unwrap();
+        assert_eq!(texts[1], "select 2, NULL;");
+        let is_alike = |text: &&String| {
+            let name = text.split('\'').nth(1).unwrap_or_default();
+            [4, 5].contains(&name.len()) && name.chars().all(|letter| "ain".contains(letter))
+        };
+        assert_eq!(texts.iter().filter(is_alike).count(), 60, "{texts:?}");
+        assert!(
+            texts.iter().any(|text| !["'anna'", "'ninan'", "NULL"].iter().any(|name| text.contains(name)))
+        );
+        assert_eq!(texts, sent(made, "select :id, :name;", 90).unwrap());
         // The row is a function of seed and number.
         let drawn =
             |operations| sent(spec("n\n1\n2\n3\n4\n5\n", &uniform()), "select :n;", operations).unwrap();
