@@ -11,9 +11,10 @@ use tipover_core::workload::recorded::{Recorded, print};
 /// A log of any kind: what is made of it is read back as the same.
 pub fn log(bytes: &[u8]) {
     let _ = LogKind::of(bytes);
-    for kind in [LogKind::PostgresCsv, LogKind::PostgresJson, LogKind::MysqlSlow, LogKind::MysqlGeneral] {
+    use LogKind::{Mongodb, MysqlGeneral, MysqlSlow, PostgresCsv, PostgresJson};
+    for kind in [PostgresCsv, PostgresJson, MysqlSlow, MysqlGeneral, Mongodb] {
         let log = kind.read(bytes);
-        let Ok(replay) = replay(&log, kind.dialect(), true, 3.0) else { continue };
+        let Ok(replay) = replay(&log, kind, true, 3.0) else { continue };
         let recorded = recorded(&print(&replay.statements)).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(recorded.sessions(), replay.sessions, "every session has sent something");
         for (number, statement) in (0..).zip(&replay.statements) {

@@ -293,6 +293,62 @@ fn commands_of_ones_own_run_on_mongodbs_wire() {
 /// TPC-B at an address: an empty database gets its tables, the next run finds them, and another scale is
 /// refused.
 #[track_caller]
+/// A log as MongoDB 4.4 and later write it, sent again by two sessions: what is counted afterwards is what
+/// its updates add up to. The reference peer is not MongoDB.
+#[test]
+fn a_log_of_mongodb_is_sent_again_session_by_session() {
+    let set = ReplicaSet::start(Settings::default()).expect("it starts");
+    let place = Place::new();
+    let mut log = String::new();
+    for n in 0..60 {
+        let time = format!("2026-11-25T10:00:{:02}.{:03}+00:00", n / 20, n % 20 * 50);
+        let entry = |attr: &str| {
+            let context = format!(
+                "\"c\":\"COMMAND\",\"id\":51803,\"ctx\":\"conn{}\",\"msg\":\"Slow query\"",
+                n % 2 + 7
+            );
+            format!(
+                "{{\"t\":{{\"$date\":\"{time}\"}},\"s\":\"I\",{context},\"attr\":{{{attr},\"durationMillis\":1}}}}\n"
+            )
+        };
+        let update = "\"type\":\"update\",\"ns\":\"shop.item\",\"command\":{\"q\":{\"_id\":1},\
+                      \"u\":{\"$inc\":{\"n\":2}},\"multi\":false,\"upsert\":true}";
+        let around =
+            "\"type\":\"command\",\"ns\":\"shop.$cmd\",\"command\":{\"update\":\"item\",\"$db\":\"shop\"}";
+        let find = "\"type\":\"command\",\"ns\":\"shop.item\",\"command\":{\"find\":\"item\",\"filter\":{\"_id\":1},\
+                    \"lsid\":{\"id\":{\"$uuid\":\"b42ea8ce-2a0d-4822-b35b-d05a745ea4e3\"}},\"$db\":\"shop\"}";
+        match n % 3 {
+            0 => log += &(entry(update) + &entry(around)),
+            _ => log += &entry(find),
+        }
+    }
+    place.write("mongod.log", &log);
+    let url = set.url();
+    let learn = ["learn", &url, "--replay", "mongod.log", "-o", "again.toml", "--speed", "3"];
+    let reads = place.run(&learn).with_code(&[0]).stderr;
+    assert!(
+        reads.contains("40 statements of 2 sessions") && reads.contains("20 statements that change"),
+        "{reads}"
+    );
+    let all = place.run(&[&learn[..], &["--on-copy"]].concat()).with_code(&[0]).stderr;
+    assert!(all.contains("60 statements of 2 sessions"), "{all}");
+    place.run(&["run", "again.toml"]).with_code(&[0, 1]);
+    let trial = only(&place, "again");
+    assert_eq!(done(&trial, &[OpKind::Script(0), OpKind::Script(1)]), [40, 20]);
+    let count = "-- expect: :value = 40\n{\"find\": \"item\", \"projection\": {\"_id\": 0, \"n\": 1}};\n";
+    place.write("count.json", count);
+    let plan = format!(
+        "name = \"counted\"\n{HEAD}[target]\nkind = \"mongodb\"\naddress = \"{url}\"\n[workload]\nkind = \"scripts\"\n\
+         [workload.scripts]\nrun = [\"count.json\"]\n"
+    );
+    place.write("counted.toml", &plan);
+    place.run(&["run", "counted.toml", "--scale", "tiny"]).with_code(&[0, 1]);
+    assert!(done(&only(&place, "counted"), &[OpKind::Script(0)])[0] > 0);
+    let other =
+        place.run(&["learn", "postgres://me@127.0.0.1:1/x", "--replay", "mongod.log", "-o", "x.toml"]);
+    assert!(other.with_code(&[2]).stderr.contains("a log of another kind of server"));
+}
+
 fn tpcb_at_an_address(kind: &str, server: &Server) {
     let place = Place::new();
     let plan = format!(

@@ -6,6 +6,7 @@ use super::statement::{Statement, Verb};
 use super::token::Dialect;
 use super::transaction::{Known, group, plans_anew};
 use super::{Seen, SeenStatement};
+use crate::experiment::TargetKind;
 use crate::units::{Bytes, significant};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -428,7 +429,7 @@ fn read_only(setting: &str) -> String {
 /// The plan that sends what was recorded in the file `record`; `log` says where that came from.
 pub fn of_record(
     replay: &Replay,
-    dialect: Dialect,
+    target: TargetKind,
     wishes: &Wishes,
     address: &str,
     (log, record): (&str, &str),
@@ -443,9 +444,10 @@ pub fn of_record(
         let _ = writeln!(plan, "# - {}", remark.replace(['\n', '\r'], " "));
     }
     let length_s = replay.statements.last().map_or(0, |last| last.due_ns / 1_000_000_000) + 1;
-    let (kind, variable) = match dialect {
-        Dialect::Postgres => ("postgres", "PGPASSWORD"),
-        Dialect::Mysql => ("mysql", "MYSQL_PWD"),
+    let (kind, where_from) = match target {
+        TargetKind::Mysql => ("mysql", " or from MYSQL_PWD"),
+        TargetKind::Mongodb => ("mongodb", ""),
+        _ => ("postgres", " or from PGPASSWORD"),
     };
     let _ = write!(
         plan,
@@ -454,11 +456,11 @@ pub fn of_record(
          why = \"The statements, their sessions and their times are the application's own.\"\n\
          how_to_read = \"\"\"\nLatencies count from when a statement was due. Where a session is still busy with the one before, it waits, \
          and that wait counts.\n\"\"\"\nrepeats = 1\n\n[target]\nkind = \"{kind}\"\n\
-         # Without its password: that comes from --target or from {variable}.\naddress = {}\n",
+         # Without its password: that comes from --target{where_from}.\naddress = {}\n",
         quoted(&wishes.name),
         quoted(address)
     );
-    if !wishes.on_copy && dialect == Dialect::Postgres {
+    if !wishes.on_copy && target == TargetKind::Postgres {
         plan.push_str(&read_only("default_transaction_read_only = \"on\""));
     }
     let _ = write!(

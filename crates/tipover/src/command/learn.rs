@@ -8,9 +8,9 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Address, Experiment, Spec};
+use tipover_core::experiment::{Address, Experiment, Spec, TargetKind};
 use tipover_core::learn::log::{self, LogKind};
-use tipover_core::learn::{self, Dialect, Learned, Seen, Watch, Watching, Wishes};
+use tipover_core::learn::{self, Learned, Seen, Watch, Watching, Wishes};
 use tipover_core::target::Target as _;
 use tipover_core::units::{significant, span};
 use tipover_core::workload::recorded::print;
@@ -38,8 +38,9 @@ pub struct Learn {
     /// Instead of watching: send the statements of this log again, each by its session and at its time
     ///
     /// PostgreSQL's csvlog or jsonlog with log_min_duration_statement = 0 (or log_statement, or
-    /// auto_explain); the slow log (long_query_time = 0) or the general log of MariaDB and MySQL. Beside the
-    /// plan FILE.toml it writes FILE.record, which has the statements with their values.
+    /// auto_explain); the slow log (long_query_time = 0) or the general log of MariaDB and MySQL; MongoDB's
+    /// structured log or system.profile as mongoexport writes it. Beside the plan FILE.toml it writes
+    /// FILE.record, which has the statements with their values.
     #[arg(long, value_name = "LOG", requires = "output", conflicts_with = "watch")]
     replay: Option<PathBuf>,
 
@@ -107,23 +108,26 @@ impl Learn {
         }
         let bytes = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
         let kind = LogKind::of(&bytes)
-            .ok_or_else(|| bad("line 1: this is none of csvlog, jsonlog, slow log or general log".into()))?;
-        let dialect = kind.dialect();
-        let is_mysql = matches!(self.address.scheme(), "mysql" | "mariadb");
-        if is_mysql != (dialect == Dialect::Mysql) {
+            .ok_or_else(|| bad("line 1: this is none of csvlog, jsonlog, slow log, general log, MongoDB's log or profile".into()))?;
+        let target = match self.address.scheme() {
+            "mysql" | "mariadb" => TargetKind::Mysql,
+            "mongodb" | "mongodb+srv" => TargetKind::Mongodb,
+            _ => TargetKind::Postgres,
+        };
+        if target != kind.target() {
             return Err(bad(format!(
                 "this is a log of another kind of server than {}",
                 self.address.shown()
             ))
             .into());
         }
-        let replay = log::replay(&kind.read(&bytes), dialect, self.on_copy, self.speed).map_err(bad)?;
+        let replay = log::replay(&kind.read(&bytes), kind, self.on_copy, self.speed).map_err(bad)?;
         let output = self.output.as_deref().expect("clap demands it");
         let record = output.with_extension("record");
         write_private(&record, &print(&replay.statements))?;
         let shown = [path, &record].map(|path| path.display().to_string());
         let plan =
-            learn::of_record(&replay, dialect, &self.wishes(), self.address.shown(), (&shown[0], &shown[1]));
+            learn::of_record(&replay, target, &self.wishes(), self.address.shown(), (&shown[0], &shown[1]));
         std::fs::write(output, checked(&plan)?).with_context(|| format!("writing {}", output.display()))?;
         let [statements, sessions] = [replay.statements.len(), replay.sessions as usize];
         if json {

@@ -207,7 +207,15 @@ impl RealWorld<'_> {
         draft: &mut Draft,
     ) -> Result<String> {
         let spec = &trial.cell.spec;
+        let recording = self.begin_recording(spec)?;
         let first = match (target.first.take(), &target.begun) {
+            // What sessions sent to warm up belongs to no record, and so to no figure.
+            (Some(_), _) if is_recorded(spec) => {
+                target.watch.readers.agent.ask(&Command::Pause)?;
+                let first = self.mark(&mut target.watch)?;
+                self.load(spec, &mut target.watch)?;
+                Some(first)
+            }
             (Some(first), _) => Some(first),
             // Nothing was warm to begin with, so the sessions begin here.
             (None, None) => {
@@ -217,10 +225,6 @@ impl RealWorld<'_> {
             // And under faults that have begun already.
             (None, Some(_)) => None,
         };
-        let recording = self.begin_recording(spec)?;
-        if is_recorded(spec) {
-            self.load(spec, &mut target.watch)?;
-        }
         let cost_ns = target.generator_cost_ns;
         let (measured, evidence) = match (&spec.breaking, &target.watch.cluster) {
             (Some(breaking), Some(running)) => {

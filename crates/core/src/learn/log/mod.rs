@@ -1,11 +1,13 @@
 //! Logs of servers: what was sent when, by which session. A log is somebody's bytes: what cannot be read is
 //! counted, with the first line where it was, and never guessed.
 
+mod mongodb;
 mod mysql;
 mod postgres;
 
 use super::statement::{Statement, Verb};
 use super::token::Dialect;
+use crate::experiment::TargetKind;
 use crate::workload::recorded::RecordedStatement;
 use std::collections::{BTreeMap, HashMap};
 
@@ -48,6 +50,8 @@ pub enum LogKind {
     MysqlSlow,
     /// Their general log.
     MysqlGeneral,
+    /// MongoDB's structured log, or what its profiler keeps.
+    Mongodb,
 }
 
 impl LogKind {
@@ -55,8 +59,9 @@ impl LogKind {
     pub fn of(bytes: &[u8]) -> Option<LogKind> {
         let head = String::from_utf8_lossy(&bytes[..bytes.len().min(1 << 16)]);
         let first = head.lines().find(|line| !line.trim().is_empty())?;
-        if first.starts_with('{') {
-            return head.contains("\"session_id\"").then_some(LogKind::PostgresJson);
+        if first.starts_with(['{', '[']) {
+            let of_postgres = head.contains("\"session_id\"").then_some(LogKind::PostgresJson);
+            return of_postgres.or_else(|| mongodb::is_one(&head).then_some(LogKind::Mongodb));
         }
         if head.lines().any(|line| line.starts_with("# Query_time:")) {
             return Some(LogKind::MysqlSlow);
@@ -68,11 +73,23 @@ impl LogKind {
     }
 
     /// Which servers write it.
-    pub fn dialect(self) -> Dialect {
+    pub fn target(self) -> TargetKind {
         match self {
+            LogKind::PostgresCsv | LogKind::PostgresJson => TargetKind::Postgres,
+            LogKind::MysqlSlow | LogKind::MysqlGeneral => TargetKind::Mysql,
+            LogKind::Mongodb => TargetKind::Mongodb,
+        }
+    }
+
+    /// What a statement in it does.
+    fn verb(self, text: &str) -> Verb {
+        let dialect = match self {
             LogKind::PostgresCsv | LogKind::PostgresJson => Dialect::Postgres,
             LogKind::MysqlSlow | LogKind::MysqlGeneral => Dialect::Mysql,
-        }
+            LogKind::Mongodb => return mongodb::verb(text),
+        };
+        let several = Verb::Utility("several statements, or none".into());
+        Statement::read(text, dialect).map_or(several, |statement| statement.verb)
     }
 
     /// Reads a log.
@@ -83,6 +100,7 @@ impl LogKind {
             LogKind::PostgresJson => postgres::json(bytes, &mut log),
             LogKind::MysqlSlow => mysql::slow(bytes, &mut log),
             LogKind::MysqlGeneral => mysql::general(bytes, &mut log),
+            LogKind::Mongodb => mongodb::read(bytes, &mut log),
         }
         log
     }
@@ -107,7 +125,7 @@ const STEP_NS: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// Nothing is left.
-pub fn replay(log: &Log, dialect: Dialect, on_copy: bool, speed: f64) -> Result<Replay, String> {
+pub fn replay(log: &Log, kind: LogKind, on_copy: bool, speed: f64) -> Result<Replay, String> {
     let mut replay = Replay::default();
     for (why, (count, line)) in &log.passed {
         replay.remarks.push(format!("{count} passed over, the first in line {line}: {why}"));
@@ -130,10 +148,7 @@ pub fn replay(log: &Log, dialect: Dialect, on_copy: bool, speed: f64) -> Result<
             others += 1;
             continue;
         }
-        let read = Statement::read(&logged.text, dialect);
-        let verb =
-            read.map_or(Verb::Utility("several statements, or none".into()), |statement| statement.verb);
-        let is_change = match verb {
+        let is_change = match kind.verb(&logged.text) {
             Verb::Read | Verb::Begin | Verb::Commit | Verb::Rollback => false,
             Verb::Change if on_copy => true,
             Verb::Change => {
@@ -173,7 +188,7 @@ pub fn replay(log: &Log, dialect: Dialect, on_copy: bool, speed: f64) -> Result<
     kept.sort_by_key(|(at, ..)| *at);
     let Some((first, ..)) = kept.first().copied() else {
         return Err(match replay.remarks.is_empty() {
-            true => "there is no statement in it: was log_min_duration_statement = 0 set?".into(),
+            true => "there is no statement in it: was everything logged (docs/learn.md)?".into(),
             false => format!("no statement is left: {}", replay.remarks.join("; ")),
         });
     };
@@ -281,7 +296,7 @@ mod tests {
             ],
             passed: [("torn".to_string(), (2, 7))].into(),
         };
-        let replayed = replay(&log, Dialect::Postgres, true, 10.0).unwrap();
+        let replayed = replay(&log, LogKind::PostgresCsv, true, 10.0).unwrap();
         let seen: Vec<(u64, u32, bool, &str)> = replayed
             .statements
             .iter()
@@ -307,20 +322,20 @@ mod tests {
         ] {
             assert!(said.contains(words), "{said}");
         }
-        let reads = replay(&log, Dialect::Postgres, false, 1.0).unwrap();
+        let reads = replay(&log, LogKind::PostgresCsv, false, 1.0).unwrap();
         assert!(reads.statements.iter().all(|statement| !statement.changes));
         assert!(reads.remarks.iter().any(|remark| remark.contains("1 statements that change data")));
         let whole = Log {
             statements: (0..4).map(|n| logged(1_000 + n / 3 * 1_000, "a", "", "SELECT 1")).collect(),
             ..Log::default()
         };
-        let spread = replay(&whole, Dialect::Mysql, false, 1.0).unwrap();
+        let spread = replay(&whole, LogKind::MysqlSlow, false, 1.0).unwrap();
         let due: Vec<u64> = spread.statements.iter().map(|statement| statement.due_ns / 1_000_000).collect();
         assert_eq!((due.as_slice(), spread.remarks.len()), (&[0, 333, 666, 1_000][..], 1));
         let only = Log { statements: vec![logged(1, "a", "", "DELETE FROM t")], ..Log::default() };
-        assert!(replay(&only, Dialect::Postgres, false, 1.0).unwrap_err().contains("--on-copy"));
+        assert!(replay(&only, LogKind::PostgresCsv, false, 1.0).unwrap_err().contains("--on-copy"));
         assert!(
-            replay(&Log::default(), Dialect::Postgres, false, 1.0)
+            replay(&Log::default(), LogKind::PostgresCsv, false, 1.0)
                 .unwrap_err()
                 .contains("no statement in it")
         );

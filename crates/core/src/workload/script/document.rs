@@ -141,19 +141,22 @@ fn word(place: &mut Place<'_>) -> Result<Order, Mistake> {
     Ok(order)
 }
 
-/// Reads a command as it was recorded: nothing in it is a variable.
-///
-/// # Errors
-/// The first mistake.
-pub(super) fn command(name: &str, text: &str) -> Result<Template, Mistake> {
-    let mut place = Place { script: name, text, at: 0, end: text.len() };
-    let mut names = Names::default();
-    let mut reader = Reader { place: &mut place, names: &mut names, nodes: Vec::new(), is_constant: true };
-    reader.blanks();
-    let template = reader.command()?;
-    match place.rest().trim() {
-        "" => Ok(template),
-        _ => Err(place.mistake(place.at, "something stands behind the command")),
+impl Template {
+    /// Reads a command as it was recorded: nothing in it is a variable.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn recorded(text: &str) -> Result<Template, Mistake> {
+        let mut place = Place { script: "recorded", text, at: 0, end: text.len() };
+        let mut names = Names::default();
+        let mut reader =
+            Reader { place: &mut place, names: &mut names, nodes: Vec::new(), is_constant: true };
+        reader.blanks();
+        let template = reader.command()?;
+        match place.rest().trim() {
+            "" => Ok(template),
+            _ => Err(place.mistake(place.at, "something stands behind the command")),
+        }
     }
 }
 

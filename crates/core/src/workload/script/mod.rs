@@ -408,7 +408,7 @@ impl Scripts {
         }
         let recorded = self.recorded.as_ref().and_then(|all| all.statement(number));
         let text = recorded.map_or(WARM_UP, |statement| &statement.text);
-        let read = document::command("recorded", text);
+        let read = Template::recorded(text);
         let read = read.map_err(|mistake| Abort { command, reason: mistake.to_string() })?;
         Ok(Cow::Owned(Order::Command(read)))
     }
