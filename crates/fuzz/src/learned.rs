@@ -4,7 +4,7 @@ use crate::text;
 use tipover_core::experiment::Experiment;
 use tipover_core::learn::log::{LogKind, replay};
 use tipover_core::learn::{
-    Column, ColumnKind, Dialect, FORMAT, Seen, SeenPart, SeenSessions, SeenStatement, Wishes, learn,
+    Column, ColumnKind, Dialect, FORMAT, Seen, SeenPart, SeenSessions, SeenStatement, Wishes, learn, mix,
 };
 use tipover_core::workload::recorded::{Recorded, print};
 
@@ -14,6 +14,9 @@ pub fn log(bytes: &[u8]) {
     use LogKind::{Mongodb, MysqlGeneral, MysqlSlow, PostgresCsv, PostgresJson};
     for kind in [PostgresCsv, PostgresJson, MysqlSlow, MysqlGeneral, Mongodb] {
         let log = kind.read(bytes);
+        if let Ok(mix) = mix(&log, kind, true, 5) {
+            assert!(mix.covered <= mix.operations && !mix.scripts.is_empty());
+        }
         let Ok(replay) = replay(&log, kind, true, 3.0) else { continue };
         let recorded = recorded(&print(&replay.statements)).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(recorded.sessions(), replay.sessions, "every session has sent something");

@@ -239,6 +239,27 @@ fn sessions_of(log: &[u8]) -> Vec<Vec<String>> {
     sessions
 }
 
+/// The log's transactions, of which sysbench has one form, with the values that they had: no statement is
+/// refused.
+fn the_mix_of_a_log_is_carried_out(place: &Place, url: &str) {
+    let learned = place.run(&["learn", url, "--mix", "server.log", "-o", "mix.toml", "--on-copy"]);
+    let learned = learned.with_code(&[0]).stderr;
+    assert!(learned.contains("mix.toml: 1 scripts for 40 of 40 operations of 3 sessions"), "{learned}");
+    let plan = std::fs::read_to_string(place.here().join("mix.toml")).expect("a plan");
+    assert!(
+        plan.contains("name = \"1 transaction: delete sbtest1, insert sbtest1, select sbtest1\""),
+        "{plan}"
+    );
+    let rows = std::fs::read_to_string(place.here().join("mix.1.csv")).expect("values");
+    let ended = place.run(&["run", "mix.toml", "--scale", "tiny", "--target", url]).with_code(&[0, 1]);
+    let trial = &kept(place, "mix")[0];
+    let measured = trial.record.measured.as_ref().unwrap_or_else(|| panic!("{}", ended.stderr));
+    let books = measured.books().expect("books");
+    assert!(books.of(OpKind::Script(0)).expect("transactions").done() >= 20, "{} rows", rows.lines().count());
+    let strange = books.failures().into_iter().filter(|failure| !format!("{failure:?}").contains("Conflict"));
+    assert_eq!(strange.count(), 0, "{:?}", books.failures());
+}
+
 /// A log is sent again; `log` finds what the server has logged so far.
 #[track_caller]
 fn replayed(place: &Place, server: &Server, driver: &str, log: &dyn Fn() -> Vec<u8>) {
@@ -262,6 +283,7 @@ fn replayed(place: &Place, server: &Server, driver: &str, log: &dyn Fn() -> Vec<
         lines.filter(|line| line.contains(kind)).count() as u64
     });
     assert!(changes >= 40 * 4 && all - changes >= 40 * 14, "{changes} of {all}");
+    the_mix_of_a_log_is_carried_out(place, &url);
     let before = log().len();
     place.run(&["run", "again.toml", "--target", &url]).with_code(&[0, 1]);
     std::thread::sleep(Duration::from_secs(2));

@@ -344,6 +344,13 @@ fn a_log_of_mongodb_is_sent_again_session_by_session() {
     place.write("counted.toml", &plan);
     place.run(&["run", "counted.toml", "--scale", "tiny"]).with_code(&[0, 1]);
     assert!(done(&only(&place, "counted"), &[OpKind::Script(0)])[0] > 0);
+    // As a mix the same commands are a plan that can be searched.
+    let mix =
+        place.run(&["learn", &url, "--mix", "mongod.log", "-o", "mix.toml", "--on-copy"]).with_code(&[0]);
+    assert!(mix.stderr.contains("2 scripts for 60 of 60 operations of 2 sessions"), "{}", mix.stderr);
+    place.run(&["run", "mix.toml", "--scale", "tiny", "--set", "repeats=1"]).with_code(&[0, 1]);
+    let both = done(&only(&place, "mix"), &[OpKind::Script(0), OpKind::Script(1)]);
+    assert!(both[0] > both[1] && both[1] > 0, "finds are twice the updates: {both:?}");
     let other =
         place.run(&["learn", "postgres://me@127.0.0.1:1/x", "--replay", "mongod.log", "-o", "x.toml"]);
     assert!(other.with_code(&[2]).stderr.contains("a log of another kind of server"));

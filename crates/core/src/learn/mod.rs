@@ -4,6 +4,7 @@
 mod column;
 mod draw;
 pub mod log;
+mod mix;
 mod plan;
 mod statement;
 #[cfg(test)]
@@ -14,7 +15,8 @@ mod transaction;
 mod watch;
 
 pub use column::{Column, ColumnKind, quantiles};
-pub use plan::{Learned, Wishes, learn, of_record};
+pub use mix::{Mix, MixScript, mix};
+pub use plan::{Learned, Wishes, learn, of_mix, of_record};
 pub use statement::{Place, Role, Statement, Verb};
 pub use times::{ServerTime, ServerTimes, ServerWatch};
 pub use token::{Dialect, Kind, tokens};

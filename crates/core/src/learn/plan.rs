@@ -2,6 +2,7 @@
 
 use super::draw::{Draws, Scope, rows_per_call};
 use super::log::Replay;
+use super::mix::Mix;
 use super::statement::{Statement, Verb};
 use super::token::Dialect;
 use super::transaction::{Known, group, plans_anew};
@@ -49,6 +50,32 @@ struct Script {
     weight: u64,
     remark: String,
     text: String,
+}
+
+impl Script {
+    fn written(&self) -> String {
+        format!(
+            "# {}\n[[workload.scripts.run]]\nname = {}\nweight = {}\ntext = {}\n",
+            self.remark,
+            quoted(&self.name),
+            self.weight,
+            literal(&self.text)
+        )
+    }
+}
+
+/// The load of a plan, and what stands behind it.
+fn tail(sessions: u64, rate: &str) -> String {
+    let sessions = sessions.clamp(1, MOST_SESSIONS);
+    format!(
+        "\n[load]\nsessions = {sessions}\n\
+         # As many runs a second as were seen, at random moments; without this line a closed loop.\n\
+         arrivals = \"poisson {rate}/s\"\nretries = 10\n\n\
+         [trial]\nmeasure_least = \"30 s\"\nmeasure_most = \"60 s\"\n\n\
+         [[sweep]]\nname = \"as-learned\"\nquestion = \"How long do the application's statements take?\"\naxis = []\n\n\
+         [scale.tiny]\nrepeats = 1\ntrial.warm_up_least = \"1 s\"\ntrial.measure_least = \"2 s\"\ntrial.measure_operations = 50\n\n\
+         [scale.quick]\n"
+    )
 }
 
 /// Everything that a plan is made of.
@@ -348,28 +375,8 @@ impl<'a> Maker<'a> {
                 literal(&text)
             );
         }
-        for script in &self.scripts {
-            let _ = write!(
-                plan,
-                "# {}\n[[workload.scripts.run]]\nname = {}\nweight = {}\ntext = {}\n",
-                script.remark,
-                quoted(&script.name),
-                script.weight,
-                literal(&script.text)
-            );
-        }
-        let sessions = seen.sessions.open_most.max(seen.sessions.busy_most).clamp(1, MOST_SESSIONS);
-        let _ = write!(
-            plan,
-            "\n[load]\nsessions = {sessions}\n\
-             # As many runs a second as were seen, at random moments; without this line a closed loop.\n\
-             arrivals = \"poisson {rate}/s\"\nretries = 10\n\n\
-             [trial]\nmeasure_least = \"30 s\"\nmeasure_most = \"60 s\"\n\n\
-             [[sweep]]\nname = \"as-learned\"\nquestion = \"How long do the application's statements take?\"\naxis = []\n\n\
-             [scale.tiny]\nrepeats = 1\ntrial.warm_up_least = \"1 s\"\ntrial.measure_least = \"2 s\"\ntrial.measure_operations = 50\n\n\
-             [scale.quick]\n"
-        );
-        plan
+        self.scripts.iter().for_each(|script| plan.push_str(&script.written()));
+        plan + &tail(seen.sessions.open_most.max(seen.sessions.busy_most), &rate)
     }
 
     /// What stands at the head.
@@ -444,11 +451,7 @@ pub fn of_record(
         let _ = writeln!(plan, "# - {}", remark.replace(['\n', '\r'], " "));
     }
     let length_s = replay.statements.last().map_or(0, |last| last.due_ns / 1_000_000_000) + 1;
-    let (kind, where_from) = match target {
-        TargetKind::Mysql => ("mysql", " or from MYSQL_PWD"),
-        TargetKind::Mongodb => ("mongodb", ""),
-        _ => ("postgres", " or from PGPASSWORD"),
-    };
+    let (kind, where_from) = named(target);
     let _ = write!(
         plan,
         "\nname = {}\ntitle = \"A recorded load, sent again\"\n\
@@ -477,6 +480,73 @@ pub fn of_record(
         2 * length_s + 30
     );
     plan
+}
+
+/// The plan of a log's mix; `files` are where its samples lie, by the numbers of its scripts.
+pub fn of_mix(
+    mix: &Mix,
+    target: TargetKind,
+    wishes: &Wishes,
+    address: &str,
+    (log, files): (&str, &BTreeMap<usize, String>),
+) -> String {
+    let rate = significant(mix.operations as f64 / mix.seconds.max(1e-3), 4);
+    let covered = percent(mix.covered as f64 / mix.operations.max(1) as f64);
+    let mut plan = format!(
+        "# Learned by `tipover learn --mix {log}`. Meant to be edited.\n#\n\
+         # In the log: {} transactions and single statements of {} sessions in {} s. In this plan: {covered} of them.\n\
+         # Values are drawn from those that were there, whole rows at a time, so what is asked for often there is here.\n",
+        mix.operations,
+        mix.sessions,
+        significant(mix.seconds, 4)
+    );
+    for remark in &mix.remarks {
+        let _ = writeln!(plan, "# - {}", remark.replace(['\n', '\r'], " "));
+    }
+    let (kind, where_from) = named(target);
+    let _ = write!(
+        plan,
+        "\nname = {}\ntitle = \"A load learned from a log\"\n\
+         question = \"How does the server bear the application's load?\"\n\
+         why = \"The statements, their shares and their values are the application's own.\"\n\
+         how_to_read = \"\"\"\nScripts are transactions, or statements that stand alone; each has a row of its own.\n\"\"\"\n\
+         repeats = 3\n\n\
+         [target]\nkind = \"{kind}\"\n# Without its password: that comes from --target{where_from}.\naddress = {}\n",
+        quoted(&wishes.name),
+        quoted(address)
+    );
+    if !wishes.on_copy && target == TargetKind::Postgres {
+        plan.push_str(&read_only("default_transaction_read_only = \"on\""));
+    }
+    plan.push_str("\n[workload]\nkind = \"scripts\"\n[workload.scripts]\n");
+    if target != TargetKind::Mongodb {
+        plan.push_str(
+            "protocol = \"simple\" # as texts with their values; \"prepared\" sends values apart\n",
+        );
+    }
+    plan.push_str("# The values, which are somebody's: these files are yours alone to read.\nsamples = [\n");
+    for file in files.values() {
+        let _ = writeln!(plan, "    {{ file = {} }},", quoted(file));
+    }
+    plan.push_str("]\n");
+    for script in &mix.scripts {
+        let remark = match script.rows.is_some() {
+            true => format!("{} in the log; values of {} of them", script.weight, script.row_count),
+            false => format!("{} in the log", script.weight),
+        };
+        let (name, text) = (script.name.clone(), script.text.clone());
+        plan.push_str(&Script { name, weight: script.weight, remark, text }.written());
+    }
+    plan + &tail(mix.sessions.into(), &rate)
+}
+
+/// What plans call a kind of server, and where its password may come from.
+fn named(target: TargetKind) -> (&'static str, &'static str) {
+    match target {
+        TargetKind::Mysql => ("mysql", " or from MYSQL_PWD"),
+        TargetKind::Mongodb => ("mongodb", ""),
+        _ => ("postgres", " or from PGPASSWORD"),
+    }
 }
 
 /// Rows and time of a call.

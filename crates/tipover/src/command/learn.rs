@@ -4,12 +4,13 @@ use super::{BadInput, Ending};
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Address, Experiment, Spec, TargetKind};
-use tipover_core::learn::log::{self, LogKind};
+use tipover_core::learn::log::{self, Log, LogKind};
 use tipover_core::learn::{self, Learned, Seen, Watch, Watching, Wishes};
 use tipover_core::target::Target as _;
 use tipover_core::units::{significant, span};
@@ -24,7 +25,8 @@ use tipover_targets::{Mysql, Postgres};
 /// with. Only reads. No value of the data goes into the plan: it asks for the least and the greatest keys
 /// when it runs. Statements that change data are left out unless --on-copy says that the target is a copy.
 /// What is left out and what had to be assumed stands at the plan's head. With --json it prints what was
-/// seen, which `tipover compare` reads. With --replay it makes a plan that sends a server's log again.
+/// seen, which `tipover compare` reads. With --replay it makes a plan that sends a server's log again, with
+/// --mix one that sends the log's transactions with the values that they had, in any number.
 #[derive(Debug, Args)]
 pub struct Learn {
     /// The server, such as postgres://me@host/shop
@@ -43,6 +45,14 @@ pub struct Learn {
     /// FILE.record, which has the statements with their values.
     #[arg(long, value_name = "LOG", requires = "output", conflicts_with = "watch")]
     replay: Option<PathBuf>,
+
+    /// Instead of watching: learn the transactions and statements of this log, with the values that they had
+    ///
+    /// The same logs as --replay. Unlike a record the plan can be searched and changed: it draws from the
+    /// log's transactions at the rate that they had. Beside FILE.toml it writes FILE.1.csv and so on, which
+    /// have the values. Statistics do not show which keys are asked for how often; a log does.
+    #[arg(long, value_name = "LOG", requires = "output", conflicts_with_all = ["watch", "replay"])]
+    mix: Option<PathBuf>,
 
     /// Send a log so many times as fast, from 1 to 100
     #[arg(long, default_value_t = 1.0, value_name = "TIMES", requires = "replay")]
@@ -78,6 +88,9 @@ impl Learn {
         if let Some(log) = &self.replay {
             return self.replay(log, json);
         }
+        if let Some(log) = &self.mix {
+            return self.mix(log, json);
+        }
         const LEAST: Duration = Duration::from_secs(1);
         if self.watch < LEAST {
             return Err(BadInput("--watch: less than a second shows nothing".into()).into());
@@ -100,12 +113,9 @@ impl Learn {
         Ok(Ending::Held)
     }
 
-    /// Makes a plan and a record of a log.
-    fn replay(&self, path: &Path, json: bool) -> Result<Ending> {
+    /// A log of the kind of server that the address is of.
+    fn log(&self, path: &Path) -> Result<(LogKind, Log)> {
         let bad = |words: String| BadInput(format!("{}: {words}", path.display()));
-        if !(1.0..=100.0).contains(&self.speed) {
-            return Err(BadInput(format!("--speed {}: give a number from 1 to 100", self.speed)).into());
-        }
         let bytes = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
         let kind = LogKind::of(&bytes)
             .ok_or_else(|| bad("line 1: this is none of csvlog, jsonlog, slow log, general log, MongoDB's log or profile".into()))?;
@@ -121,13 +131,29 @@ impl Learn {
             ))
             .into());
         }
-        let replay = log::replay(&kind.read(&bytes), kind, self.on_copy, self.speed).map_err(bad)?;
+        let log = kind.read(&bytes);
+        Ok((kind, log))
+    }
+
+    /// Makes a plan and a record of a log.
+    fn replay(&self, path: &Path, json: bool) -> Result<Ending> {
+        let bad = |words: String| BadInput(format!("{}: {words}", path.display()));
+        if !(1.0..=100.0).contains(&self.speed) {
+            return Err(BadInput(format!("--speed {}: give a number from 1 to 100", self.speed)).into());
+        }
+        let (kind, log) = self.log(path)?;
+        let replay = log::replay(&log, kind, self.on_copy, self.speed).map_err(bad)?;
         let output = self.output.as_deref().expect("clap demands it");
         let record = output.with_extension("record");
         write_private(&record, &print(&replay.statements))?;
         let shown = [path, &record].map(|path| path.display().to_string());
-        let plan =
-            learn::of_record(&replay, target, &self.wishes(), self.address.shown(), (&shown[0], &shown[1]));
+        let plan = learn::of_record(
+            &replay,
+            kind.target(),
+            &self.wishes(),
+            self.address.shown(),
+            (&shown[0], &shown[1]),
+        );
         std::fs::write(output, checked(&plan)?).with_context(|| format!("writing {}", output.display()))?;
         let [statements, sessions] = [replay.statements.len(), replay.sessions as usize];
         if json {
@@ -138,6 +164,44 @@ impl Learn {
         }
         eprintln!("{}: {statements} statements of {sessions} sessions", output.display());
         replay.remarks.iter().for_each(|remark| eprintln!("  {remark}"));
+        Ok(Ending::Held)
+    }
+
+    /// Makes a plan and files of samples of a log.
+    fn mix(&self, path: &Path, json: bool) -> Result<Ending> {
+        let (kind, log) = self.log(path)?;
+        let mix = learn::mix(&log, kind, self.on_copy, self.most.max(1))
+            .map_err(|words| BadInput(format!("{}: {words}", path.display())))?;
+        let output = self.output.as_deref().expect("clap demands it");
+        let mut files = BTreeMap::new();
+        for (number, script) in (1..).zip(&mix.scripts) {
+            let Some(rows) = &script.rows else { continue };
+            let file = output.with_extension(format!("{number}.csv"));
+            write_private(&file, rows)?;
+            files.insert(number, file.display().to_string());
+        }
+        let shown = path.display().to_string();
+        let (wishes, address) = (self.wishes(), self.address.shown());
+        let plan = learn::of_mix(&mix, kind.target(), &wishes, address, (&shown, &files));
+        std::fs::write(output, checked(&plan)?).with_context(|| format!("writing {}", output.display()))?;
+        if json {
+            let scripts =
+                mix.scripts.iter().map(|s| serde_json::json!({"name": s.name, "operations": s.weight}));
+            println!(
+                "{}",
+                serde_json::json!({"operations": mix.operations, "covered": mix.covered, "sessions": mix.sessions,
+                    "scripts": scripts.collect::<Vec<_>>(), "remarks": mix.remarks})
+            );
+        }
+        eprintln!(
+            "{}: {} scripts for {} of {} operations of {} sessions",
+            output.display(),
+            mix.scripts.len(),
+            mix.covered,
+            mix.operations,
+            mix.sessions
+        );
+        mix.remarks.iter().for_each(|remark| eprintln!("  {remark}"));
         Ok(Ending::Held)
     }
 

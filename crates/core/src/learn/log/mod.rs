@@ -82,7 +82,7 @@ impl LogKind {
     }
 
     /// What a statement in it does.
-    fn verb(self, text: &str) -> Verb {
+    pub(super) fn verb(self, text: &str) -> Verb {
         let dialect = match self {
             LogKind::PostgresCsv | LogKind::PostgresJson => Dialect::Postgres,
             LogKind::MysqlSlow | LogKind::MysqlGeneral => Dialect::Mysql,

@@ -32,7 +32,7 @@ use super::{Random, Records, Workload};
 use crate::op::{Op, OpKind};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -56,17 +56,19 @@ pub struct Names {
     dialect: Dialect,
     numbers: HashMap<String, usize>,
     names: Vec<String>,
+    /// Those that were mentioned since this was emptied.
+    mentioned: BTreeSet<usize>,
 }
 
 impl Names {
     /// The number of `name`, given now if it has none.
     fn number(&mut self, name: &str) -> usize {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
+        let number = *self.numbers.entry(name.into()).or_insert(self.names.len());
+        if number == self.names.len() {
+            self.names.push(name.into());
         }
-        self.names.push(name.into());
-        self.numbers.insert(name.into(), self.names.len() - 1);
-        self.names.len() - 1
+        self.mentioned.insert(number);
+        number
     }
 
     /// The number of `name`, if a script uses it.
@@ -91,6 +93,10 @@ pub struct Script {
     pub commands: Vec<Command>,
     text: String,
     figures: Vec<Figures>,
+    /// The variables in it.
+    mentions: BTreeSet<usize>,
+    /// Of which files of samples its runs draw a row, by their numbers.
+    draws: Vec<usize>,
 }
 
 /// How statements are sent.
@@ -225,7 +231,9 @@ impl Scripts {
     /// # Errors
     /// The first mistake in it.
     pub fn add(&mut self, name: &str, bytes: &[u8], weight: u64) -> Result<(), Mistake> {
+        self.names.mentioned.clear();
         let mut commands = text::parse(name, bytes, &mut self.names)?;
+        let mentions = std::mem::take(&mut self.names.mentioned);
         for command in &mut commands {
             let Action::Sql(statement) = &mut command.action else { continue };
             let shared = statement.name.as_ref().and_then(|name| self.classes.iter().position(|c| c == name));
@@ -238,9 +246,23 @@ impl Scripts {
         }
         let figures = commands.iter().map(|_| Figures::default()).collect();
         let text = String::from_utf8_lossy(bytes).into_owned();
-        self.scripts.push(Script { name: name.into(), weight, commands, text, figures });
+        let draws = Vec::new();
+        self.scripts.push(Script { name: name.into(), weight, commands, text, figures, mentions, draws });
         self.total_weight = self.total_weight.saturating_add(weight);
+        self.link_samples();
         Ok(())
+    }
+
+    /// A run draws a row of those files whose columns its script mentions, and of those that another draw
+    /// needs.
+    fn link_samples(&mut self) {
+        let wanted: BTreeSet<usize> = self.samples.iter().flat_map(|samples| samples.wants.clone()).collect();
+        for script in &mut self.scripts {
+            let is_drawn = |samples: &samples::Samples| samples.has(&script.mentions) || samples.has(&wanted);
+            let numbered = self.samples.iter().enumerate();
+            script.draws =
+                numbered.filter(|(_, samples)| is_drawn(samples)).map(|(number, _)| number).collect();
+        }
     }
 
     /// Reads rows of which every operation draws one, and adds them.
@@ -250,6 +272,7 @@ impl Scripts {
     pub fn add_samples(&mut self, spec: SampleSpec) -> Result<(), Mistake> {
         let samples = samples::Samples::read(spec, &mut self.names)?;
         self.samples.push(samples);
+        self.link_samples();
         Ok(())
     }
 
@@ -299,6 +322,8 @@ impl Scripts {
                 commands: vec![command()],
                 text: String::new(),
                 figures: vec![Figures::default()],
+                mentions: BTreeSet::new(),
+                draws: Vec::new(),
             })
             .into();
         self.recorded = Some(recorded);

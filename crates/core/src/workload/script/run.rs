@@ -126,8 +126,8 @@ impl Run {
         }
         self.refused = None;
         let Run { scripts, variables, chance, stack, .. } = self;
-        for samples in &scripts.samples {
-            if let Err(reason) = samples.take(&scripts.names, variables, chance, stack) {
+        for number in &scripts.scripts[script as usize].draws {
+            if let Err(reason) = scripts.samples[*number].take(&scripts.names, variables, chance, stack) {
                 self.refused = Some(reason);
                 break;
             }

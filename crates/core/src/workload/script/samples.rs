@@ -6,6 +6,7 @@ use super::text::{Mistake, Place, is_name};
 use super::value::Value;
 use super::{Names, draw::Chance};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Where rows are, and which of them are drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,8 @@ pub(super) struct Samples {
     columns: Vec<Column>,
     rows: Vec<Vec<Value>>,
     draw: Expression,
+    /// The variables in it.
+    pub wants: BTreeSet<usize>,
 }
 
 /// The variable that a column is, and what its texts have taught if others are to be made.
@@ -82,27 +85,29 @@ impl Samples {
         let mut lines = cells(place)?.into_iter();
         let header = lines.next().ok_or_else(|| place.mistake(0, "the first line names the columns"))?;
         let mut columns = Vec::new();
-        for (at, name) in &header {
+        for Cell { at, text: name, .. } in &header {
             let name = format!("{}{}", spec.prefix, name.trim());
             if !is_name(&name) {
                 return Err(place.mistake(*at, format!("no variable can be called {name:?}")));
             }
             columns.push(Column { variable: names.number(&name), alike: None });
         }
-        let mut rows: Vec<Vec<String>> = Vec::new();
+        let mut rows: Vec<Vec<Cell>> = Vec::new();
         for line in lines {
             if line.len() != header.len() {
                 let words =
                     format!("the line has {} values, and there are {} columns", line.len(), header.len());
-                return Err(place.mistake(line[0].0, words));
+                return Err(place.mistake(line[0].at, words));
             }
-            rows.push(line.into_iter().map(|(_, text)| text).collect());
+            rows.push(line);
         }
         if rows.is_empty() {
             return Err(place.mistake(text.len(), "there is no row behind the header"));
         }
         let of_draw = Place { script: "draw", text: &spec.draw, at: 0, end: spec.draw.len() };
+        names.mentioned.clear();
         let draw = Expression::parse(of_draw, names)?;
+        let wants = std::mem::take(&mut names.mentioned);
         let rows = typed(rows, columns.len());
         for (number, column) in columns.iter_mut().enumerate().filter(|_| spec.texts == Texts::Alike) {
             let text = |row: &'_ Vec<Value>| match &row[number] {
@@ -112,7 +117,12 @@ impl Samples {
             let texts: Vec<_> = rows.iter().filter_map(text).collect();
             column.alike = (!texts.is_empty()).then(|| Alike::learn(texts.iter().map(|text| &**text)));
         }
-        Ok(Samples { columns, rows, draw, spec })
+        Ok(Samples { columns, rows, draw, wants, spec })
+    }
+
+    /// Whether one of these variables is a column.
+    pub fn has(&self, variables: &BTreeSet<usize>) -> bool {
+        self.columns.iter().any(|column| variables.contains(&column.variable))
     }
 
     /// Sets the variables of a row that is drawn.
@@ -149,10 +159,12 @@ impl Samples {
     }
 }
 
-/// A column of integers holds integers, one of numbers doubles, and any other texts; nothing is NULL.
-fn typed(rows: Vec<Vec<String>>, columns: usize) -> Vec<Vec<Value>> {
+/// A column of integers holds integers, one of numbers doubles, and any other texts, as does one with a value
+/// in quotes; nothing is NULL.
+fn typed(rows: Vec<Vec<Cell>>, columns: usize) -> Vec<Vec<Value>> {
     let all = |column: usize, is: fn(&str) -> bool| {
-        rows.iter().map(|row| row[column].as_str()).filter(|text| !text.is_empty()).all(is)
+        let mut cells = rows.iter().map(|row| &row[column]).filter(|cell| !cell.is_nothing());
+        cells.all(|cell| !cell.is_quoted && is(&cell.text))
     };
     let makes: Vec<fn(&str) -> Value> = (0..columns)
         .map(|column| -> fn(&str) -> Value {
@@ -165,15 +177,29 @@ fn typed(rows: Vec<Vec<String>>, columns: usize) -> Vec<Vec<Value>> {
             }
         })
         .collect();
-    let value = |(text, make): (&String, &fn(&str) -> Value)| match text.is_empty() {
+    let value = |(cell, make): (&Cell, &fn(&str) -> Value)| match cell.is_nothing() {
         true => Value::Null,
-        false => make(text),
+        false => make(&cell.text),
     };
     rows.iter().map(|row| row.iter().zip(&makes).map(value).collect()).collect()
 }
 
-/// Lines of values, each with where it begins (RFC 4180); empty lines are none.
-fn cells(place: Place<'_>) -> Result<Vec<Vec<(usize, String)>>, Mistake> {
+/// A value as it stands in the file.
+struct Cell {
+    /// Where it begins.
+    at: usize,
+    text: String,
+    is_quoted: bool,
+}
+
+impl Cell {
+    fn is_nothing(&self) -> bool {
+        self.text.is_empty() && !self.is_quoted
+    }
+}
+
+/// Lines of values (RFC 4180); empty lines are none.
+fn cells(place: Place<'_>) -> Result<Vec<Vec<Cell>>, Mistake> {
     let text = place.text;
     if let Some(at) = text.find('\0') {
         return Err(place.mistake(at, "this byte is zero: is it a table?"));
@@ -187,7 +213,8 @@ fn cells(place: Place<'_>) -> Result<Vec<Vec<(usize, String)>>, Mistake> {
         }
         let begin = at;
         let mut value = String::new();
-        if bytes[at] == b'"' {
+        let is_quoted = bytes[at] == b'"';
+        if is_quoted {
             loop {
                 let rest = &text[at + 1..];
                 let Some(length) = rest.find('"') else {
@@ -206,13 +233,13 @@ fn cells(place: Place<'_>) -> Result<Vec<Vec<(usize, String)>>, Mistake> {
             value.push_str(&rest[..length]);
             at += length;
         }
-        line.push((begin, value));
+        line.push(Cell { at: begin, text: value, is_quoted });
         match bytes.get(at) {
             Some(b',') => {
                 at += 1;
                 // A comma at the end of a line stands before an empty value.
                 if matches!(bytes.get(at), None | Some(b'\n' | b'\r')) {
-                    line.push((at, String::new()));
+                    line.push(Cell { at, text: String::new(), is_quoted: false });
                     lines.push(std::mem::take(&mut line));
                 }
             }
