@@ -210,7 +210,9 @@ fn the_server_tells_what_it_took(place: &Place, plan: &str, without: &Kept) {
         let (server, whole) = (told.time_ms / told.calls as f64, book.latencies().service().mean() / 1e6);
         assert!(server > 0.0 && server < 1.5 * whole, "{name}: {server} ms of {whole} ms");
     }
-    assert!(ended.stdout.contains("performance schema counts"), "{}", ended.stdout);
+    // What cannot be believed, because the machine is busy, is in no table.
+    let is_believed = ended.stdout.contains("By statement");
+    assert!(!is_believed || ended.stdout.contains("performance schema counts"), "{}", ended.stdout);
 }
 
 /// And of MariaDB, where a digest has other words than the script: of tables that are one statement here and
