@@ -317,7 +317,8 @@ fn by_statement(cells: &Cells<'_>) -> Option<Table> {
                       those of one name are counted together. What an operation begins with was due with the whole \
                       operation, the others when they were sent. Every try is counted. In the server is what PostgreSQL's \
                       pg_stat_statements or MySQL's performance schema counts, whoever sent it: what the mean residence \
-                      has more is the network, reading and planning the text, and waiting for a processor."
+                      has more is the network, reading and planning the text, waiting for a processor, and on PostgreSQL \
+                      the commit with its flush, which it does not count in any statement."
             .into(),
     })
 }
