@@ -37,7 +37,7 @@ pub struct ServerTime {
     /// How often it carried them out.
     pub calls: u64,
     /// Milliseconds that this took in all, as it counts them: without the network, and of PostgreSQL without
-    /// reading and planning the text.
+    /// reading and planning the text and without the commit behind it.
     pub time_ms: f64,
 }
 

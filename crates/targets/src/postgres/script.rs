@@ -212,11 +212,13 @@ impl Scripted {
             return self.abort(self.course.command, words);
         }
         self.course.time();
-        let answered = match self.ends_pipeline {
-            true => self.unexpected.take().map_or(Ok(()), Err),
+        let answered = match std::mem::take(&mut self.ends_pipeline) {
+            true => {
+                self.in_pipeline = false;
+                self.unexpected.take().map_or(Ok(()), Err)
+            }
             false => self.course.answered(),
         };
-        (self.in_pipeline, self.ends_pipeline) = (false, false);
         match answered {
             Ok(()) => self.go_on(output),
             Err(outcome) => self.rolled_back(outcome, output),
