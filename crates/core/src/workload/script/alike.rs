@@ -72,9 +72,15 @@ impl Alike {
             if state.followers.is_empty() {
                 state = &self.states[0];
             }
-            let Some(last) = state.followers.last() else { break };
-            let drawn = random.below(last.up_to);
-            let follower = &state.followers[state.followers.partition_point(|f| f.up_to <= drawn)];
+            let follower = match state.followers.as_slice() {
+                [] => break,
+                // Behind most pairs of letters there is no choice.
+                [only] => only,
+                [.., last] => {
+                    let drawn = random.below(last.up_to);
+                    &state.followers[state.followers.partition_point(|f| f.up_to <= drawn)]
+                }
+            };
             text.push(follower.character);
             state = &self.states[follower.next];
         }
