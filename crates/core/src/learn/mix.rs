@@ -68,6 +68,9 @@ struct Group {
     rows: Vec<Vec<Literal>>,
 }
 
+/// Its statements, and of a transaction the word that ended it.
+type Operation<'a> = (Vec<&'a str>, Option<&'static str>);
+
 /// Learns the mix of a log, with statements that change data only on a copy; at most so many scripts.
 ///
 /// # Errors
@@ -78,7 +81,11 @@ pub fn mix(log: &Log, kind: LogKind, on_copy: bool, most_scripts: usize) -> Resu
     mix.seconds = replay.statements.last().map_or(0, |last| last.due_ns) as f64 / 1e9;
     let mut groups: HashMap<String, Group> = HashMap::new();
     let mut unread = 0u64;
-    for (statements, ending) in operations(&replay.statements, kind) {
+    let (operations, unended) = operations(&replay.statements, kind);
+    if unended > 0 {
+        mix.remarks.push(format!("{unended} transactions whose end the log does not have are left out"));
+    }
+    for (statements, ending) in operations {
         mix.operations += 1;
         let forms: Option<Vec<Form>> = statements.iter().map(|text| form(text, kind)).collect();
         let Some(forms) = forms else {
@@ -121,8 +128,8 @@ pub fn mix(log: &Log, kind: LogKind, on_copy: bool, most_scripts: usize) -> Resu
 }
 
 /// Transactions and statements that stand alone, session by session, in their order; a transaction with the
-/// word that ended it. What the log cut in two is left out.
-fn operations(statements: &[RecordedStatement], kind: LogKind) -> Vec<(Vec<&str>, Option<&'static str>)> {
+/// word that ended it. Also how many have no end in the log: those are left out.
+fn operations(statements: &[RecordedStatement], kind: LogKind) -> (Vec<Operation<'_>>, usize) {
     let mut open: HashMap<u32, Vec<&str>> = HashMap::new();
     let mut found = Vec::new();
     for RecordedStatement { session, text, .. } in statements {
@@ -148,7 +155,7 @@ fn operations(statements: &[RecordedStatement], kind: LogKind) -> Vec<(Vec<&str>
             found.push((transaction, Some(ending)));
         }
     }
-    found
+    (found, open.values().filter(|transaction| !transaction.is_empty()).count())
 }
 
 /// What operations of one form have in common.
@@ -388,6 +395,7 @@ mod tests {
         let sent: Vec<(&str, &str)> = sent.iter().map(|(session, text)| (*session, text.as_str())).collect();
         let learned = mix(&log(&sent), LogKind::PostgresCsv, true, 20).unwrap();
         assert_eq!((learned.operations, learned.covered, learned.scripts.len()), (100, 100, 2));
+        assert_eq!(learned.remarks, ["1 transactions whose end the log does not have are left out"]);
         let [look, change] = learned.scripts.as_slice() else { panic!("{learned:?}") };
         assert_eq!((look.weight, look.text.as_str()), (90, "SELECT c FROM t WHERE id = :s1_v0 LIMIT 10;\n"));
         let rows = look.rows.as_ref().unwrap();

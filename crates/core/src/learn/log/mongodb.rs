@@ -119,23 +119,27 @@ fn complete(
                 }
                 _ => {}
             }
-            let is_sent = |name: &str| !OF_SESSION.contains(&name) && !name.starts_with('$');
-            let sent = command.iter().filter(|(name, _)| is_sent(name));
-            return Ok(Some(sent.map(|(name, value)| (name.clone(), value.clone())).collect()));
+            return Ok(Some(without_session(command)));
         }
     };
     let statement = |name: &str| command.get(name).cloned().ok_or("an entry without its statement");
     statement("q")?;
-    let mut one = command.clone();
+    let mut one = without_session(command);
     match kind {
         "update" => drop(statement("u")?),
         // Who deletes must say how many.
         _ => drop(one.entry("limit").or_insert(json!(0))),
     }
-    one.retain(|name, _| !name.starts_with('$') && !OF_SESSION.contains(&name.as_str()));
     let [name, statements] = many;
     let sent = json!({name: collection, statements: [one]});
     Ok(sent.as_object().cloned())
+}
+
+/// A command without what the session around it added.
+fn without_session(command: &Map<String, Value>) -> Map<String, Value> {
+    let mut sent = command.clone();
+    sent.retain(|name, _| !OF_SESSION.contains(&name.as_str()) && !name.starts_with('$'));
+    sent
 }
 
 /// A number in either form of Extended JSON.
