@@ -358,6 +358,14 @@ impl Experiment {
         for (axis, label) in filters {
             let axes: Vec<&Axis> =
                 self.sweeps.iter().flat_map(|s| &s.axes).filter(|a| a.name == *axis).collect();
+            if axes.is_empty() && axis == "sweep" {
+                let names: Vec<&str> = self.sweeps.iter().map(|sweep| sweep.name.as_str()).collect();
+                if !names.iter().any(|name| slug(name) == slug(label)) {
+                    return wrong(unknown("sweep", label, &names));
+                }
+                self.sweeps.retain(|sweep| slug(&sweep.name) == slug(label));
+                continue;
+            }
             if axes.is_empty() {
                 let names: Vec<&str> =
                     self.sweeps.iter().flat_map(|s| s.axes.iter().map(|a| a.name.as_str())).collect();

@@ -40,7 +40,8 @@ pub struct PlanArguments {
     #[arg(long)]
     pub scale: Option<String>,
 
-    /// Keep only the cells with this value on this axis, as axis=value; may be given several times
+    /// Keep only the cells with this value on this axis, as axis=value, or one sweep, as sweep=NAME; may be
+    /// given several times
     #[arg(long, value_name = "AXIS=VALUE", value_parser = pair)]
     pub only: Vec<(String, String)>,
 
