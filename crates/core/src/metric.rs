@@ -137,6 +137,8 @@ pub mod probe {
 pub mod name {
     /// Look-ups in a tree of the engine.
     pub const ENGINE_SEARCHES: &str = "engine_searches";
+    /// Transactions that the server committed.
+    pub const ENGINE_COMMITS: &str = "engine_commits";
     /// Pages asked of the engine's cache.
     pub const ENGINE_PAGE_REQUESTS: &str = "engine_page_requests";
     /// Pages that were not in the engine's cache.
@@ -223,6 +225,8 @@ pub mod name {
     pub const DISK_QUEUE_NS: &str = "disk_queue_ns";
     /// Page cache charged to the target's group.
     pub const GROUP_PAGE_CACHE_BYTES: &str = "cgroup_page_cache_bytes";
+    /// Shared memory and tmpfs of the group.
+    pub const GROUP_SHARED_BYTES: &str = "cgroup_shared_bytes";
     /// Pages of the group that are not yet on their way to the disk.
     pub const GROUP_DIRTY_BYTES: &str = "cgroup_dirty_bytes";
     /// Pages of the group that are on their way to the disk.

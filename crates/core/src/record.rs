@@ -9,7 +9,7 @@ use crate::measure::{
     Account, Books, BooksText, Bound, Budget, Canary, ClockOffset, Generator, Headroom, Histogram, KeptUp,
     Offered, Way, Within, shows,
 };
-use crate::metric::{Metric, Sample, probe};
+use crate::metric::{Metric, Sample, name as metric, probe};
 use crate::op::Failure;
 use crate::shared::Shared;
 use crate::target::Facts;
@@ -528,10 +528,11 @@ impl Record {
     }
 
     /// Share of the machine's processor time in the measured phase that was taken by programs that are no
-    /// part of the trial. `None` for a server, whose own time is not known apart, and where the machine's was
-    /// not read.
+    /// part of the trial. `None` for a server at an address, whose own time is not known apart, and where the
+    /// machine's was not read.
     pub fn neighbours(&self) -> Option<f64> {
-        let measured = self.measured.as_ref().filter(|_| !self.spec.is_served())?;
+        let measured =
+            self.measured.as_ref().filter(|_| self.spec.lab.is_some() || !self.spec.is_served())?;
         let cores = self.machine.processors()?;
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let (first, last) = (measured.first.get(probe::SYSTEM)?, measured.last.get(probe::SYSTEM)?);
@@ -541,7 +542,9 @@ impl Record {
         // Of several machines that sent the load only the first one's processors are these.
         let process_ns = measured.machines.first().map_or(measured.cpu.process_ns, |first| first.process_ns);
         let tenants_ns: u64 = measured.tenants.iter().map(|tenant| tenant.cpu_ns).sum();
-        let own_ns = (process_ns + measured.cpu.disk_ns + tenants_ns) as f64;
+        let nodes: Option<f64> = measured.nodes.values().map(Ends::busy_cores).sum();
+        let nodes_ns = nodes? * last.end.since(first.end).as_nanos() as f64;
+        let own_ns = (process_ns + measured.cpu.disk_ns + tenants_ns) as f64 + nodes_ns;
         (machine_ns > 0.0).then(|| ((machine_ns - free_ns - own_ns) / machine_ns).clamp(0.0, 1.0))
     }
 
@@ -635,6 +638,43 @@ impl Measured {
     pub fn disk_rates(&self) -> Option<device::Rates> {
         let (first, last) = self.disk.as_ref()?;
         last.rates_since(first)
+    }
+
+    /// Growth of a counter in the one place where the target runs, the shaped disk's too: that of a cluster's
+    /// only node is it. `None` for several nodes, and if nobody counted it.
+    pub fn growth_in_place(&self, probe: &str, metric: &str) -> Option<f64> {
+        match (self.only_node(), &self.disk) {
+            (Some(node), _) => node.last.get(probe)?.growth(node.first.get(probe)?, metric),
+            (None, Some((first, last))) if probe == probe::DISK => {
+                Sample::from(last).growth(&Sample::from(first), metric)
+            }
+            _ if self.nodes.is_empty() => self.growth(probe, metric),
+            _ => None,
+        }
+    }
+
+    /// Level of a gauge there at the end of the phase.
+    pub fn level_in_place(&self, probe: &str, metric: &str) -> Option<f64> {
+        match self.only_node() {
+            Some(node) => node.last.get(probe)?.get(metric),
+            None if self.nodes.is_empty() => self.level(probe, metric),
+            None => None,
+        }
+    }
+
+    /// Operations that the target's statistics had seen. Of a server whose statistics are old at either
+    /// end these are the transactions that stand in them, unless those are no operations.
+    pub fn operations_seen(&self) -> f64 {
+        let done = self.operations() as f64;
+        let is_old = self.level_in_place(probe::TARGET, metric::ENGINE_STATISTICS_AGE_MS) > Some(0.0);
+        let committed = || self.growth_in_place(probe::TARGET, metric::ENGINE_COMMITS);
+        let seen = is_old.then(committed).flatten().filter(|seen| (0.5..2.0).contains(&(seen / done)));
+        seen.unwrap_or(done)
+    }
+
+    /// The node of a cluster of one.
+    pub fn only_node(&self) -> Option<&Ends> {
+        self.nodes.values().next().filter(|_| self.nodes.len() == 1)
     }
 
     /// What was counted of each place where the target runs: under "" of the one that holds it, or of each

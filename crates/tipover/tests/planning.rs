@@ -2,6 +2,7 @@
 
 mod program;
 
+use program::results::kept;
 use program::{Place, alone, can_mount};
 use serde_json::Value;
 use std::fs;
@@ -132,6 +133,103 @@ fn a_candidate_is_carried_out_and_asking_again_measures_nothing() {
     // Processors are not limited, so other ones cannot be imitated.
     let refused = ask(cores.get() + 1).with_code(&[2]);
     assert!(refused.stderr.contains("no candidate can be imitated here"), "{}", refused.stderr);
+}
+
+const SERVER: &str = r#"
+name = "server"
+title = "A server"
+question = "What does memory do to it?"
+why = "A test."
+how_to_read = "As always."
+repeats = 1
+[target]
+kind = "postgres"
+[machine]
+memory = "160 MiB"
+[disk]
+size = "1 GiB"
+shape = "iops=5000"
+readahead = "0 B"
+[workload]
+kind = "ycsb_reads"
+[load]
+sessions = 4
+timeout = "20 s"
+[lab]
+recipe = "postgres"
+settings = { shared_buffers = "16MB" }
+[trial]
+interval = "500 ms"
+warm_up_least = "2 s"
+settle_most = "2 s"
+measure_least = "3 s"
+measure_operations = 1000
+measure_most = "6 s"
+[[sweep]]
+name = "reads"
+question = "In its buffers, and in the page cache."
+[[sweep.axis]]
+name = "records"
+sets = "workload.records"
+values = [4000, 40000]
+[scale.quick]
+"#;
+
+/// Real trials of a server of the laboratory: its cache, its sizes and its processor time are read from their
+/// records, and a candidate is such a server again. What the figures say is a matter of the machine.
+#[test]
+fn a_server_of_the_laboratory_is_planned_from_its_own_counters() {
+    if !can_mount("a plan from PostgreSQL") {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    place.write("server.toml", SERVER);
+    place.write(
+        "shop.toml",
+        "[[machine]]\nmemory = \"192 MiB\"\ncores = 64\nengine_cache = \"24 MiB\"\n\
+         [[disk]]\nname = \"slow\"\nspec = \"iops=2000,latency=1ms\"\n",
+    );
+    let said = place.run(&["run", "server.toml"]).with_code(&[0, 1]);
+    let trials = kept(&place, "server");
+    assert_eq!(trials.len(), 2, "{}", said.stdout);
+    for trial in trials {
+        // A machine that is slow today has figures too.
+        let record = trial.folder.join("record.json");
+        let mut json: Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
+        assert!(json["measured"].is_object(), "{:?}", trial.record.verdict);
+        json["verdict"] = serde_json::json!({ "verdict": "valid" });
+        fs::write(record, json.to_string()).unwrap();
+    }
+    let ask = |cores: usize| {
+        let shop = place.here().join("shop.toml");
+        let text = fs::read_to_string(&shop).unwrap();
+        fs::write(&shop, text.replace("cores = 64", &format!("cores = {cores}"))).unwrap();
+        let more = ["--catalogue", "shop.toml", "--check=1", "--json"];
+        let ask = ["plan", "server", "--promise", "p99 <= 50 ms", "--load", "50/s"];
+        place.run(&ask.iter().chain(&more).copied().collect::<Vec<_>>())
+    };
+    assert!(ask(64).with_code(&[2]).stderr.contains("it has 64 processors"));
+    let said = ask(std::thread::available_parallelism().unwrap().get()).with_code(&[0, 1]);
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let known = answer["known"].to_string();
+    for words in
+        ["size of the table, and of the index of its key", "the processor time of the server's group"]
+    {
+        assert!(known.contains(words), "{words}: {known}");
+    }
+    let hits = &answer["candidates"][0]["engine_hit"];
+    assert!((0.3..1.0).contains(&hits["middle"].as_f64().unwrap()), "24 of 48 MiB: {hits}");
+    let check = &answer["carried_out"];
+    assert_eq!(check["candidates"].as_array().unwrap().len(), 1, "{check:#}");
+    let foretold = check["candidates"][0]["foretold"].as_array().unwrap();
+    let measured = |quantity: &str| {
+        let one = foretold.iter().find(|one| one["quantity"] == quantity).unwrap();
+        one["measured"]["value"].as_f64().unwrap_or_else(|| panic!("{one:#}"))
+    };
+    assert!(measured("throughput_ops_per_s") > 0.0 && measured("engine_hit_ratio") < 1.0, "{check:#}");
+    let plan = fs::read_to_string(place.here().join("results/server-check/plan.toml")).unwrap();
+    assert!(plan.contains("shared_buffers = \"24576kB\""), "{plan}");
 }
 
 #[test]

@@ -18,16 +18,6 @@ pub enum Policy {
     Random,
 }
 
-impl Policy {
-    /// Both, of the first cache and of the second.
-    pub const PAIRS: [(Policy, Policy); 4] = [
-        (Policy::Random, Policy::Random),
-        (Policy::Lru, Policy::Random),
-        (Policy::Random, Policy::Lru),
-        (Policy::Lru, Policy::Lru),
-    ];
-}
-
 /// How often pages are asked for: classes of pages that are asked for alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Popularity {
@@ -63,6 +53,30 @@ impl Popularity {
         let loads = crate::explain::scrambled_loads(records.clamp(10, 10_000_000));
         let pages = loads.chunks(per_page.max(1) as usize).map(|page| page.iter().sum()).collect();
         Popularity::of_pages(pages)
+    }
+
+    /// Kinds of pages beside each other, such as those of an index and those it points to: of each how its
+    /// own requests are spread, the share of all requests that it gets, and its number of pages in any unit.
+    pub fn beside(kinds: &[(Popularity, f64, f64)]) -> Popularity {
+        let classes = kinds.iter().flat_map(|(own, share, pages)| {
+            let grown = pages / own.pages;
+            own.classes.iter().map(move |c| Class { pages: c.pages * grown, each: c.each * share / grown })
+        });
+        Popularity { classes: classes.collect(), pages: kinds.iter().map(|(_, _, pages)| pages).sum() }
+    }
+
+    /// The share of all pages that a cache must hold to answer this share of requests; all of it from 1 on.
+    pub fn share_for(&self, hit: f64, policy: Policy) -> f64 {
+        let (mut low, mut high) = (0.0f64, 1.0f64);
+        for _ in 0..40 {
+            let middle = f64::midpoint(low, high);
+            if self.hit_ratio(middle, policy) < hit {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        f64::midpoint(low, high)
     }
 
     /// From the share of requests of each page.
@@ -317,6 +331,14 @@ mod tests {
     use super::*;
     use crate::workload::distribution::{Distribution, Requests, Span};
 
+    /// Of the first cache and of the second.
+    const PAIRS: [(Policy, Policy); 4] = [
+        (Policy::Random, Policy::Random),
+        (Policy::Lru, Policy::Random),
+        (Policy::Random, Policy::Lru),
+        (Policy::Lru, Policy::Lru),
+    ];
+
     /// Both caches asked `rounds` times for each page, after as many rounds that do not count.
     fn simulated(requests: Requests, pages: u64, shares: (f64, f64), policies: (Policy, Policy)) -> Hits {
         let capacity = |share: f64| (share * pages as f64).round() as u64;
@@ -339,7 +361,7 @@ mod tests {
     }
 
     fn compare(requests: Requests, of: &Popularity, pages: u64, shares: (f64, f64), most: f64) {
-        for policies in Policy::PAIRS {
+        for policies in PAIRS {
             let (exact, form) =
                 (simulated(requests, pages, shares, policies), of.two_level(shares.0, shares.1, policies));
             let apart = (exact.engine - form.engine).abs().max((exact.page_cache - form.page_cache).abs());
@@ -372,13 +394,38 @@ mod tests {
         }
     }
 
+    /// Half of the requests go to a tenth of the pages, as to an index: exact simulation of both caches,
+    /// and the share that gave a hit ratio is found again.
+    #[test]
+    fn an_index_stays_in_cache_while_its_table_does_not() {
+        let (index, table) = (400u64, 3600u64);
+        let of = Popularity::beside(&[
+            (Popularity::uniform(), 0.5, index as f64),
+            (Popularity::uniform(), 0.5, table as f64),
+        ]);
+        for policy in [Policy::Lru, Policy::Random] {
+            let mut cache = Cache::new(index + table, 1200, policy);
+            let mut random = Random::new(7, 1);
+            let (mut hits, rounds) = (0u32, 400_000u32);
+            for n in 0..2 * rounds {
+                let page = if n % 2 == 0 { random.below(index) } else { index + random.below(table) };
+                hits += u32::from(cache.touch(page, &mut random) && n >= rounds);
+            }
+            let (form, exact) = (of.hit_ratio(0.3, policy), f64::from(hits) / f64::from(rounds));
+            assert!((form - exact).abs() < 0.01, "{policy:?}: {form} in closed form, {exact} simulated");
+            assert!(form > 0.45, "0.3 if every page were asked for alike: {form}");
+            assert!((of.share_for(form, policy) - 0.3).abs() < 1e-6);
+        }
+        assert!((Popularity::uniform().share_for(0.7, Policy::Lru) - 0.7).abs() < 1e-6);
+    }
+
     #[test]
     fn every_pair_lies_below_two_caches_that_share_nothing() {
         let zipfian = Popularity::scrambled_zipfian(20_000, 3);
         for of in [Popularity::uniform(), zipfian] {
             for shares in [(0.2, 0.5), (0.4, 0.5), (0.5, 0.2), (0.0, 0.4), (0.4, 0.0)] {
                 let most = of.exclusive(shares.0, shares.1);
-                for policies in Policy::PAIRS {
+                for policies in PAIRS {
                     let hits = of.two_level(shares.0, shares.1, policies);
                     let missed = |h: Hits| (1.0 - h.engine) * (1.0 - h.page_cache);
                     assert!(missed(hits) >= missed(most) - 0.01, "{shares:?} {policies:?} {hits:?} {most:?}");

@@ -12,6 +12,7 @@ pub mod queue;
 
 use crate::device::Spec;
 use crate::probability::normal_quantile;
+use crate::units::Bytes;
 use crate::workload::Random;
 use cache::{Hits, Policy, Popularity};
 use queue::{Load, Reads, Work};
@@ -87,6 +88,32 @@ impl Interval {
     }
 }
 
+/// How an engine keeps pages, and how it asks for them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Engine {
+    /// Share of its configured cache that it fills.
+    pub fills: f64,
+    /// Bytes of memory that a byte of records takes in it.
+    pub overhead: f64,
+    /// Whether it reads its files through the kernel's page cache.
+    pub is_buffered: bool,
+    /// Pages that an operation asks for, without those that every operation asks for.
+    pub pages_per_operation: f64,
+    /// How it may choose what to forget.
+    pub policies: &'static [Policy],
+}
+
+impl Engine {
+    /// Evicts above 80 % of its cache, counts 8 % of overhead, and looks a record up in one leaf page.
+    pub const WIREDTIGER: Engine = Engine {
+        fills: crate::experiment::Spec::EVICTION_TARGET,
+        overhead: 1.08,
+        is_buffered: true,
+        pages_per_operation: 1.0,
+        policies: &[Policy::Random, Policy::Lru],
+    };
+}
+
 /// What is known of a system that reads records through an engine's cache and the page cache.
 #[derive(Debug, Clone, PartialEq)]
 pub struct System {
@@ -94,20 +121,26 @@ pub struct System {
     pub sessions: u32,
     /// How requests are spread over pages.
     pub popularity: Popularity,
-    /// Bytes that a record takes in the engine's cache.
+    /// What reads them.
+    pub engine: Engine,
+    /// Bytes that a record takes in the engine's cache, with its part of an index.
     pub record_bytes: Range,
     /// Bytes of a page in its file for a byte of it in the engine's cache.
     pub file_ratio: Range,
-    /// Share of the engine's configured cache that holds records.
+    /// Share of the engine's configured cache that holds records,
     pub engine_share: Range,
+    /// and bytes of it that do not, however large it is.
+    pub engine_reserve: Range,
     /// Bytes of memory that are neither engine's cache nor page cache.
     pub other_memory: Range,
-    /// Requests of 4 KiB that a missed page takes from the disk.
+    /// What the disk is asked for at a time.
+    pub request: Bytes,
+    /// Such requests that a missed page takes from the disk, one after another.
     pub reads_per_miss: Range,
-    /// Pages that an operation asks for outside the engine's inner pages: 1, or more where it misses several.
-    pub misses_per_lookup: Range,
     /// Seconds of processor time for an operation,
     pub cpu: Range,
+    /// more that its client takes where it runs on the same processors,
+    pub cpu_client: Range,
     /// more for a page that the engine misses,
     pub cpu_miss: Range,
     /// and more for a request to the disk.
@@ -149,10 +182,11 @@ pub struct Draw {
     record_bytes: f64,
     file_ratio: f64,
     engine_share: f64,
+    engine_reserve: f64,
     other_memory: f64,
     policies: (Policy, Policy),
     reads_per_miss: f64,
-    misses_per_lookup: f64,
+    cpu_client: f64,
     cpu: f64,
     cpu_miss: f64,
     cpu_read: f64,
@@ -227,7 +261,8 @@ impl System {
     }
 
     fn draw(&self, random: &mut Random) -> Draw {
-        let pair = random.below(Policy::PAIRS.len() as u64) as usize;
+        let (of_engine, of_kernel) = (self.engine.policies, [Policy::Random, Policy::Lru]);
+        let pair = random.below((of_engine.len() * of_kernel.len()) as u64) as usize;
         let mut error =
             |ninety: f64| (normal_quantile(random.unit().clamp(1e-6, 1.0 - 1e-6)) * ninety / 1.645).exp();
         let disturbed = self.wider_by().ln();
@@ -235,14 +270,16 @@ impl System {
             (error(P99_ERROR + disturbed), error(THROUGHPUT_ERROR + disturbed));
         let open_error = p99_error * error(queue::OPEN_ERROR);
         let daemon_share = random.unit();
+        let has_reserve = self.engine_reserve.high > 0.0;
+        let engine_reserve = if has_reserve { self.engine_reserve.draw(random) } else { 0.0 };
         Draw {
             record_bytes: self.record_bytes.draw(random),
             file_ratio: self.file_ratio.draw(random),
             engine_share: self.engine_share.draw(random),
             other_memory: self.other_memory.draw(random),
-            policies: Policy::PAIRS[pair],
+            policies: (of_engine[pair % of_engine.len()], of_kernel[pair / of_engine.len()]),
             reads_per_miss: self.reads_per_miss.draw(random),
-            misses_per_lookup: self.misses_per_lookup.draw(random),
+            cpu_client: self.cpu_client.draw(random),
             cpu: self.cpu.draw(random),
             cpu_miss: self.cpu_miss.draw(random),
             cpu_read: self.cpu_read.draw(random),
@@ -251,6 +288,7 @@ impl System {
             open_error,
             throughput_error,
             daemon_share,
+            engine_reserve,
         }
     }
 
@@ -266,34 +304,38 @@ impl System {
     /// What the caches answer in `place`.
     pub fn hits(&self, draw: &Draw, place: &Place) -> Hits {
         let data = place.records * draw.record_bytes;
-        let engine = draw.engine_share * place.engine_cache;
+        let engine = (draw.engine_share * place.engine_cache - draw.engine_reserve).max(0.0);
         // The cache is filled as far as there are data, overhead included.
-        let resident = (crate::experiment::Spec::EVICTION_TARGET * place.engine_cache).min(data * 1.08);
-        let below = (place.memory - resident - draw.other_memory).max(0.0);
+        let resident = (self.engine.fills * place.engine_cache).min(data * self.engine.overhead);
+        let below = match self.engine.is_buffered {
+            true => (place.memory - resident - draw.other_memory).max(0.0),
+            false => 0.0,
+        };
         self.popularity.two_level(engine / data, below / (data * draw.file_ratio), draw.policies)
     }
 
-    /// What an operation asks of the node.
-    fn work(draw: &Draw, hits: Hits) -> Work {
+    /// What an operation asks of a node whose clients are elsewhere.
+    fn work(&self, draw: &Draw, hits: Hits) -> Work {
         Work {
             cpu: draw.cpu,
             cpu_miss: draw.cpu_miss,
             cpu_read: draw.cpu_read,
-            misses: (1.0 - hits.engine) * draw.misses_per_lookup,
+            misses: (1.0 - hits.engine) * self.engine.pages_per_operation,
             to_disk: 1.0 - hits.page_cache,
             reads_per_miss: draw.reads_per_miss,
+            request: self.request,
         }
     }
 
-    /// What the measured closed loop would do in `place`: throughput by mean values, p99 by discrete events
-    /// of
-    /// `operations` for each draw.
+    /// What the measured closed loop would do in `place`: throughput by mean values, p99 by discrete
+    /// events of `operations` for each draw.
     pub fn closed(&self, draws: &[Draw], place: &Place, operations: u32) -> Prediction {
-        let disk = Reads::of(&place.disk);
+        let disk = Reads::of(&place.disk, self.request);
         let mut parts: [Vec<f64>; 5] = Default::default();
         for (n, draw) in draws.iter().enumerate() {
             let hits = self.hits(draw, place);
-            let work = Self::work(draw, hits);
+            let mut work = self.work(draw, hits);
+            work.cpu += draw.cpu_client;
             let cores = place.cores * draw.efficiency;
             let rate = queue::throughput(self.sessions, &work, cores, &disk) * draw.throughput_error;
             // Processors come whole in discrete events: fewer of them are slower ones.

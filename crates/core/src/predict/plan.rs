@@ -206,8 +206,8 @@ pub struct Judged {
     pub device_load: Interval,
     /// What is used up first.
     pub limit: Limit,
-    /// Seconds until the page cache is filled through this disk, and 4.6 times that until random reads have
-    /// filled it to 1 % (coupon collector).
+    /// Seconds until the page cache, or of an engine that reads past it the engine's, is filled through
+    /// this disk, and 4.6 times that until random reads have filled it to 1 % (coupon collector).
     pub warm_up_s: f64,
 }
 
@@ -226,13 +226,17 @@ pub fn judge(
         let hits: Vec<_> = draws.iter().map(|draw| system.hits(draw, &place)).collect();
         let engine_hit = Interval::of(hits.iter().map(|h| h.engine).collect());
         let page_cache_hit = Interval::of(hits.iter().map(|h| h.page_cache).collect());
+        let filled = match system.engine.is_buffered {
+            true => (memory - place.engine_cache).max(0.0),
+            false => place.engine_cache,
+        };
         for disk in &catalogue.disk {
             let spec = disk.spec.clone().unwrap_or_default();
-            let reads = Reads::of(&spec);
+            let reads = Reads::of(&spec, system.request);
             let (mut held, mut parts): (u32, [Vec<f64>; 3]) = (0, Default::default());
             let mut limits = [0u32; 3];
             for (draw, hits) in draws.iter().zip(&hits) {
-                let mut work = System::work(draw, *hits);
+                let mut work = system.work(draw, *hits);
                 work.cpu_read *= draw.daemon_share;
                 let cores = place.cores * draw.efficiency;
                 let asked = work.reads();
@@ -274,7 +278,7 @@ pub fn judge(
                 page_cache_hit,
                 device_load,
                 limit: [Limit::Processors, Limit::DiskRequests, Limit::DiskLatency][most_often],
-                warm_up_s: (memory - place.engine_cache).max(0.0) / queue::READ.0 as f64 / reads.most(),
+                warm_up_s: filled / system.request.0 as f64 / reads.most(),
             });
         }
     }
@@ -297,8 +301,8 @@ pub fn best(judged: &[Judged]) -> Option<&Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::Range;
     use crate::predict::cache::Popularity;
+    use crate::predict::{Engine, Range};
 
     const MIB: f64 = 1_048_576.0;
 
@@ -306,12 +310,15 @@ mod tests {
         System {
             sessions: 16,
             popularity: Popularity::uniform(),
+            engine: Engine::WIREDTIGER,
             record_bytes: Range::new(1330.0, 1330.0),
             file_ratio: Range::new(0.98, 1.04),
             engine_share: Range::new(0.72, 0.8),
+            engine_reserve: Range::new(0.0, 0.0),
             other_memory: Range::new(400.0 * MIB, 500.0 * MIB),
+            request: queue::READ,
             reads_per_miss: Range::new(7.0, 8.0),
-            misses_per_lookup: Range::new(1.0, 1.0),
+            cpu_client: Range::new(0.0, 0.0),
             cpu: Range::new(52e-6, 58e-6),
             cpu_miss: Range::new(22e-6, 30e-6),
             cpu_read: Range::new(0.0, 5e-6),

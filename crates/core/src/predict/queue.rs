@@ -74,6 +74,8 @@ pub struct Work {
     pub to_disk: f64,
     /// Requests, one after another, that a page takes from the disk.
     pub reads_per_miss: f64,
+    /// How large each is.
+    pub request: Bytes,
 }
 
 impl Work {
@@ -84,7 +86,7 @@ impl Work {
 
     /// Requests to the disk for an operation.
     pub fn reads(&self) -> f64 {
-        self.disk_share() * self.reads_per_miss
+        self.misses * self.to_disk * self.reads_per_miss
     }
 
     /// Mean processor time of an operation.
@@ -105,13 +107,13 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Of `disk`, its burst credits used up.
-    pub fn of(disk: &Spec) -> Reads {
-        let units = disk.units(READ) as f64;
+    /// Of `disk`, its burst credits used up, when it is asked for `request` at a time.
+    pub fn of(disk: &Spec, request: Bytes) -> Reads {
+        let units = disk.units(request) as f64;
         let rates = [disk.iops, disk.read_iops].into_iter().flatten().map(|rate| units / rate.0);
         let pipes = [disk.bandwidth, disk.read_bandwidth].into_iter().flatten();
-        let gate = rates.chain(pipes.map(|pipe| READ.0 as f64 / pipe.0 as f64)).fold(0.0, f64::max);
-        let spindle = disk.spindle.map_or(0.0, |spindle| spindle.mean_service(READ).as_secs_f64());
+        let gate = rates.chain(pipes.map(|pipe| request.0 as f64 / pipe.0 as f64)).fold(0.0, f64::max);
+        let spindle = disk.spindle.map_or(0.0, |spindle| spindle.mean_service(request).as_secs_f64());
         let service = disk.service(Kind::Read).as_secs_f64() + spindle;
         Reads { gate, service, servers: disk.servers().unwrap_or(u32::MAX) }
     }
@@ -229,14 +231,15 @@ pub fn open_percentile(quantile: f64, rate: f64, work: &Work, cores: f64, disk: 
         return f64::INFINITY;
     }
     let light = computed(work.cpu + (work.misses - share).max(0.0) * work.cpu_miss);
-    let k = work.reads_per_miss;
+    // Of an operation that goes there, which may miss more than one page.
+    let k = if share > 0.0 { work.reads() / share } else { work.reads_per_miss };
     // A gate lets the first through at once, and the next of the same page when its interval is over.
     let fixed = k * disk.service + (k - 1.0).max(0.0) * (disk.gate - disk.service).max(0.0);
     let visit = gate.mean + behind.mean + disk.gate.max(disk.service);
     let busy = asked * disk.gate.max(disk.service / f64::from(disk.servers));
     let remembers = disk.gate.max(disk.service / f64::from(disk.servers)) / (1.0 - busy.sqrt()).powi(2);
     let alike = if remembers > 0.0 { (-visit / remembers).exp() } else { 0.0 };
-    let own = computed(work.cpu + work.cpu_miss + k * work.cpu_read);
+    let own = computed(work.cpu + work.misses.max(1.0) * work.cpu_miss + k * work.cpu_read);
     let heavy = Moments {
         mean: k * (gate.mean + behind.mean) + own.mean,
         variance: k * (gate.variance + behind.variance) * (1.0 + (k - 1.0).max(0.0) * alike) + own.variance,
@@ -328,13 +331,13 @@ pub fn simulate(load: Load, work: &Work, cores: u32, disk: &Spec, operations: u3
                 if let Load::Open(rate) = load {
                     push(now + ns(random.exponential(1.0 / rate)), Event::Arrives);
                 }
-                let missed = random.unit() < work.misses;
-                let from_disk = missed && random.unit() < work.to_disk;
-                let whole = work.reads_per_miss.floor();
-                let one_more = f64::from(u8::from(random.unit() < work.reads_per_miss - whole));
-                let reads = if from_disk { whole + one_more } else { 0.0 };
+                let whole =
+                    |of: f64, random: &mut Random| of.floor() as u32 + u32::from(random.unit() < of.fract());
+                let missed = whole(work.misses, &mut random);
+                let from_disk = (0..missed).filter(|_| random.unit() < work.to_disk).count();
+                let reads = f64::from(whole(work.reads_per_miss, &mut random)) * from_disk as f64;
                 let mut cpu = random.exponential(work.cpu) + reads * work.cpu_read;
-                if missed {
+                for _ in 0..missed {
                     cpu += random.exponential(work.cpu_miss);
                 }
                 let operation = Operation { began: now, reads: reads as u32, cpu: ns(cpu) };
@@ -376,8 +379,8 @@ pub fn simulate(load: Load, work: &Work, cores: u32, disk: &Spec, operations: u3
         let operation = &mut running[id as usize];
         if operation.reads > 0 {
             operation.reads -= 1;
-            let due = model.submit(Tick(now), Kind::Read, READ);
-            model.complete(Tick(now), due, Kind::Read, READ);
+            let due = model.submit(Tick(now), Kind::Read, work.request);
+            model.complete(Tick(now), due, Kind::Read, work.request);
             push(due.0, Event::Answered(id));
         } else if idle > 0 {
             idle -= 1;
@@ -401,11 +404,18 @@ mod tests {
         assert!((got / wanted - 1.0).abs() < most, "{got} instead of {wanted}");
     }
 
-    const CPU_ONLY: Work =
-        Work { cpu: 1e-3, cpu_miss: 0.0, cpu_read: 0.0, misses: 0.0, to_disk: 0.0, reads_per_miss: 0.0 };
+    const CPU_ONLY: Work = Work {
+        cpu: 1e-3,
+        cpu_miss: 0.0,
+        cpu_read: 0.0,
+        misses: 0.0,
+        to_disk: 0.0,
+        reads_per_miss: 0.0,
+        request: READ,
+    };
 
     fn none() -> Reads {
-        Reads::of(&Spec::default())
+        Reads::of(&Spec::default(), READ)
     }
 
     /// M clients with think time Z and a single server: Erlang's formula with B of the machine repairman
@@ -467,7 +477,7 @@ mod tests {
                     ..CPU_ONLY
                 };
                 let events = simulate(Load::Closed(16), &work, 4, &disk, 40_000, 3);
-                close(throughput(16, &work, 4.0, &Reads::of(&disk)), events.throughput, 0.06);
+                close(throughput(16, &work, 4.0, &Reads::of(&disk, READ)), events.throughput, 0.06);
             }
         }
     }
@@ -481,7 +491,7 @@ mod tests {
                 let disk: Spec = shape.parse().unwrap();
                 let work =
                     Work { cpu: 60e-6, cpu_miss: 25e-6, misses, to_disk, reads_per_miss: 7.0, ..CPU_ONLY };
-                let reads = Reads::of(&disk);
+                let reads = Reads::of(&disk, READ);
                 let most = (4.0 / work.cpu_all()).min(if work.reads() > 0.0 {
                     reads.most() / work.reads()
                 } else {

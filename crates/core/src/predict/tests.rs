@@ -7,15 +7,18 @@ fn published() -> System {
     System {
         sessions: 16,
         popularity: Popularity::uniform(),
+        engine: Engine::WIREDTIGER,
         // "2.43 GB" for 2 million, and the cache in MB: units of 10^6 or of 2^20, it does not say.
         record_bytes: Range::new(1215.0, 1215.0 * 1.0486),
         // YCSB's bytes under snappy: 0.94, and up to 1.03 when blocks are rounded up to 4 KiB (measured).
         file_ratio: Range::new(0.94, 1.03),
         engine_share: Range::new(0.79, 0.83),
+        engine_reserve: Range::new(0.0, 0.0),
         // Assumed: the server's heap, the kernel.
         other_memory: Range::new(400.0 * MIB, 800.0 * MIB),
+        request: queue::READ,
         reads_per_miss: Range::new(7.0, 8.0),
-        misses_per_lookup: Range::new(1.0, 1.0),
+        cpu_client: Range::new(0.0, 0.0),
         // Four processors ÷ 76,113/s and ÷ 69,580/s, both in cache.
         cpu: Range::new(52.5e-6, 57.5e-6),
         cpu_miss: Range::new(22e-6, 30e-6),

@@ -14,6 +14,9 @@ use crate::record::{Measured, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+/// Below this many requests to the disk for an operation the page cache has it all.
+pub(super) const NO_DISK: f64 = 0.01;
+
 /// All cells of an experiment with their records.
 pub struct Cells<'a> {
     /// In the plan's order.
@@ -190,17 +193,35 @@ impl<'a> CellRecords<'a> {
         self.mean(|m| Some(m.growth(probe, metric)? / m.operations() as f64))
     }
 
-    /// Pages that the engine missed, per operation.
-    pub fn misses_per_operation(&self) -> Option<Estimate> {
-        self.per_operation(probe::TARGET, metric::ENGINE_PAGE_READS)
+    /// Growth per operation of a counter of the kernel or the disk in the one place where the target runs.
+    pub fn per_operation_in_place(&self, probe: &str, metric: &str) -> Option<Estimate> {
+        self.mean(|m| Some(m.growth_in_place(probe, metric)? / m.operations() as f64))
     }
 
-    /// Requests of 4 KiB that a page takes from the disk when it is read without readahead; `None` where no
-    /// page was read.
+    /// The same of a counter of the engine: per operation that its statistics had seen.
+    pub fn per_operation_of_engine(&self, metric: &str) -> Option<Estimate> {
+        self.mean(|m| Some(m.growth_in_place(probe::TARGET, metric)? / m.operations_seen()))
+    }
+
+    /// Pages that the engine missed, per operation.
+    pub fn misses_per_operation(&self) -> Option<Estimate> {
+        self.per_operation_of_engine(metric::ENGINE_PAGE_READS)
+    }
+
+    /// Bytes that the disk is asked for at a time: what was counted, or what the kernel asks for without
+    /// readahead where the disk was hardly asked.
+    pub fn request_bytes(&self) -> f64 {
+        let counted = |counter| Some(self.per_operation_in_place(probe::DISK, counter)?.value);
+        let reads = counted(metric::DISK_READ_REQUESTS).filter(|reads| *reads > NO_DISK);
+        let bytes = counted(metric::DISK_READ_BYTES);
+        bytes.zip(reads).map_or(READ.0 as f64, |(bytes, reads)| bytes / reads)
+    }
+
+    /// Requests that a page takes from the disk, one after another; `None` where no page was read.
     pub fn reads_per_miss(&self) -> Option<f64> {
-        let bytes = self.per_operation(probe::TARGET, metric::ENGINE_FILE_READ_BYTES)?.value;
-        let reads = self.per_operation(probe::TARGET, metric::ENGINE_FILE_READS)?.value;
-        (reads > 0.0).then(|| bytes / reads / READ.0 as f64)
+        let bytes = self.per_operation_of_engine(metric::ENGINE_FILE_READ_BYTES)?.value;
+        let reads = self.per_operation_of_engine(metric::ENGINE_FILE_READS)?.value;
+        (reads > 0.0).then(|| (bytes / reads / self.request_bytes()).max(1.0))
     }
 
     /// The trials that budgets are of: all believable ones, or all that were measured if none can be

@@ -6,6 +6,7 @@ use crate::metric::{name as metric, probe};
 use crate::predict::queue::Reads;
 use crate::predict::{HIT_ERROR, Interval, Prediction};
 use crate::record::Measured;
+use crate::units::Bytes;
 use serde::Serialize;
 
 /// Share of what a disk can do that its load may differ by: file systems read a little of their own.
@@ -45,15 +46,18 @@ pub struct Foretold {
     pub inside: Option<bool>,
 }
 
-/// What was `predicted` beside what was measured in `cell`. Figures that the audit convicts are none.
-pub fn foretold(cell: &CellRecords<'_>, predicted: &Prediction) -> Vec<Foretold> {
+/// What was `predicted` beside what was measured in `cell`, whose operations ask for `pages` each. Figures
+/// that the audit convicts are none.
+pub fn foretold(cell: &CellRecords<'_>, predicted: &Prediction, pages: f64) -> Vec<Foretold> {
     let convicted = cell.conviction();
     let trials = cell.measured().len() as u32;
-    let most = cell.cell.spec.shape().map_or(f64::INFINITY, |shape| Reads::of(&shape).most());
+    let request = Bytes(cell.request_bytes().round() as u64);
+    let most = cell.cell.spec.shape().map_or(f64::INFINITY, |shape| Reads::of(&shape, request).most());
     let missing = |why: &str| Figure::missing(why, trials);
+    let grown = |m: &Measured, probe, name| m.growth_in_place(probe, name);
     let misses =
-        |m: &Measured| Some(m.growth(probe::TARGET, metric::ENGINE_PAGE_READS)? / m.operations() as f64);
-    let reads = |m: &Measured| Some(m.disk_rates()?.reads.0);
+        |m: &Measured| Some(grown(m, probe::TARGET, metric::ENGINE_PAGE_READS)? / m.operations_seen());
+    let reads = |m: &Measured| Some(grown(m, probe::DISK, metric::DISK_READ_REQUESTS)? / m.seconds());
     let share = |figure: Option<crate::measure::Estimate>, counter: &str| match figure {
         None if trials > 0 => missing(&format!("{counter} were not counted")),
         figure => cell.figure(figure),
@@ -85,7 +89,7 @@ pub fn foretold(cell: &CellRecords<'_>, predicted: &Prediction) -> Vec<Foretold>
         (
             Quantity::EngineHit,
             predicted.engine_hit.wider(HIT_ERROR),
-            share(cell.mean(|m| Some((1.0 - misses(m)?).clamp(0.0, 1.0))), "the engine's misses"),
+            share(cell.mean(|m| Some((1.0 - misses(m)? / pages).clamp(0.0, 1.0))), "the engine's misses"),
         ),
         (Quantity::PageCacheHit, predicted.page_cache_hit.wider(HIT_ERROR), page_cache),
         (Quantity::DeviceLoad, load, device),

@@ -63,12 +63,10 @@ pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
             mean(&|ends| Some(ends.rate(probe, counters)? / unit))
         };
         let level = |name: &str| mean(&|ends| Some(ends.last.get(probe::GROUP)?.get(name)? / MIB));
-        let of_group = rate(probe::GROUP, &["cgroup_cpu_ns"], 1e9);
-        let of_processes = || rate(probe::PROCESS, &["process_cpu_user_ns", "process_cpu_system_ns"], 1e9);
         figures.push(NodeFigures {
             node: name.clone(),
             is_primary: primary == Some(name),
-            cores: if of_group.get().is_some() { of_group } else { of_processes() },
+            cores: mean(&Ends::busy_cores),
             memory_mib: level("cgroup_usage_bytes"),
             page_cache_mib: level(metric::GROUP_PAGE_CACHE_BYTES),
             disk_read_mb_per_s: rate(probe::DISK, &[metric::DISK_READ_BYTES], 1e6),
@@ -90,8 +88,14 @@ const MIB: f64 = 1024.0 * 1024.0;
 impl Ends {
     /// How fast `counters` of a probe grew together, per second between its samples; `None` if one of them
     /// was not counted or began anew.
-    pub fn rate(&self, probe: &str, counters: &[&str]) -> Option<f64> {
+    fn rate(&self, probe: &str, counters: &[&str]) -> Option<f64> {
         rate(self.first.get(probe)?, self.last.get(probe)?, counters)
+    }
+
+    /// Processors that its group kept busy, or, where it has none, the processes of its server.
+    pub fn busy_cores(&self) -> Option<f64> {
+        let of_processes = || self.rate(probe::PROCESS, &["process_cpu_user_ns", "process_cpu_system_ns"]);
+        Some(self.rate(probe::GROUP, &["cgroup_cpu_ns"]).or_else(of_processes)? / 1e9)
     }
 }
 

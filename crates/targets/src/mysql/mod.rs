@@ -201,6 +201,12 @@ impl Target for Mysql {
             );
             let rows = self.server.ask(|client| client.query(&query)).map_err(failed)?;
             if let Some([Some(engine), Some(data), Some(index)]) = rows.first().map(Vec::as_slice) {
+                let cache = match engine.eq_ignore_ascii_case("rocksdb") {
+                    true => "rocksdb_block_cache_size",
+                    false => "innodb_buffer_pool_size",
+                };
+                let bytes = facts.get(cache).and_then(|bytes| bytes.as_str()?.parse::<u64>().ok());
+                facts.extend(bytes.map(|bytes| ("engine_cache_bytes".into(), bytes.into())));
                 facts.insert("table_engine".into(), engine.as_str().into());
                 facts.insert("table_file_bytes".into(), data.parse::<u64>().unwrap_or(0).into());
                 facts.insert("index_file_bytes".into(), index.parse::<u64>().unwrap_or(0).into());

@@ -271,6 +271,11 @@ impl Target for Postgres {
         facts.insert("system".into(), version.into());
         let encryption = self.server.encryption().map_err(failed)?;
         facts.insert("encryption".into(), encryption.into());
+        let cache = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
+        if let Ok(Ok(bytes)) = self.server.ask(|client| client.value(cache)).map(|bytes| bytes.parse::<u64>())
+        {
+            facts.insert("engine_cache_bytes".into(), bytes.into());
+        }
         let standby = self.server.ask(|client| client.value("SELECT pg_is_in_recovery()")).map_err(failed)?;
         facts.insert("transfer_isolation".into(), self.server.sql.isolation().into());
         facts.insert("is_standby".into(), (standby == "t").into());

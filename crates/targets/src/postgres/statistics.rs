@@ -65,7 +65,7 @@ impl Statistics {
                 "d.blks_read * current_setting('block_size')::int8",
                 "bytes read into the shared buffers; pg_stat_database blks_read × block_size",
             ),
-            counter("engine_commits", "d.xact_commit", "transactions committed; pg_stat_database"),
+            counter(name::ENGINE_COMMITS, "d.xact_commit", "transactions committed; pg_stat_database"),
             counter("engine_rollbacks", "d.xact_rollback", "transactions rolled back; pg_stat_database"),
             counter("engine_rows_fetched", "d.tup_fetched", "rows fetched by index; pg_stat_database"),
             counter("engine_deadlocks", "d.deadlocks", "deadlocks found; pg_stat_database"),

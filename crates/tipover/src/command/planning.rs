@@ -2,7 +2,7 @@
 
 use super::plan::PlanArguments;
 use super::run::{Manner, carry_out, command_line, prepare};
-use super::{BadInput, Ending, located};
+use super::{BadInput, Ending, located, pair};
 use crate::foresight;
 use crate::live::LiveArgument;
 use crate::machine;
@@ -20,7 +20,8 @@ use tipover_core::units::Rate;
 
 /// Plan what to buy: which memory and disk keep a promise, and how sure that is
 ///
-/// From the results of a study of the embedded WiredTiger that reads (`tipover run working-set`). Every
+/// From the results of a study that reads, of the embedded WiredTiger (`tipover run working-set`) or of one
+/// server of the laboratory (`tipover run servers`; --only sweep=NAME says which of its systems). Every
 /// candidate gets intervals, the chance that the promise holds, and what limits it; where what is not known
 /// decides, the answer is "cannot tell", with what to measure next. The study's own cells are predicted too,
 /// beside what was measured, so that one sees how far to trust it. Writes and replicas are not extrapolated.
@@ -53,6 +54,10 @@ pub struct Plan {
     /// with name, spec ("iops=600,latency=7ms"; a profile's unless given) and price_per_month.
     #[arg(long, value_name = "FILE")]
     catalogue: Option<PathBuf>,
+
+    /// Plan from the cells with this value on this axis, as axis=value, or from one sweep, as sweep=NAME
+    #[arg(long, value_name = "AXIS=VALUE", value_parser = pair)]
+    only: Vec<(String, String)>,
 
     /// Write the page as HTML too
     #[arg(long, short, value_name = "FILE")]
@@ -102,7 +107,7 @@ impl Plan {
         let arguments = PlanArguments {
             plan: name,
             scale: None,
-            only: vec![],
+            only: self.only.clone(),
             set: vec![],
             target: None,
             records: None,

@@ -6,7 +6,7 @@ use super::{Disturbances, disturbed};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
-use tipover_core::experiment::{CacheSize, Experiment, Spec};
+use tipover_core::experiment::{CacheSize, Experiment, Spec, TargetKind};
 use tipover_core::predict::Place;
 use tipover_core::predict::plan::{Judged, Machine, SURE};
 use tipover_core::study::{Cells, Foretold, foretold};
@@ -151,10 +151,22 @@ fn spec(basis: &Basis, place: &Place) -> Spec {
     let mut spec = basis.spec.clone();
     spec.workload.working_set = None;
     spec.workload.records = Some(place.records as u64);
-    spec.target.wiredtiger.cache = CacheSize::Bytes(Bytes(place.engine_cache as u64));
     spec.machine.memory = Some(Bytes(place.memory as u64));
     spec.disk.trace = false;
     spec
+}
+
+/// The settings of a plan that make a node such as `place`.
+fn settings(spec: &Spec, place: &Place) -> serde_json::Value {
+    let (memory, cache) = (Bytes(place.memory as u64), Bytes(place.engine_cache as u64));
+    let server = |name: &str, value: String| json!({ "lab": { "settings": { name: value } } });
+    let mut settings = match (&spec.lab, spec.target.kind) {
+        (Some(_), TargetKind::Postgres) => server("shared_buffers", format!("{}kB", cache.0 / 1024)),
+        (Some(_), _) => server("innodb_buffer_pool_size", cache.0.to_string()),
+        (None, _) => json!({ "target": { "wiredtiger": { "cache": CacheSize::Bytes(cache) } } }),
+    };
+    settings["machine"] = json!({ "memory": memory });
+    settings
 }
 
 /// The plan of `chosen`, and the experiment that it is.
@@ -169,17 +181,13 @@ fn experiment(
     let mut sweeps = Vec::new();
     for group in chosen.chunk_by(|a, b| a.machine == b.machine) {
         let place = &group[0].place;
-        let spec = spec(basis, place);
         let shapes: Vec<String> = group.iter().map(|one| one.place.disk.to_string()).collect();
         let labels: Vec<&str> =
             group.iter().map(|one| planned.candidates[one.candidate].disk.as_str()).collect();
         sweeps.push(json!({
             "name": group[0].machine.label(),
             "question": format!("What does {} do with each disk?", group[0].machine.label()),
-            "settings": {
-                "machine": { "memory": spec.machine.memory },
-                "target": { "wiredtiger": { "cache": spec.target.wiredtiger.cache } },
-            },
+            "settings": settings(&basis.spec, place),
             "axis": [{ "name": "disk", "sets": "disk.shape", "values": shapes, "labels": labels }],
         }));
     }
@@ -227,7 +235,7 @@ impl Imitation {
                 passed_over.push(PassedOver { machine, disk, why: cell.why_none() });
                 continue;
             }
-            let foretold = foretold(cell, &basis.closed(&one.place));
+            let foretold = foretold(cell, &basis.closed(&one.place), basis.pages_per_operation());
             candidates.push(Imitated { machine, disk, chance, foretold });
         }
         let trials: Vec<Disturbances> = cells.records().filter_map(Disturbances::of).collect();

@@ -139,7 +139,7 @@ impl Basis {
         let largest = largest.ok_or("no cell was measured")?;
         let mut today = largest.place.clone();
         today.records = wanted.records.map_or(today.records, |records| records as f64);
-        let mut known = facts(&system, &seen, &today);
+        let mut known = facts(&system, &seen, &today, largest.spec.is_served());
         known.extend(assumptions.into_iter().map(|a| (a.what, format!("assumed: {}", a.because))));
         known.extend(disturbance.map(|why| {
             let factor = significant(system.wider_by(), 2);
@@ -156,6 +156,11 @@ impl Basis {
     /// What the closed loop that was measured would do in `place`.
     pub fn closed(&self, place: &Place) -> Prediction {
         self.system.closed(&self.draws, place, EVENTS)
+    }
+
+    /// Pages that an operation asks for, without those that every operation asks for.
+    pub fn pages_per_operation(&self) -> f64 {
+        self.system.engine.pages_per_operation
     }
 
     /// On all processors, each of which takes some machines.
@@ -223,7 +228,7 @@ impl Basis {
     }
 }
 
-fn facts(system: &System, seen: &[Seen], today: &Place) -> Vec<(String, String)> {
+fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<(String, String)> {
     let of = |range: &Range, times: f64| {
         format!("{} to {}", significant(range.low * times, 3), significant(range.high * times, 3))
     };
@@ -231,8 +236,15 @@ fn facts(system: &System, seen: &[Seen], today: &Place) -> Vec<(String, String)>
     let mib = 1.0 / 1_048_576.0;
     vec![
         fact(
-            format!("{} records of {} B in the engine's cache", today.records, system.record_bytes.low),
-            "the plan of the study",
+            format!(
+                "{} records of {} B in the engine's cache",
+                today.records,
+                system.record_bytes.low.round()
+            ),
+            match is_served {
+                true => "the server: size of the table, and of the index of its key",
+                false => "the plan of the study",
+            },
         ),
         fact(
             format!(
@@ -240,23 +252,40 @@ fn facts(system: &System, seen: &[Seen], today: &Place) -> Vec<(String, String)>
                 of(&system.cpu, 1e6),
                 of(&system.cpu_miss, 1e6)
             ),
-            "measured: the process's processor time, generator included",
+            match is_served {
+                true => "measured: the processor time of the server's group; clients are elsewhere",
+                false => "measured: the process's processor time, generator included",
+            },
         ),
         fact(
             format!(
-                "{} requests of 4 KiB for a page from the disk, one after another",
-                of(&system.reads_per_miss, 1.0)
+                "{} requests of {} for a page from the disk, one after another",
+                of(&system.reads_per_miss, 1.0),
+                system.request.rounded()
             ),
-            "measured: the engine's bytes per read; without readahead",
+            "measured: the engine's bytes per read, the disk's per request",
         ),
         fact(
-            format!("{} % of the engine's configured cache hold records", of(&system.engine_share, 100.0)),
+            match system.engine_reserve.high > 0.0 {
+                true => {
+                    format!("{} MiB of the engine's cache hold no records", of(&system.engine_reserve, mib))
+                }
+                false => {
+                    format!(
+                        "{} % of the engine's configured cache hold records",
+                        of(&system.engine_share, 100.0)
+                    )
+                }
+            },
             "from misses per operation in each cell, or assumed below",
         ),
-        fact(
-            format!("{} MiB are neither engine's cache nor page cache", of(&system.other_memory, mib)),
-            "memory of the group less both caches, or assumed below; does not grow with memory: assumed",
-        ),
+        match system.engine.is_buffered {
+            true => fact(
+                format!("{} MiB are neither engine's cache nor page cache", of(&system.other_memory, mib)),
+                "memory of the group less both caches, or assumed below; does not grow with memory: assumed",
+            ),
+            false => fact("the engine reads past the page cache".into(), "its settings"),
+        },
         fact(
             format!("{} % of the processors could be used", of(&system.efficiency, 100.0)),
             "measured where the disk did not matter: what neighbours and the shaped disk leave",
@@ -466,7 +495,7 @@ fn next(source: &str, observed: &[Observed]) -> String {
     let misses = |cell: &&Observed| cell.hits.page_cache < 0.999;
     let edge = observed.iter().filter(misses).max_by(|a, b| a.hits.page_cache.total_cmp(&b.hits.page_cache));
     let only = edge.and_then(|cell| cell.working_set.as_ref());
-    let only = only.map_or(String::new(), |set| format!(" --only 'working_set={set}'"));
+    let only = only.map_or(String::new(), |(axis, set)| format!(" --only '{axis}={set}'"));
     format!("tipover run {} --repeats 9{only}", name_of(source))
 }
 

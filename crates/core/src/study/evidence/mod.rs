@@ -1,13 +1,19 @@
 //! What the records of a study say of a system: service times, requests for a page, memory, hit ratios.
 
+mod kept;
+
+use super::cells::NO_DISK;
 use super::{CellRecords, Cells};
 use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
-use crate::predict::cache::{Hits, Popularity};
-use crate::predict::queue::READ;
-use crate::predict::{Place, Prediction, Range, Seen, System};
+use crate::predict::cache::{Hits, Policy, Popularity};
+use crate::predict::{Engine, Place, Prediction, Range, Seen, System};
+use crate::record::Measured;
+use crate::units::Bytes;
 use crate::workload::distribution::Requests;
+use kept::Kept;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Counters of the engine without which nothing can be said.
 const COUNTERS: [&str; 4] = [
@@ -16,8 +22,6 @@ const COUNTERS: [&str; 4] = [
     metric::ENGINE_FILE_READS,
     metric::ENGINE_FILE_READ_BYTES,
 ];
-/// Below this many requests to the disk for an operation the page cache has it all.
-const NO_DISK: f64 = 0.01;
 /// Below this many misses for an operation the engine's cache has it all.
 pub(super) const IN_CACHE: f64 = 0.002;
 /// Above this share of the engine's misses that go to the disk the page cache is full.
@@ -32,8 +36,8 @@ const WIDER: f64 = 0.03;
 pub struct Observed {
     /// In words: "230 %, 600 IOPS + 7 ms".
     pub name: String,
-    /// Label of its working set, if that is an axis.
-    pub working_set: Option<String>,
+    /// The axis of its working set, if there is one, and its label.
+    pub working_set: Option<(&'static str, String)>,
     /// Where.
     pub place: Place,
     /// What the caches answered.
@@ -46,11 +50,13 @@ pub struct Observed {
     pub spec: Spec,
     sessions: u32,
     requests: Requests,
-    record_bytes: f64,
+    kept: Kept,
     misses: f64,
     reads: f64,
     cpu: f64,
+    cpu_client: f64,
     cpu_read: Option<f64>,
+    request_bytes: f64,
     reads_per_miss: Option<f64>,
     file_ratio: Option<f64>,
     other_memory: Option<f64>,
@@ -73,14 +79,18 @@ pub struct Assumption {
 /// There is none at all.
 pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), String> {
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    let mut sweeps: BTreeMap<&[(String, String)], u32> = BTreeMap::new();
+    cells.all.iter().for_each(|cell| *sweeps.entry(&cell.cell.labels).or_default() += 1);
     for cell in &cells.all {
         let spec = &cell.cell.spec;
         // The device's own baseline says nothing of the engine.
         if !spec.workload.kind.has_records() {
             continue;
         }
-        let labels: Vec<&str> = cell.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
-        let name = labels.join(", ");
+        // Sweeps of one plan may have the same axes.
+        let sweep = (sweeps[cell.cell.labels.as_slice()] > 1).then_some(cell.cell.sweep.as_str());
+        let labels = cell.cell.labels.iter().map(|(_, label)| label.as_str());
+        let name = sweep.into_iter().chain(labels).collect::<Vec<&str>>().join(", ");
         match Observed::of(cell, &name) {
             Ok(seen) => found.push(seen),
             Err(why) => left_out.push((name, why)),
@@ -98,84 +108,125 @@ pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), Strin
     Ok((found, left_out.into_iter().map(in_words).collect()))
 }
 
+/// Why a cell with these settings says nothing of a system that reads, if so.
+fn refusal(spec: &Spec) -> Option<String> {
+    if spec.target.kind.is_server() && spec.lab.is_none() {
+        let not_ours = "it was measured at an address, so memory, disk and processors of the server are not known: plan from \
+                        a study whose servers are the laboratory's own, such as `servers`";
+        return Some(not_ours.into());
+    }
+    if spec.target.kind != TargetKind::Wiredtiger && spec.lab.is_none() {
+        return Some("it is no engine that keeps records".into());
+    }
+    if spec.workload.kind != WorkloadKind::YcsbReads {
+        return Some("it writes, and writes are not extrapolated past what was measured".into());
+    }
+    let requests = spec.workload.requests.unwrap_or(Requests::Uniform);
+    if !matches!(requests, Requests::Uniform | Requests::Zipfian) {
+        return Some(format!("how caches answer `{requests}` is not modelled"));
+    }
+    if spec.load.arrivals.is_some() {
+        return Some("an open load was measured: its throughput is not the system's".into());
+    }
+    if spec.breaking.is_some() || spec.tenant.is_some() {
+        return Some("faults or another tenant of its disk were part of what was measured".into());
+    }
+    None
+}
+
 impl Observed {
     fn of(cell: &CellRecords<'_>, name: &str) -> Result<Observed, String> {
         let spec = &cell.cell.spec;
-        if spec.target.kind != TargetKind::Wiredtiger || spec.lab.is_some() {
-            return Err("only results of the embedded WiredTiger can be planned from yet".into());
-        }
-        if spec.workload.kind != WorkloadKind::YcsbReads {
-            return Err("it writes, and writes are not extrapolated past what was measured".into());
-        }
-        let requests = spec.workload.requests.unwrap_or(Requests::Uniform);
-        if !matches!(requests, Requests::Uniform | Requests::Zipfian) {
-            return Err(format!("how caches answer `{requests}` is not modelled"));
-        }
-        if spec.load.arrivals.is_some() {
-            return Err("an open load was measured: its throughput is not the system's".into());
-        }
-        if let Some(conviction) = cell.conviction() {
-            return Err(conviction);
+        if let Some(why) = refusal(spec).or_else(|| cell.conviction()) {
+            return Err(why);
         }
         let mean = |estimate: Option<crate::measure::Estimate>| estimate.map(|estimate| estimate.value);
         let throughput = mean(cell.throughput()).ok_or_else(|| cell.why_none())?;
-        let growth = |name: &'static str| mean(cell.mean(move |m| m.growth(probe::TARGET, name)));
-        let missing: Vec<&str> = COUNTERS.into_iter().filter(|name| growth(name).is_none()).collect();
+        let of_engine = |name: &'static str| mean(cell.per_operation_of_engine(name));
+        let missing: Vec<&str> = COUNTERS.into_iter().filter(|name| of_engine(name).is_none()).collect();
         if !missing.is_empty() {
             return Err(format!("counters are missing: {}", missing.join(", ")));
         }
         let misses = mean(cell.misses_per_operation()).ok_or_else(|| cell.why_none())?;
-        let memory =
-            spec.machine.memory.ok_or("its memory was not limited, so the page cache's is not known")?;
-        let cores =
-            cell.records.iter().find_map(|record| Some(record.machine.cores).filter(|cores| *cores > 0));
-        let reads = mean(cell.mean(|m| Some(m.disk_rates()?.reads.0 / m.throughput())));
+        let record = cell.records.iter().rev().find(|record| record.is_valid());
+        let kept = Kept::of(spec, record.ok_or_else(|| cell.why_none())?)?;
+        let reads = mean(cell.per_operation_in_place(probe::DISK, metric::DISK_READ_REQUESTS));
         let reads = reads.ok_or("counters are missing: those of the shaped disk")?;
         let reads_per_miss = cell.reads_per_miss();
         let to_disk = match reads_per_miss {
             Some(k) if misses > IN_CACHE => (reads / (misses * k)).clamp(0.0, 1.0),
             _ => 0.0,
         };
-        let level = |probe: &'static str, name: &'static str| mean(cell.mean(move |m| m.level(probe, name)));
+        let level =
+            |probe: &'static str, name: &'static str| mean(cell.mean(move |m| m.level_in_place(probe, name)));
+        let is_direct = level(probe::TARGET, metric::ENGINE_DIRECT_IO) == Some(1.0);
+        let kept = Kept { engine: Engine { is_buffered: !is_direct, ..kept.engine }, ..kept };
         let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).filter(|(_, b)| *b > 0.0).map(|(a, b)| a / b);
-        let caches = level(probe::TARGET, metric::ENGINE_CACHE_BYTES)
-            .zip(level(probe::GROUP, metric::GROUP_PAGE_CACHE_BYTES));
+        // Whose engine does not say how full its cache is keeps it in shared memory.
+        let held = level(probe::TARGET, metric::ENGINE_CACHE_BYTES)
+            .or_else(|| level(probe::GROUP, metric::GROUP_SHARED_BYTES));
+        let caches = held.zip(level(probe::GROUP, metric::GROUP_PAGE_CACHE_BYTES));
         // Only a full page cache says what else there is.
-        let other = caches.filter(|_| to_disk > FILLED).map(|(engine, page)| memory.0 as f64 - engine - page);
+        let is_full = to_disk > FILLED && kept.engine.is_buffered;
+        let other = caches.filter(|_| is_full).map(|(engine, page)| kept.memory_bytes - engine - page);
+        let of_process = |m: &Measured| m.cpu.process_ns as f64 / 1e9 / m.operations() as f64;
+        let of_node = |m: &Measured| Some(m.only_node()?.busy_cores()? / m.throughput());
+        let cpu = match spec.lab {
+            None => mean(cell.mean(|m| Some(of_process(m)))),
+            Some(_) => mean(cell.mean(of_node)),
+        };
+        let cpu_client = mean(cell.mean(|m| Some(of_process(m)))).filter(|_| kept.clients_beside);
         Ok(Observed {
             name: name.into(),
-            working_set: cell.cell.label("working_set").map(str::to_string),
+            working_set: ["working_set", "records"]
+                .into_iter()
+                .find_map(|axis| Some((axis, cell.cell.label(axis)?.to_string()))),
             place: Place {
-                memory: memory.0 as f64,
-                engine_cache: spec.cache_bytes().0 as f64,
-                cores: cores.ok_or("the record does not say how many processors there were")? as f64,
+                memory: kept.memory_bytes,
+                engine_cache: kept.cache_bytes,
+                cores: kept.cores,
                 records: spec.records() as f64,
                 disk: spec.shape().map_err(|error| error.to_string())?,
             },
-            hits: Hits { engine: (1.0 - misses).clamp(0.0, 1.0), page_cache: 1.0 - to_disk },
+            hits: Hits {
+                engine: (1.0 - misses / kept.engine.pages_per_operation).clamp(0.0, 1.0),
+                page_cache: 1.0 - to_disk,
+            },
             throughput,
             p99: cell.residence_ms(0.99).ok().map(|p99| p99.value / 1e3),
             spec: spec.clone(),
             sessions: spec.load.sessions,
-            requests,
-            record_bytes: spec.target.wiredtiger.record_resident_bytes as f64,
+            requests: spec.workload.requests.unwrap_or(Requests::Uniform),
             misses,
             reads,
-            cpu: mean(cell.mean(|m| Some(m.cpu.process_ns as f64 / 1e9 / m.operations() as f64)))
-                .ok_or("counters are missing: the processor time")?,
+            cpu: cpu.ok_or("counters are missing: the processor time")?,
+            cpu_client: cpu_client.unwrap_or(0.0),
             cpu_read: mean(cell.mean(|m| {
-                let read = m.disk_rates()?.reads.0 * m.seconds();
+                let read = m.growth_in_place(probe::DISK, metric::DISK_READ_REQUESTS)?;
                 (read > 0.0).then(|| m.cpu.disk_ns as f64 / 1e9 / read)
             })),
+            request_bytes: cell.request_bytes(),
             reads_per_miss,
             file_ratio: ratio(
-                growth(metric::ENGINE_FILE_READ_BYTES),
-                growth(metric::ENGINE_CACHE_READ_BYTES),
+                of_engine(metric::ENGINE_FILE_READ_BYTES),
+                of_engine(metric::ENGINE_CACHE_READ_BYTES),
             )
             .filter(|_| misses > IN_CACHE),
             other_memory: other.filter(|bytes| *bytes > 0.0),
-            uncounted_caches: caches.is_none() && to_disk > FILLED,
+            uncounted_caches: caches.is_none() && is_full,
+            kept,
         })
+    }
+
+    /// Bytes of data that a record stands for, its part of an index included.
+    fn record_bytes(&self) -> f64 {
+        self.kept.data_bytes() / self.place.records
+    }
+
+    /// How requests were spread over pages.
+    fn popularity(&self) -> Popularity {
+        let page_bytes = self.reads_per_miss.unwrap_or(1.0) * self.request_bytes;
+        self.kept.popularity(self.requests, self.place.records, page_bytes)
     }
 
     /// For [`System::draws`]; `None` where everything was in the engine's cache.
@@ -191,6 +242,12 @@ impl Observed {
 /// Without a cell that missed the engine's cache, what a miss costs is not known.
 pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assumption>), String> {
     let first = cells.first().ok_or("no cell was measured")?;
+    if let Some(other) = cells.iter().find(|cell| cell.kept.system != first.kept.system) {
+        return Err(format!(
+            "its cells are of {} and of {}: plan from one of them, with --only sweep=NAME",
+            first.kept.system, other.kept.system
+        ));
+    }
     if cells.iter().any(|cell| (cell.sessions, cell.requests) != (first.sessions, first.requests)) {
         return Err("its cells differ in sessions or in how requests are spread: plan from one load".into());
     }
@@ -217,14 +274,15 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
     let without_disk = over(&|c| of_miss(c).filter(|_| c.reads < NO_DISK));
     let cpu_miss = without_disk.or_else(|| over(&of_miss)).ok_or_else(|| missing("what a miss costs"))?;
     // A processor that waits for the disk is idle; what it could use is seen where the disk does not matter.
-    let busy = |c: &Observed| (c.throughput * c.cpu / c.place.cores).min(1.0);
+    let busy = |c: &Observed| (c.throughput * (c.cpu + c.cpu_client) / c.place.cores).min(1.0);
     let efficiency =
         over(&|c| (c.reads < NO_DISK).then(|| busy(c))).map(|r| Range::new(r.low, r.high.min(1.0)));
     let efficiency = efficiency.unwrap_or_else(|| {
         assume("between half and all of the processors can be used".into(), "the disk limited every cell");
         Range::new(0.5, 1.0)
     });
-    let other_memory = over(&|c| c.other_memory).unwrap_or_else(|| {
+    let none = (!first.kept.engine.is_buffered).then(|| Range::new(0.0, 0.0));
+    let other_memory = none.or_else(|| over(&|c| c.other_memory)).unwrap_or_else(|| {
         let uncounted = format!("counters are missing: {} or {}", metric::ENGINE_CACHE_BYTES, metric::GROUP_PAGE_CACHE_BYTES);
         assume(
             "5 % to 15 % of the memory are neither engine's cache nor page cache".into(),
@@ -235,38 +293,53 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         );
         Range::new(0.05 * first.place.memory, 0.15 * first.place.memory)
     });
-    let share = |c: &Observed| {
-        let data = c.place.records * c.record_bytes;
-        ((c.misses > MISSES) && c.requests == Requests::Uniform)
-            .then(|| c.hits.engine * data / c.place.engine_cache)
-    };
-    let engine_share = over(&share).unwrap_or_else(|| {
-        assume(
-            "70 % to 82 % of the engine's configured cache hold records".into(),
-            "WiredTiger evicts above 80 %, and counts 8 % of overhead",
-        );
-        Range::new(0.70, 0.82)
-    });
-    let per_page = (reads_per_miss.low * READ.0 as f64 / first.record_bytes).round().max(1.0) as u64;
+    let (engine_share, engine_reserve) = in_cache(cells, first, &mut assume);
+    let request_bytes: f64 = cells.iter().map(|c| c.request_bytes).fold(0.0, f64::max);
     let system = System {
         sessions: first.sessions,
-        popularity: match first.requests {
-            Requests::Uniform => Popularity::uniform(),
-            _ => Popularity::scrambled_zipfian(first.place.records as u64, per_page),
-        },
-        record_bytes: Range::new(first.record_bytes, first.record_bytes),
+        popularity: first.popularity(),
+        engine: first.kept.engine,
+        record_bytes: Range::over(cells.iter().map(|c| c.record_bytes()), 0.0)
+            .ok_or("its records have no size")?,
         file_ratio: over(&|c| c.file_ratio).ok_or_else(|| missing("how large a page is in its file"))?,
         engine_share,
+        engine_reserve,
         other_memory,
         reads_per_miss,
-        misses_per_lookup: Range::new(1.0, 1.0),
+        request: Bytes(request_bytes.round() as u64),
         cpu,
+        cpu_client: over(&|c| Some(c.cpu_client)).unwrap_or(Range::new(0.0, 0.0)),
         cpu_miss,
         cpu_read: over(&|c| c.cpu_read.filter(|_| c.reads > NO_DISK)).unwrap_or(Range::new(0.0, 0.0)),
         efficiency,
         disturbance,
     };
     Ok((system, assumptions))
+}
+
+/// Which share of the configured cache holds records, and how many bytes of it do not whatever its size.
+fn in_cache(cells: &[&Observed], first: &Observed, assume: &mut impl FnMut(String, &str)) -> (Range, Range) {
+    let has_reserve = first.kept.has_reserve;
+    // Where some pages are asked for more often than others it depends on what is forgotten.
+    let of = |c: &&Observed, policy: Policy| {
+        let bytes = c.popularity().share_for(c.hits.engine, policy) * c.kept.data_bytes();
+        match has_reserve {
+            true => (c.place.engine_cache - bytes).max(0.0),
+            false => bytes / c.place.engine_cache,
+        }
+    };
+    let telling = cells.iter().filter(|c| c.misses > MISSES && c.requests == Requests::Uniform);
+    let policies = first.kept.engine.policies;
+    let seen = Range::over(telling.flat_map(|c| policies.iter().map(move |policy| of(c, *policy))), WIDER);
+    let none = Range::new(0.0, 0.0);
+    match (seen, first.kept.usual()) {
+        (Some(reserve), _) if has_reserve => (Range::new(1.0, 1.0), reserve),
+        (Some(share), _) => (share, none),
+        (None, (usual, words, because)) => {
+            assume(words.into(), because);
+            if has_reserve { (Range::new(1.0, 1.0), usual) } else { (usual, none) }
+        }
+    }
 }
 
 /// A cell, and what the others say it should have been.
@@ -300,7 +373,9 @@ impl Checked {
 pub fn leave_one_out(cells: &[Observed], disturbance: f64, draws: usize, operations: u32) -> Vec<Checked> {
     let mut checked = Vec::new();
     for cell in cells {
-        let others: Vec<&Observed> = cells.iter().filter(|c| c.place.records != cell.place.records).collect();
+        let is_other =
+            |c: &&Observed| c.place.records != cell.place.records && c.kept.system == cell.kept.system;
+        let others: Vec<&Observed> = cells.iter().filter(is_other).collect();
         let Ok((system, _)) = system(&others, disturbance) else { continue };
         let seen: Vec<Seen> = others.iter().filter_map(|c| c.seen()).collect();
         let draws = system.draws(draws, &seen, 1);
@@ -315,76 +390,4 @@ pub fn leave_one_out(cells: &[Observed], disturbance: f64, draws: usize, operati
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::{Experiment, Trial};
-    use crate::record::Record;
-    use crate::trial::simulate::{Machine, trial};
-
-    const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
-
-    fn simulated(overrides: &[(&str, &str)]) -> (Experiment, Vec<Record>) {
-        let overrides: Vec<_> = overrides.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        let experiment = Experiment::parse(PLAN, "quick", &overrides).unwrap();
-        let cells = experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells);
-        let records = cells
-            .map(|cell| trial("t", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default()).0)
-            .collect();
-        (experiment, records)
-    }
-
-    /// Whole trials in virtual time, whose caches and whose machine the prediction is not told: each working
-    /// set is predicted from the others.
-    #[test]
-    fn simulated_cells_lie_in_the_intervals_that_others_give() {
-        let (experiment, records) = simulated(&[]);
-        let (observed, left_out) = observed(&Cells::of(&experiment, &records)).unwrap();
-        // Cells of the sweep `accesses` were not simulated.
-        assert_eq!((observed.len(), left_out.len()), (12, 1), "{left_out:?}");
-        let checked = leave_one_out(&observed, 0.0, 60, 1500);
-        let (mut of, mut inside) = (0, 0);
-        for one in &checked {
-            let (n, held) = one.inside();
-            (of, inside) = (of + n, inside + held);
-        }
-        assert!(of >= 18 && inside * 10 >= of * 9, "{inside} of {of}");
-    }
-
-    #[test]
-    fn what_cannot_be_planned_from_is_refused_in_words() {
-        let (experiment, mut records) = simulated(&[]);
-        let why = |records: &[Record]| observed(&Cells::of(&experiment, records)).unwrap_err();
-        assert!(why(&[]).contains("not measured"), "{}", why(&[]));
-        let mut convicted = records.clone();
-        for measured in convicted.iter_mut().filter_map(|record| record.measured.as_mut()) {
-            // Three times as many operations per second as so many sessions can have.
-            measured.end.0 = measured.begin.0 + (measured.end.0 - measured.begin.0) / 3;
-        }
-        assert!(why(&convicted).contains("the audit convicts it: Little"), "{}", why(&convicted));
-        // One culprit alone is left out, and the others are planned from.
-        convicted.truncate(1);
-        convicted.extend_from_slice(&records[1..]);
-        let (honest, left_out) = super::observed(&Cells::of(&experiment, &convicted)).unwrap();
-        assert_eq!(honest.len(), 11);
-        assert!(left_out[0].contains("the audit convicts it"), "{left_out:?}");
-        let mut uncounted = records.clone();
-        for measured in uncounted.iter_mut().filter_map(|record| record.measured.as_mut()) {
-            for samples in [&mut measured.first, &mut measured.last] {
-                samples.get_mut(probe::TARGET).unwrap().values.remove(metric::ENGINE_FILE_READS);
-            }
-        }
-        assert!(why(&uncounted).contains("counters are missing: engine_file_reads"), "{}", why(&uncounted));
-        for record in &mut records {
-            record.measured.as_mut().unwrap().last.clear();
-        }
-        assert!(why(&records).contains("counters are missing: engine_page_reads, "), "{}", why(&records));
-        let (experiment, records) = simulated(&[("workload.requests", "latest")]);
-        let why = observed(&Cells::of(&experiment, &records)).unwrap_err();
-        assert!(why.contains("how caches answer `latest` is not modelled"), "{why}");
-        let (experiment, records) = simulated(&[("repeats", "1")]);
-        let (mut seen, _) = observed(&Cells::of(&experiment, &records)).unwrap();
-        seen.retain(|cell| cell.misses < IN_CACHE);
-        let why = system(&seen.iter().collect::<Vec<_>>(), 0.0).unwrap_err();
-        assert!(why.contains("no cell missed the engine's cache"), "{why}");
-    }
-}
+mod tests;

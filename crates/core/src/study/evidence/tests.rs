@@ -1,0 +1,227 @@
+use super::*;
+use crate::experiment::{CacheSize, Cell, Experiment, NamedRecipe, Trial};
+use crate::metric::Sample;
+use crate::record::{Ends, Record};
+use crate::shared::Shared;
+use crate::trial::simulate::{Machine, trial};
+use crate::units::Tick;
+use std::time::Duration;
+
+const PLAN: &str = include_str!("../../../../../experiments/working-set.toml");
+
+fn simulated(overrides: &[(&str, &str)]) -> (Experiment, Vec<Record>) {
+    let overrides: Vec<_> = overrides.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let experiment = Experiment::parse(PLAN, "quick", &overrides).unwrap();
+    let cells = experiment.sweeps.iter().filter(|s| s.name == "reads").flat_map(|s| &s.cells);
+    let records = cells
+        .map(|cell| trial("t", &Trial { cell, repeat: 0, twin: false }, 1, &Machine::default()).0)
+        .collect();
+    (experiment, records)
+}
+
+/// Whole trials in virtual time, whose caches and whose machine the prediction is not told: each working
+/// set is predicted from the others.
+#[test]
+fn simulated_cells_lie_in_the_intervals_that_others_give() {
+    let (experiment, records) = simulated(&[]);
+    let (observed, left_out) = observed(&Cells::of(&experiment, &records)).unwrap();
+    // Cells of the sweep `accesses` were not simulated.
+    assert_eq!((observed.len(), left_out.len()), (12, 1), "{left_out:?}");
+    let checked = leave_one_out(&observed, 0.0, 60, 1500);
+    let (mut of, mut inside) = (0, 0);
+    for one in &checked {
+        let (n, held) = one.inside();
+        (of, inside) = (of + n, inside + held);
+    }
+    assert!(of >= 18 && inside * 10 >= of * 9, "{inside} of {of}");
+}
+
+#[test]
+fn what_cannot_be_planned_from_is_refused_in_words() {
+    let (experiment, mut records) = simulated(&[]);
+    let why = |records: &[Record]| observed(&Cells::of(&experiment, records)).unwrap_err();
+    assert!(why(&[]).contains("not measured"), "{}", why(&[]));
+    let mut convicted = records.clone();
+    for measured in convicted.iter_mut().filter_map(|record| record.measured.as_mut()) {
+        // Three times as many operations per second as so many sessions can have.
+        measured.end.0 = measured.begin.0 + (measured.end.0 - measured.begin.0) / 3;
+    }
+    assert!(why(&convicted).contains("the audit convicts it: Little"), "{}", why(&convicted));
+    // One culprit alone is left out, and the others are planned from.
+    convicted.truncate(1);
+    convicted.extend_from_slice(&records[1..]);
+    let (honest, left_out) = super::observed(&Cells::of(&experiment, &convicted)).unwrap();
+    assert_eq!(honest.len(), 11);
+    assert!(left_out[0].contains("the audit convicts it"), "{left_out:?}");
+    let mut uncounted = records.clone();
+    for measured in uncounted.iter_mut().filter_map(|record| record.measured.as_mut()) {
+        for samples in [&mut measured.first, &mut measured.last] {
+            samples.get_mut(probe::TARGET).unwrap().values.remove(metric::ENGINE_FILE_READS);
+        }
+    }
+    assert!(why(&uncounted).contains("counters are missing: engine_file_reads"), "{}", why(&uncounted));
+    for record in &mut records {
+        record.measured.as_mut().unwrap().last.clear();
+    }
+    assert!(why(&records).contains("counters are missing: engine_page_reads, "), "{}", why(&records));
+    let (experiment, records) = simulated(&[("workload.requests", "latest")]);
+    let why = observed(&Cells::of(&experiment, &records)).unwrap_err();
+    assert!(why.contains("how caches answer `latest` is not modelled"), "{why}");
+    let (experiment, records) = simulated(&[("repeats", "1")]);
+    let (mut seen, _) = observed(&Cells::of(&experiment, &records)).unwrap();
+    seen.retain(|cell| cell.misses < IN_CACHE);
+    let why = system(&seen.iter().collect::<Vec<_>>(), 0.0).unwrap_err();
+    assert!(why.contains("no cell missed the engine's cache"), "{why}");
+}
+
+/// A server's cell in virtual time. The virtual world knows the embedded engine alone: it simulates one with
+/// the server's pages, and its record is written as that of a laboratory with one node.
+fn of_server(cell: &Cell) -> Record {
+    let is_innodb = cell.spec.target.kind == TargetKind::Mysql;
+    let mut spec = cell.spec.clone();
+    spec.lab = None;
+    spec.target.kind = TargetKind::Wiredtiger;
+    // All of it is filled, and not up to where WiredTiger evicts.
+    spec.target.wiredtiger.cache = CacheSize::Bytes(Bytes((CACHE / Spec::EVICTION_TARGET) as u64));
+    spec.target.wiredtiger.record_resident_bytes = 1150;
+    let page = Bytes::kib(if is_innodb { 16 } else { 8 });
+    if is_innodb {
+        spec.disk.readahead = Bytes::kib(128);
+    }
+    let machine = Machine {
+        hit_cpu: Duration::from_micros(60),
+        miss_cpu: Duration::from_micros(15),
+        leaf_resident: page,
+        leaf_file: page,
+        other_memory: if is_innodb { Bytes::gib(1) } else { Bytes::mib(40) },
+        ..Machine::default()
+    };
+    let embedded = Cell { spec: spec.clone(), ..cell.clone() };
+    let (mut record, _) = trial("t", &Trial { cell: &embedded, repeat: 0, twin: false }, 1, &machine);
+    (record.cell, record.spec) = (cell.id().to_string(), Shared::from(cell.spec.clone()));
+    let table = spec.records().div_ceil(page.0 / 1150) * page.0;
+    let facts = [
+        ("engine_cache_bytes", serde_json::json!(CACHE as u64)),
+        ("loaded_table_file_bytes", table.into()),
+        ("loaded_index_file_bytes", if is_innodb { 0 } else { table / 200 }.into()),
+        ("loaded_table_engine", "InnoDB".into()),
+    ];
+    record.target.extend(facts.map(|(name, value)| (name.to_string(), value)));
+    let measured = record.measured.as_mut().unwrap();
+    let disk = measured.disk.take().unwrap();
+    // A third of the processor time is the generator's.
+    let spent = measured.cpu.process_ns as f64;
+    measured.cpu.process_ns = (spent / 3.0) as u64;
+    let of_group = |at: Tick, cpu_ns: f64| Sample {
+        begin: at,
+        end: at,
+        values: [
+            ("cgroup_cpu_ns".to_string(), cpu_ns),
+            (metric::GROUP_PAGE_CACHE_BYTES.to_string(), (320 - 64 - 40) as f64 * 1_048_576.0),
+            (metric::GROUP_SHARED_BYTES.to_string(), CACHE),
+        ]
+        .into(),
+    };
+    let (mut first, mut last) = (std::mem::take(&mut measured.first), std::mem::take(&mut measured.last));
+    for samples in [&mut first, &mut last] {
+        let own = &mut samples.get_mut(probe::TARGET).unwrap().values;
+        own.remove(metric::ENGINE_CACHE_BYTES);
+        own.insert(metric::ENGINE_DIRECT_IO.into(), f64::from(u8::from(is_innodb)));
+    }
+    first.insert(probe::DISK.into(), Sample::from(&disk.0));
+    last.insert(probe::DISK.into(), Sample::from(&disk.1));
+    first.insert(probe::GROUP.into(), of_group(measured.begin, 0.0));
+    last.insert(probe::GROUP.into(), of_group(measured.end, spent * 2.0 / 3.0));
+    measured.nodes.insert("only".into(), Ends { first, last });
+    record
+}
+
+const CACHE: f64 = 64.0 * 1_048_576.0;
+
+/// The study of `servers`, in virtual time.
+fn servers() -> (Experiment, Vec<Record>) {
+    let plan = include_str!("../../../../../experiments/servers.toml");
+    let experiment = Experiment::parse(plan, "quick", &[("repeats".into(), "1".into())]).unwrap();
+    let records = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells).map(of_server).collect();
+    (experiment, records)
+}
+
+/// Pages of 8 KiB below an index and above the page cache, and of 16 KiB past it: each size of data is
+/// predicted from the others of the same server, whose client's time is its own.
+#[test]
+fn cells_of_servers_lie_in_the_intervals_that_others_of_the_same_server_give() {
+    let (experiment, mut records) = servers();
+    let count = |records: &[Record]| {
+        let (mut observed, left_out) = observed(&Cells::of(&experiment, records)).unwrap();
+        assert_eq!((observed.len(), left_out.len()), (18, 0), "{left_out:?}");
+        // Virtual processors take the same time for each operation, and no real ones do.
+        observed.iter_mut().filter(|cell| cell.reads < NO_DISK).for_each(|cell| cell.p99 = None);
+        let checked = leave_one_out(&observed, 0.0, 60, 1500);
+        let (all, inside) =
+            checked.iter().map(Checked::inside).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let outside: Vec<Checked> = checked.into_iter().filter(|of| of.inside().0 > of.inside().1).collect();
+        (all, inside, outside)
+    };
+    let (all, inside, outside) = count(&records);
+    assert!(all >= 24 && inside * 10 >= all * 9, "{inside} of {all}: {outside:#?}");
+    let (observed, _) = observed(&Cells::of(&experiment, &records)).unwrap();
+    for (name, request, k) in [("PostgreSQL", 4096, 2.0), ("MariaDB or MySQL", 16_384, 1.0)] {
+        let of: Vec<&Observed> = observed.iter().filter(|cell| cell.kept.system == name).collect();
+        let (system, _) = system(&of, 0.0).unwrap();
+        assert_eq!(system.request, Bytes(request), "{name}");
+        assert!((system.reads_per_miss.low..=system.reads_per_miss.high).contains(&k), "{system:?}");
+        assert!(system.cpu.low > 35e-6 && system.cpu.high < 45e-6, "two thirds of 60 µs: {system:?}");
+        assert!(system.cpu_client.high < 30e-6 && system.cpu_client.low > 15e-6, "{system:?}");
+        assert_eq!(system.engine.is_buffered, name == "PostgreSQL");
+        assert!((0.95..1.05).contains(&system.engine_share.low), "{system:?}");
+        assert!(system.engine_reserve.high < 0.05 * CACHE, "all of it held records: {system:?}");
+    }
+    // A server that took four times as long with the largest data alone.
+    for (record, cell) in records.iter_mut().zip(experiment.sweeps.iter().flat_map(|sweep| &sweep.cells)) {
+        if cell.spec.records() == 500_000 {
+            let measured = record.measured.as_mut().unwrap();
+            measured.end.0 += (measured.end.0 - measured.begin.0) * 3;
+        }
+    }
+    let (all, inside, _) = count(&records);
+    assert!(inside * 10 < all * 9, "{inside} of {all}");
+}
+
+#[test]
+fn servers_that_cannot_be_planned_from_are_refused_in_words() {
+    let (experiment, records) = servers();
+    let of = |records: &[Record]| observed(&Cells::of(&experiment, records));
+    let (both, _) = of(&records).unwrap();
+    let why = system(&both.iter().collect::<Vec<_>>(), 0.0).unwrap_err();
+    assert!(why.contains("PostgreSQL and of MariaDB") && why.contains("--only sweep=NAME"), "{why}");
+    let without = |name: &str, value: Option<&str>| {
+        let mut records = records.clone();
+        for record in &mut records {
+            match value {
+                Some(value) => record.target.insert(name.into(), value.into()),
+                None => record.target.remove(name),
+            };
+        }
+        of(&records)
+    };
+    let why = without("engine_cache_bytes", None).unwrap_err();
+    assert!(why.contains("the record does not say its engine_cache_bytes"), "{why}");
+    let (rest, left_out) = without("loaded_table_engine", Some("ROCKSDB")).unwrap();
+    assert!(rest.len() == 9 && left_out[0].contains("how its engine keeps records is not modelled"));
+    let refused = |change: &dyn Fn(&mut Spec)| {
+        let mut spec = experiment.sweeps[0].cells[0].spec.clone();
+        change(&mut spec);
+        refusal(&spec).or_else(|| Kept::of(&spec, &records[0]).err())
+    };
+    assert_eq!(refused(&|_| {}), None);
+    let why = refused(&|spec| spec.lab = None).unwrap();
+    assert!(why.contains("at an address"), "{why}");
+    let why = refused(&|spec| spec.machine.memory = None).unwrap();
+    assert!(why.contains("memory was not limited"), "{why}");
+    let three = |spec: &mut Spec| {
+        let replicated = NamedRecipe { name: "postgres-sync".into(), own: None };
+        spec.lab.as_mut().unwrap().recipe = replicated;
+    };
+    let why = refused(&three).unwrap();
+    assert!(why.contains("nodes, and one with its disk can be planned"), "{why}");
+}
