@@ -173,7 +173,8 @@ fn cells_of_servers_lie_in_the_intervals_that_others_of_the_same_server_give() {
         assert!(system.cpu.low > 35e-6 && system.cpu.high < 45e-6, "two thirds of 60 µs: {system:?}");
         assert!(system.cpu_client.high < 30e-6 && system.cpu_client.low > 15e-6, "{system:?}");
         assert_eq!(system.engine.is_buffered, name == "PostgreSQL");
-        assert!((0.95..1.05).contains(&system.engine_share.low), "{system:?}");
+        // Where a disk of 150 IOPS answers, few operations say it.
+        assert!(system.engine_share.low > 0.8 && system.engine_share.high < 1.1, "{system:?}");
         assert!(system.engine_reserve.high < 0.05 * CACHE, "all of it held records: {system:?}");
     }
     // A server that took four times as long with the largest data alone.
