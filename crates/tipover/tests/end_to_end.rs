@@ -459,8 +459,6 @@ fn the_generator_is_small_and_stays_so() {
         "disk=5000 IOPS",
         "--only",
         "working_set=92 %",
-        "--only",
-        "sessions=16",
         "--set",
         "target.kind=null",
         "--set",

@@ -241,7 +241,7 @@ struct AxisText {
 
 impl Experiment {
     /// Reads a plan. `scale` names one of its `[scale.*]` tables; `overrides` are `setting=value` pairs that
-    /// beat the scale, as given on a command line.
+    /// beat the scale and the axes over them, as given on a command line.
     pub fn parse(text: &str, scale: &str, overrides: &[(String, String)]) -> Result<Experiment, PlanError> {
         Experiment::parse_for(text, scale, overrides, None)
     }
@@ -300,7 +300,10 @@ impl Experiment {
                 settings.insert(part.into(), value);
             }
         }
-        let header: Header = table.try_into().map_err(|error| origin.told(&error))?;
+        let mut header: Header = table.try_into().map_err(|error| origin.told(&error))?;
+        // Who says what a setting is does not want it swept.
+        let is_given = |axis: &AxisText| overrides.iter().any(|(path, _)| *path == axis.sets);
+        header.sweep.iter_mut().for_each(|sweep| sweep.axis.retain(|axis| !is_given(axis)));
         if header.sweep.is_empty() {
             return wrong("a plan needs at least one sweep");
         }
@@ -691,10 +694,16 @@ mod tests {
     }
 
     #[test]
-    fn overrides_beat_the_scale() {
+    fn overrides_beat_the_scale_and_axes() {
         let experiment =
             Experiment::parse(PLAN, "tiny", &[("target.wiredtiger.cache".into(), "32 MiB".into())]).unwrap();
         let cache = experiment.sweeps[0].cells[0].spec.target.wiredtiger.cache;
         assert_eq!(cache, CacheSize::Bytes(crate::units::Bytes::mib(32)));
+        let swept = parse("tiny").sweeps[0].cells.len();
+        let set = [("disk.shape".to_string(), "iops=77".to_string())];
+        let one_disk = Experiment::parse(PLAN, "tiny", &set).unwrap();
+        let cells = &one_disk.sweeps[0].cells;
+        assert!(cells.len() < swept && cells.iter().all(|cell| cell.spec.disk.shape == "iops=77"));
+        assert!(cells[0].label("disk").is_none());
     }
 }

@@ -47,8 +47,8 @@ pub struct PlanArguments {
 
     /// Change a setting of the plan, as setting=value; may be given several times
     ///
-    /// Any setting of the plan by its path, such as target.wiredtiger.cache="64 MiB". A changed setting makes
-    /// other cells: results of the unchanged ones are neither used nor lost.
+    /// Any setting of the plan by its path, such as target.wiredtiger.cache="64 MiB". An axis over it is left
+    /// out. A changed setting makes other cells: results of the unchanged ones are neither used nor lost.
     #[arg(long, value_name = "SETTING=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
 
