@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::fs;
 use tipover_core::experiment::{Experiment, Trial};
 use tipover_core::record::Record;
+use tipover_core::search::{FinishedTrial, Rest, Step, next};
 use tipover_core::trial::simulate::{Machine, trial};
 
 const PLAN: &str = include_str!("../../../experiments/working-set.toml");
@@ -133,6 +134,122 @@ fn a_candidate_is_carried_out_and_asking_again_measures_nothing() {
     // Processors are not limited, so other ones cannot be imitated.
     let refused = ask(cores.get() + 1).with_code(&[2]);
     assert!(refused.stderr.contains("no candidate can be imitated here"), "{}", refused.stderr);
+}
+
+const SEARCHED: &str = include_str!("../../../experiments/capacity.toml");
+
+/// A folder with searches of `capacity`: places of this memory and this disk, whose promise holds up to
+/// this load.
+fn with_searches(places: &[(&str, &str, f64)]) -> Place {
+    let place = Place::new();
+    let folder = place.here().join("results/capacity");
+    for (memory, disk, capacity) in places {
+        let set = [("machine.memory", memory), ("disk.shape", disk)];
+        let set = set.map(|(name, value)| (name.to_string(), format!("\"{value}\"")));
+        let plan =
+            SEARCHED.replace("values = [\"iops=3000,latency=500us\", ", &format!("values = [\"{disk}\", "));
+        let experiment =
+            Experiment::parse(&plan, "quick", &set[..1]).expect("the plan that comes with tipover");
+        let cell = &experiment.sweeps[0].cells[0];
+        let search = experiment.search.as_ref().expect("a search");
+        let goals = search.goals(1).expect("goals");
+        let mut trials: Vec<FinishedTrial> = vec![];
+        loop {
+            match next(&trials, &goals) {
+                Step::Run(request) => {
+                    let scheduled = (request.load * request.duration.as_secs_f64()) as u64;
+                    let bad = (0.01 * (request.load / capacity).powi(8)).min(1.0) * scheduled as f64;
+                    let trial = serde_json::json!({
+                        "load": request.load, "duration": request.duration, "lost_after": null, "scheduled": scheduled,
+                        "late": [bad as u64, bad as u64], "failed": 0, "not_sent": 0, "unfinished": 0,
+                        "generator_late": false, "late_generators": [], "purpose": request.purpose,
+                        "rest": "baseline", "rested_for": { "secs": 0, "nanos": 0 }, "device": null, "canaries": [],
+                    });
+                    trials.push(serde_json::from_value(trial).expect("a trial"));
+                }
+                Step::CoolDown { .. } => trials.last_mut().expect("a trial").rest = Rest::Baseline,
+                Step::Done(_) => break,
+            }
+        }
+        let record = serde_json::json!({
+            "format": tipover_core::record::FORMAT, "experiment": "capacity", "sweep": "mixed", "cell": cell.id(),
+            "labels": cell.labels, "spec": cell.spec, "promises": search.promises, "missed": [], "target": {}, "cores": 2,
+            "provenance": { "command": "", "version": "", "commit": "", "started_unix_s": 0 },
+            "searches": [{ "changed": null, "goals": goals, "trials": trials }], "failed": null,
+        });
+        fs::create_dir_all(folder.join(cell.id())).expect("a folder");
+        fs::write(folder.join(cell.id()).join("search.json"), record.to_string()).expect("a file");
+    }
+    fs::write(folder.join("plan.toml"), SEARCHED).expect("a file");
+    place
+}
+
+/// A load that writes, of which there is no model: only places with no more, or no less, of everything
+/// decide.
+#[test]
+fn candidates_between_searches_are_told_from_those_beyond_them() {
+    let measured = [
+        ("192 MiB", "iops=3000,latency=500us", 2400.0),
+        ("192 MiB", "iops=600,latency=2ms", 500.0),
+        ("512 MiB", "iops=3000,latency=500us", 5000.0),
+    ];
+    let place = with_searches(&measured);
+    place.write(
+        "shop.toml",
+        "[[machine]]\nmemory = \"192 MiB\"\ncores = 2\nprice_per_month = 10\n\
+         [[machine]]\nmemory = \"400 MiB\"\ncores = 2\nprice_per_month = 15\n\
+         [[machine]]\nmemory = \"1 GiB\"\ncores = 2\nprice_per_month = 30\n\
+         [[disk]]\nname = \"slow\"\nspec = \"iops=300,latency=2ms\"\nprice_per_month = 1\n\
+         [[disk]]\nname = \"fast\"\nspec = \"iops=4000,latency=400us\"\nprice_per_month = 20\n",
+    );
+    let ask = |load: &str, more: &[&str]| {
+        let ask =
+            ["plan", "capacity", "--promise", "p99 <= 20 ms", "--load", load, "--catalogue", "shop.toml"];
+        place.run(&ask.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    let json = |load: &str, codes: &[i32]| -> Value {
+        let said = ask(load, &["--json", "--growth", "2 x / year", "-o", "plan.html"]).with_code(codes);
+        serde_json::from_str(&said.stdout).unwrap()
+    };
+    let answer = json("2000/s", &[0]);
+    let of = |answer: &Value, memory: &str, disk: &str| {
+        let all = answer["candidates"].as_array().unwrap();
+        let one = all
+            .iter()
+            .find(|one| one["machine"].as_str().unwrap().starts_with(memory) && one["disk"] == disk);
+        one.unwrap_or_else(|| panic!("{answer:#}"))["answer"].as_str().unwrap().to_string()
+    };
+    assert_eq!(answer["best"]["price_per_month"], 30.0, "{answer:#}");
+    assert_eq!(answer["best"]["in_a_year"], "cannot_tell", "nobody searched so many records");
+    assert_eq!(of(&answer, "192 MiB", "slow"), "does_not_hold");
+    // More memory on a slower disk is comparable with no search that failed this load.
+    assert_eq!(of(&answer, "400 MiB", "slow"), "cannot_tell");
+    assert_eq!(of(&answer, "1.00 GiB", "slow"), "cannot_tell");
+    let next = answer["measure_next"].as_str().unwrap();
+    let settings = "--set 'disk.shape=iops=300,latency=2ms' --set 'machine.memory=400 MiB'";
+    assert!(next.ends_with(settings), "{next}");
+    let page = fs::read_to_string(place.here().join("plan.html")).unwrap();
+    for words in ["What was searched", "no more of anything", "Between the two nothing is computed"] {
+        assert!(page.contains(words), "{words}");
+    }
+    // Beyond what was searched nothing is known.
+    let answer = json("20000/s", &[1]);
+    assert!(answer["best"].is_null() && of(&answer, "1.00 GiB", "fast") == "cannot_tell");
+    assert!(ask("2000/s", &["--check"]).with_code(&[2]).stderr.contains("is searched itself"));
+
+    // Twice the memory and a quarter of the load: a search that contradicts the others, and no answer.
+    let mut culprit = measured.to_vec();
+    culprit.push(("1 GiB", "iops=3000,latency=500us", 900.0));
+    let place = with_searches(&culprit);
+    let ask = ["plan", "capacity", "--promise", "p99 <= 20 ms", "--load", "2000/s", "--json"];
+    let said = place.run(&ask).with_code(&[1]);
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(answer["contradicted"], true);
+    assert!(
+        answer["headline"][0].as_str().unwrap().starts_with("Searches contradict each other"),
+        "{answer:#}"
+    );
+    assert!(answer["candidates"].as_array().unwrap().iter().all(|one| one["answer"] == "cannot_tell"));
 }
 
 const SERVER: &str = r#"

@@ -204,6 +204,40 @@ impl Spec {
         self.parallel.map(NonZeroU32::get).or_else(|| self.spindle.map(|_| 1))
     }
 
+    /// Whether it can do at least what `other` can, in every respect. Disks that differ in how they order or
+    /// scatter requests, or in their cache or spindle, are not comparable: neither is at least the other.
+    pub fn is_at_least(&self, other: &Spec) -> bool {
+        // What has no limit can do any amount.
+        fn most<T: PartialOrd>(this: Option<T>, other: Option<T>) -> bool {
+            match (this, other) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(this), Some(other)) => this >= other,
+            }
+        }
+        let ways = [Kind::Read, Kind::Write, Kind::Flush];
+        (&self.order, &self.depth, &self.spread, &self.cache, &self.spindle)
+            == (&other.order, &other.depth, &other.spread, &other.cache, &other.spindle)
+            && (self.burst == other.burst || other.burst.is_none())
+            && [
+                (self.iops, other.iops),
+                (self.read_iops, other.read_iops),
+                (self.write_iops, other.write_iops),
+            ]
+            .into_iter()
+            .all(|(this, other)| most(this.map(|rate| rate.0), other.map(|rate| rate.0)))
+            && [
+                (self.bandwidth, other.bandwidth),
+                (self.read_bandwidth, other.read_bandwidth),
+                (self.write_bandwidth, other.write_bandwidth),
+                (self.request_unit, other.request_unit),
+            ]
+            .into_iter()
+            .all(|(this, other)| most(this, other))
+            && most(self.servers(), other.servers())
+            && ways.into_iter().all(|kind| self.service(kind) <= other.service(kind))
+    }
+
     /// As how many a request of this size passes the gates.
     pub fn units(&self, size: Bytes) -> u64 {
         self.request_unit.map_or(1, |unit| size.0.div_ceil(unit.0).max(1))

@@ -4,8 +4,10 @@
 //! [`cache`] says what the engine's cache and the page cache answer, [`queue`] what waiting the rest costs.
 //! What is not known of a [`System`] is a [`Range`]; draws of it are pushed through both, and those that
 //! disagree with measured hit ratios are dropped. [`plan`] compares candidates. What records say of a
-//! system is read in `study::evidence`.
+//! system is read in `study::evidence`. Where there is no model, [`bracket`] compares candidates with places
+//! that were searched.
 
+pub mod bracket;
 pub mod cache;
 pub mod plan;
 pub mod queue;

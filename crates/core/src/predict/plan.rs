@@ -92,12 +92,13 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// The disks that `disk profiles` knows, with memory from half to eight times today's. No prices.
-    pub fn built_in(today: &Place) -> Catalogue {
+    /// The disks that `disk profiles` knows, with memory from half to eight times today's `memory` in
+    /// bytes and today's processors. No prices.
+    pub fn built_in(memory: f64, cores: f64) -> Catalogue {
         let machine = |times: f64| Machine {
             name: None,
-            memory: Bytes((today.memory * times) as u64),
-            cores: today.cores,
+            memory: Bytes((memory * times) as u64),
+            cores,
             engine_cache: None,
             price_per_month: None,
         };
@@ -390,7 +391,7 @@ price_per_month = 100
 
     #[test]
     fn the_built_in_catalogue_obeys_its_own_rules_and_invents_no_price() {
-        let catalogue = Catalogue::built_in(&today());
+        let catalogue = Catalogue::built_in(today().memory, today().cores);
         for disk in &catalogue.disk {
             check_physics(&disk.name, disk.spec.as_ref().unwrap()).unwrap();
             assert_eq!(disk.price_per_month, None);

@@ -34,6 +34,9 @@ pub struct SearchRecord {
     pub missed: Vec<String>,
     /// What was read back from the target.
     pub target: Facts,
+    /// Processors of the machine; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
     /// How loading went, where faults began with it; of the last time that it was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Finding>,

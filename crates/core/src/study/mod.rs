@@ -18,6 +18,7 @@ pub mod spells;
 mod spent;
 pub mod tenants;
 pub mod timeline;
+mod tipped;
 pub mod tipping_point;
 pub mod working_set;
 pub mod write_concern;
@@ -31,6 +32,7 @@ pub use figure::{Figure, Known};
 pub use foretold::{Foretold, Quantity, foretold};
 pub use machines::{MachineFigures, machines};
 pub use spent::{Spent, time_spent};
+pub use tipped::tipped;
 
 use serde::Serialize;
 

@@ -6,7 +6,9 @@ use super::{BadInput, Ending, located, pair};
 use crate::foresight;
 use crate::live::LiveArgument;
 use crate::machine;
-use crate::report::{self, Terminal};
+use crate::report::{self, Page, Terminal};
+use crate::store::Store;
+use crate::study::bracketed::bracketed;
 use crate::study::imitation::{CarriedOut, imitation};
 use crate::study::planned::{Basis, Growth, Planned, Wanted, name_of, planned};
 use crate::trial::Interrupt;
@@ -24,7 +26,9 @@ use tipover_core::units::Rate;
 /// server of the laboratory (`tipover run servers`; --only sweep=NAME says which of its systems). Every
 /// candidate gets intervals, the chance that the promise holds, and what limits it; where what is not known
 /// decides, the answer is "cannot tell", with what to measure next. The study's own cells are predicted too,
-/// beside what was measured, so that one sees how far to trust it. Writes and replicas are not extrapolated.
+/// beside what was measured, so that one sees how far to trust it. Writes and replicas are not extrapolated:
+/// from searches (`tipover find`) of any load, what has at least as much of everything as a place where the
+/// load held holds it too, and nothing is computed between such places.
 /// Exit codes: 0 a candidate holds, 1 none does for sure, 2 the input cannot be used.
 #[derive(Debug, Args)]
 pub struct Plan {
@@ -115,14 +119,17 @@ impl Plan {
         };
         let parent = folder.parent().unwrap_or(&folder);
         let (store, experiment) = arguments.experiment_of(parent)?;
-        let records = store.records(&experiment)?;
-        let cells = Cells::of(&experiment, &records.whole);
         let wanted = Wanted {
             question: Question { promise: self.promise, load: self.load.0 },
             growth: self.growth,
             catalogue,
             records: self.records,
         };
+        let records = store.records(&experiment)?;
+        if records.whole.is_empty() && experiment.search.is_some() {
+            return self.by_searches(&store, &experiment, &wanted, json);
+        }
+        let cells = Cells::of(&experiment, &records.whole);
         let source = self.source.to_string_lossy();
         let (mut answer, basis) = planned(&source, &cells, &wanted)
             .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
@@ -134,21 +141,53 @@ impl Plan {
             answer.carried_out(carried_out);
         }
         let measured = answer.carried_out.as_ref().is_none_or(|one| !one.candidates.is_empty());
-        let page = report::of_plan(&answer, &command_line());
-        if let Some(output) = &self.output {
-            std::fs::write(output, report::html(&page))
-                .with_context(|| format!("writing {}", output.display()))?;
-        }
-        if json {
-            println!("{}", serde_json::to_string_pretty(&answer)?);
-        } else {
-            print!("{}", report::text(&page, Terminal::detect()));
-        }
+        self.show(&report::of_plan(&answer, &command_line()), &answer, json)?;
         Ok(if answer.best.is_some() && measured { Ending::Held } else { Ending::NotHeld })
     }
 }
 
 impl Plan {
+    /// Judges candidates by where searches ended.
+    fn by_searches(
+        &self,
+        store: &Store,
+        experiment: &Experiment,
+        wanted: &Wanted,
+        json: bool,
+    ) -> Result<Ending> {
+        if self.check.is_some() {
+            let why = "--check: a candidate of searches is searched itself: `tipover find` with the settings that the \
+                       plan proposes";
+            return Err(BadInput(why.into()).into());
+        }
+        let mut damaged = Vec::new();
+        let note = |sentence: &str| damaged.push(sentence.to_string());
+        // What was searched with other settings, such as a candidate of the last plan, counts too.
+        let searches = match self.only.is_empty() {
+            true => store.every_search(experiment, note)?,
+            false => store.searches(experiment, note)?,
+        };
+        let mut answer = bracketed(&self.source.to_string_lossy(), &searches, wanted)
+            .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
+        answer.left_out.extend(damaged);
+        self.show(&report::of_bracketed(&answer, &command_line()), &answer, json)?;
+        Ok(if answer.best.is_some() { Ending::Held } else { Ending::NotHeld })
+    }
+
+    /// Shows an answer, as a page too where one is wanted.
+    fn show(&self, page: &Page, answer: &impl serde::Serialize, json: bool) -> Result<()> {
+        if let Some(output) = &self.output {
+            std::fs::write(output, report::html(page))
+                .with_context(|| format!("writing {}", output.display()))?;
+        }
+        if json {
+            println!("{}", serde_json::to_string_pretty(answer)?);
+        } else {
+            print!("{}", report::text(page, Terminal::detect()));
+        }
+        Ok(())
+    }
+
     /// Carries out candidates on this machine, beside the results that the plan was made from; `wanted` says
     /// how often each, and how many at the most.
     fn carried_out(

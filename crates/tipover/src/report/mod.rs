@@ -6,6 +6,7 @@
 mod accesses;
 mod audit;
 mod beside;
+mod bracketed;
 mod columns;
 mod comparison;
 mod experiment;
@@ -25,6 +26,7 @@ mod watch;
 pub use accesses::{AccessPicture, of_trace};
 pub use audit::of_audit;
 pub use beside::beside;
+pub use bracketed::of_bracketed;
 pub use columns::Columns;
 pub use comparison::{of_comparison, of_history};
 pub use experiment::{Besides, Course, Courses, backlogs, budgets_so_far, of_experiment, of_recent, studied};

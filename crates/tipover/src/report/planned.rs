@@ -69,6 +69,15 @@ fn interval(of: &Interval, times: f64, unit: &str) -> Cell {
     }
 }
 
+/// An answer in its colour.
+pub(super) fn verdict(answer: Answer) -> Cell {
+    match answer {
+        Answer::Holds => Cell::verdict(Verdict::Held, "holds"),
+        Answer::DoesNotHold => Cell::verdict(Verdict::NotHeld, "does not hold"),
+        Answer::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
+    }
+}
+
 fn limit(limit: Limit) -> &'static str {
     match limit {
         Limit::Processors => "processors",
@@ -94,11 +103,7 @@ fn candidates(planned: &Planned) -> Table {
     Columns::new()
         .words("machine", |one: &Judged| one.machine.clone())
         .words("disk", |one| one.disk.clone())
-        .words("promise", |one| match one.answer {
-            Answer::Holds => Cell::verdict(Verdict::Held, "holds"),
-            Answer::DoesNotHold => Cell::verdict(Verdict::NotHeld, "does not hold"),
-            Answer::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
-        })
+        .words("promise", |one| verdict(one.answer))
         .numbers("chance", "%", |one, unit| match planned.contradicted {
             true => Cell::missing("what was measured contradicts the prediction"),
             false => Number::new((one.chance * 100.0).round(), unit).into(),

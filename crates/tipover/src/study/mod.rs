@@ -2,6 +2,7 @@
 //! results.
 
 pub mod accesses;
+pub mod bracketed;
 pub mod comparison;
 mod disturbance;
 pub mod imitation;

@@ -148,7 +148,8 @@ impl Basis {
                 why.words.clone(),
             )
         }));
-        let catalogue = wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(&today));
+        let catalogue =
+            wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(today.memory, today.cores));
         let draws = system.draws(DRAWS, &seen, 1);
         Ok(Basis { today, spec: largest.spec.clone(), catalogue, system, draws, known })
     }

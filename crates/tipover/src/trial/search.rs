@@ -69,6 +69,7 @@ pub fn planned(cell: &Cell, promises: &[Promise], goals: Goals, context: &Surrou
         provenance: super::provenance(context, Duration::ZERO),
         missed: context.missed.to_vec(),
         target: Default::default(),
+        cores: None,
         loaded: None,
         searches: vec![Searched { changed: None, goals, trials: vec![] }],
         failed: None,
@@ -89,6 +90,7 @@ impl RealWorld<'_> {
         let spec = &cell.spec;
         let mut watch = self.warmed_up(cell, record)?;
         record.target = self.facts.target.clone();
+        record.cores = Some(self.facts.machine.cores).filter(|cores| *cores > 0);
         for sentence in &self.facts.missed {
             if !record.missed.contains(sentence) {
                 record.missed.push(sentence.clone());
