@@ -537,8 +537,12 @@ impl Record {
         let system = |name: &str| measured.growth(probe::SYSTEM, name);
         let (first, last) = (measured.first.get(probe::SYSTEM)?, measured.last.get(probe::SYSTEM)?);
         let machine_ns = cores * last.end.since(first.end).as_nanos() as f64;
-        let others = ["system_cpu_iowait_ns", "system_cpu_steal_ns"].map(|name| system(name).unwrap_or(0.0));
-        let free_ns = system("system_cpu_idle_ns")? + others.iter().sum::<f64>();
+        let waiting = ["system_cpu_iowait_ns", "system_cpu_steal_ns"];
+        // The kernel sends a server's packets in interrupts, which are charged to no process.
+        let of_network = ["system_cpu_irq_ns", "system_cpu_softirq_ns"];
+        let of_network = of_network.iter().filter(|_| self.spec.is_served());
+        let others: f64 = waiting.iter().chain(of_network).filter_map(|name| system(name)).sum();
+        let free_ns = system("system_cpu_idle_ns")? + others;
         // Of several machines that sent the load only the first one's processors are these.
         let process_ns = measured.machines.first().map_or(measured.cpu.process_ns, |first| first.process_ns);
         let tenants_ns: u64 = measured.tenants.iter().map(|tenant| tenant.cpu_ns).sum();

@@ -188,6 +188,32 @@ fn cells_of_servers_lie_in_the_intervals_that_others_of_the_same_server_give() {
     assert!(inside * 10 < all * 9, "{inside} of {all}");
 }
 
+/// A server's own processors are no neighbours, nor are interrupts that carry its packets; a hog beside it is.
+#[test]
+fn a_hog_beside_a_server_is_told_from_the_server() {
+    let (_, records) = servers();
+    let with_hog = |hog: f64| {
+        let mut record = records[0].clone();
+        record.machine.simulated = false;
+        let processors = record.machine.processors().unwrap();
+        let measured = record.measured.as_mut().unwrap();
+        let node = measured.only_node().unwrap().busy_cores().unwrap();
+        let machine_ns = processors * measured.seconds() * 1e9;
+        let own_ns = measured.cpu.process_ns as f64 + node * measured.seconds() * 1e9;
+        let values = [("idle", machine_ns * (0.95 - hog) - own_ns), ("softirq", 0.05 * machine_ns)];
+        let sample = |at: Tick, times: f64| Sample {
+            begin: at,
+            end: at,
+            values: values.map(|(name, ns)| (format!("system_cpu_{name}_ns"), ns * times)).into(),
+        };
+        measured.first.insert(probe::SYSTEM.into(), sample(measured.begin, 0.0));
+        measured.last.insert(probe::SYSTEM.into(), sample(measured.end, 1.0));
+        record.neighbours().unwrap()
+    };
+    assert!(with_hog(0.0) < 0.001, "{}", with_hog(0.0));
+    assert!((with_hog(0.3) - 0.3).abs() < 0.001, "{}", with_hog(0.3));
+}
+
 #[test]
 fn servers_that_cannot_be_planned_from_are_refused_in_words() {
     let (experiment, records) = servers();
