@@ -188,7 +188,7 @@ fn cells_of_servers_lie_in_the_intervals_that_others_of_the_same_server_give() {
     assert!(inside * 10 < all * 9, "{inside} of {all}");
 }
 
-/// A server's own processors are no neighbours, nor are interrupts that carry its packets; a hog beside it is.
+/// Its own processors are no neighbours of a server, nor are interrupts with its packets; a hog beside it is.
 #[test]
 fn a_hog_beside_a_server_is_told_from_the_server() {
     let (_, records) = servers();
