@@ -167,7 +167,7 @@ impl Plan {
             true => store.every_search(experiment, note)?,
             false => store.searches(experiment, note)?,
         };
-        let mut answer = bracketed(&self.source.to_string_lossy(), &searches, wanted)
+        let mut answer = bracketed(&self.source.to_string_lossy(), &experiment.scale, &searches, wanted)
             .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
         answer.left_out.extend(damaged);
         self.show(&report::of_bracketed(&answer, &command_line()), &answer, json)?;

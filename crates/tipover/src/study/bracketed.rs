@@ -81,11 +81,16 @@ pub struct Bracketed {
     pub measure_next: Option<String>,
 }
 
-/// Judges what is wanted by where searches ended, and by nothing else.
+/// Judges what is wanted by where searches of the plan at `scale` ended, and by nothing else.
 ///
 /// # Errors
 /// In a sentence, when the searches cannot say.
-pub fn bracketed(source: &str, records: &[SearchRecord], wanted: &Wanted) -> Result<Bracketed, String> {
+pub fn bracketed(
+    source: &str,
+    scale: &str,
+    records: &[SearchRecord],
+    wanted: &Wanted,
+) -> Result<Bracketed, String> {
     let (tipped, left_out) = tipped(records)?;
     let largest = tipped.iter().max_by(|a, b| a.given.records.total_cmp(&b.given.records));
     let mut today = largest.ok_or("nothing was searched yet")?.given.clone();
@@ -104,7 +109,7 @@ pub fn bracketed(source: &str, records: &[SearchRecord], wanted: &Wanted) -> Res
         .map(|(machine, disk)| judge(machine, disk))
         .collect();
     let best = best(&candidates, Answer::Holds).cloned();
-    let measure_next = best_to_search(&candidates, wanted, source);
+    let measure_next = best_to_search(&candidates, wanted, (source, scale));
     let mut headline: Vec<String> = contradictions
         .iter()
         .map(|why| format!("Searches contradict each other, so nothing is concluded: {why}."))
@@ -167,12 +172,18 @@ fn best(candidates: &[Candidate], answer: Answer) -> Option<&Candidate> {
 }
 
 /// The search that would decide the cheapest candidate of which nobody can tell.
-fn best_to_search(candidates: &[Candidate], wanted: &Wanted, source: &str) -> Option<String> {
+fn best_to_search(
+    candidates: &[Candidate],
+    wanted: &Wanted,
+    (source, scale): (&str, &str),
+) -> Option<String> {
     let one = best(candidates, Answer::CannotTell)?;
     let memory = Bytes(one.memory_bytes as u64);
     let records = wanted.records.map_or(String::new(), |records| format!(" --records {records}"));
     let set = format!("--set 'disk.shape={}' --set 'machine.memory={memory}'", one.shape);
-    Some(format!("tipover find {} {set}{records}", name_of(source)))
+    // At another scale it might be another system.
+    let scale = if scale == "quick" { String::new() } else { format!(" --scale {scale}") };
+    Some(format!("tipover find {}{scale} {set}{records}", name_of(source)))
 }
 
 fn sentences(
