@@ -144,12 +144,10 @@ fn with_searches(places: &[(&str, &str, f64)]) -> Place {
     let place = Place::new();
     let folder = place.here().join("results/capacity");
     for (memory, disk, capacity) in places {
-        let set = [("machine.memory", memory), ("disk.shape", disk)];
-        let set = set.map(|(name, value)| (name.to_string(), format!("\"{value}\"")));
-        let plan =
-            SEARCHED.replace("values = [\"iops=3000,latency=500us\", ", &format!("values = [\"{disk}\", "));
+        let set =
+            [("machine.memory".to_string(), memory.to_string()), ("disk.shape".into(), disk.to_string())];
         let experiment =
-            Experiment::parse(&plan, "quick", &set[..1]).expect("the plan that comes with tipover");
+            Experiment::parse(SEARCHED, "quick", &set).expect("the plan that comes with tipover");
         let cell = &experiment.sweeps[0].cells[0];
         let search = experiment.search.as_ref().expect("a search");
         let goals = search.goals(1).expect("goals");

@@ -20,7 +20,7 @@ mod record;
 #[cfg(test)]
 mod campaign;
 #[cfg(test)]
-mod targets;
+pub(crate) mod targets;
 
 pub use answer::{Answer, Capacity, Hysteresis, Tries, Verdict};
 pub use record::{SearchRecord, Searched, count, generator_was_late};

@@ -129,8 +129,7 @@ mod tests {
     use crate::experiment::{Experiment, Promise};
     use crate::predict::bracket::{Bracket, contradictions};
     use crate::record::{FORMAT, Provenance};
-    use crate::search::{FinishedTrial, Goals, Rest, Searched, Slo, Step, next};
-    use std::time::Duration;
+    use crate::search::{FinishedTrial, Goals, Rest, Searched, Slo, Step, next, targets};
 
     const PLAN: &str = include_str!("../../../../experiments/capacity.toml");
 
@@ -145,23 +144,7 @@ mod tests {
                 Step::Run(request) => {
                     let scheduled = (request.load * request.duration.as_secs_f64()) as u64;
                     let bad = (0.01 * (request.load / capacity).powi(8)).min(1.0);
-                    trials.push(FinishedTrial {
-                        load: request.load,
-                        duration: request.duration,
-                        lost_after: None,
-                        scheduled,
-                        late: vec![(bad * scheduled as f64) as u64],
-                        failed: 0,
-                        not_sent: 0,
-                        unfinished: 0,
-                        generator_late: false,
-                        late_generators: vec![],
-                        purpose: request.purpose,
-                        rest: Rest::Baseline,
-                        rested_for: Duration::ZERO,
-                        device: None,
-                        canaries: vec![],
-                    });
+                    trials.push(targets::trial(&request, scheduled, &[bad]));
                 }
                 Step::CoolDown { .. } => trials.last_mut().unwrap().rest = Rest::Baseline,
                 Step::Done(_) => break,

@@ -1,46 +1,20 @@
 //! The page of `tipover plan` from searches: candidates between the places that were searched.
 
-use super::planned::verdict;
-use super::{Block, Callout, CalloutKind, Cell, Columns, Emphasis, Number, Page, Provenance, Section};
+use super::planned::{SHOWN, basis, page, verdict};
+use super::{Block, Cell, Columns, Emphasis, Number, Page, Section};
 use crate::study::bracketed::{Bracketed, Candidate, Searched};
 use tipover_core::predict::plan::Answer;
-use tipover_core::units::significant;
-
-/// More candidates than anyone reads: the page has the best, `--json` all of them.
-const SHOWN: usize = 40;
 
 /// The page.
 pub fn of_bracketed(found: &Bracketed, command: &str) -> Page {
     let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
-    let left_out = found.left_out.iter().map(|what| {
-        Block::Callout(Callout { kind: CalloutKind::Warning, text: format!("Left out: {what}") })
-    });
-    let known = Columns::new()
-        .words("what", |row: &(String, String)| row.0.clone())
-        .words("from", |row| row.1.clone())
-        .table("What all this rests on", &found.known, "");
-    Page {
-        title: format!("What to buy for {}", found.source),
-        question: format!(
-            "Which memory and which disk keep {} at {} operations/s?",
-            found.promise,
-            significant(found.load_ops_per_s, 4)
-        ),
-        headline: found.headline.clone(),
-        sections: vec![
-            section("candidates", "Candidates", vec![candidates(found)]),
-            section("searched", "What was searched", vec![searched(&found.searched)]),
-            section("basis", "What it rests on", left_out.chain([Block::Table(known)]).collect()),
-        ],
-        claims: vec![],
-        made_by: Provenance {
-            command: command.into(),
-            commit: env!("TIPOVER_COMMIT").into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            when: "a pure function of the results".into(),
-            facts: vec![],
-        },
-    }
+    let sections = vec![
+        section("candidates", "Candidates", vec![candidates(found)]),
+        section("searched", "What was searched", vec![searched(&found.searched)]),
+        basis(&found.left_out, &found.known),
+    ];
+    let asked = (found.source.as_str(), found.promise.as_str(), found.load_ops_per_s);
+    page(asked, &found.headline, sections, command)
 }
 
 fn candidates(found: &Bracketed) -> Block {

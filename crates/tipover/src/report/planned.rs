@@ -14,14 +14,11 @@ use tipover_core::study::{Cells, Figure, Foretold, Quantity};
 use tipover_core::units::{significant, span};
 
 /// More candidates than anyone reads: the page has the best, `--json` all of them.
-const SHOWN: usize = 40;
+pub(super) const SHOWN: usize = 40;
 
 /// The page.
 pub fn of_plan(planned: &Planned, command: &str) -> Page {
     let section = |id: &str, title: &str, blocks| Section { id: id.into(), title: title.into(), blocks };
-    let left_out = planned.left_out.iter().map(|what| {
-        Block::Callout(Callout { kind: CalloutKind::Warning, text: format!("Left out: {what}") })
-    });
     let mut sections = vec![
         section("candidates", "Candidates", vec![Block::Table(candidates(planned))]),
         section(
@@ -34,19 +31,38 @@ pub fn of_plan(planned: &Planned, command: &str) -> Page {
         sections.push(section("trust", "How far to trust it", vec![Block::Table(checked(&planned.checked))]));
     }
     sections.extend(planned.carried_out.as_ref().map(carried_out));
+    sections.push(basis(&planned.left_out, &planned.known));
+    let asked = (planned.source.as_str(), planned.promise.as_str(), planned.load_ops_per_s);
+    page(asked, &planned.headline, sections, command)
+}
+
+/// What an answer rests on, after what it does not.
+pub(super) fn basis(left_out: &[String], known: &[(String, String)]) -> Section {
+    let left_out = left_out.iter().map(|what| {
+        Block::Callout(Callout { kind: CalloutKind::Warning, text: format!("Left out: {what}") })
+    });
     let known = Columns::new()
         .words("what", |row: &(String, String)| row.0.clone())
         .words("from", |row| row.1.clone())
-        .table("What all this rests on", &planned.known, "");
-    sections.push(section("basis", "What it rests on", left_out.chain([Block::Table(known)]).collect()));
+        .table("What all this rests on", known, "");
+    let blocks = left_out.chain([Block::Table(known)]).collect();
+    Section { id: "basis".into(), title: "What it rests on".into(), blocks }
+}
+
+/// The page of an answer to which promise some results keep at which load.
+pub(super) fn page(
+    (source, promise, load): (&str, &str, f64),
+    headline: &[String],
+    sections: Vec<Section>,
+    command: &str,
+) -> Page {
     Page {
-        title: format!("What to buy for {}", planned.source),
+        title: format!("What to buy for {source}"),
         question: format!(
-            "Which memory and which disk keep {} at {} operations/s?",
-            planned.promise,
-            significant(planned.load_ops_per_s, 4)
+            "Which memory and which disk keep {promise} at {} operations/s?",
+            significant(load, 4)
         ),
-        headline: planned.headline.clone(),
+        headline: headline.to_vec(),
         sections,
         claims: vec![],
         made_by: Provenance {

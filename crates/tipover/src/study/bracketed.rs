@@ -109,12 +109,18 @@ pub fn bracketed(
         .map(|(machine, disk)| judge(machine, disk))
         .collect();
     let best = best(&candidates, Answer::Holds).cloned();
-    let measure_next = best_to_search(&candidates, wanted, (source, scale));
+    // One more search would not mend those that contradict each other.
+    let measure_next = match contradictions.is_empty() {
+        true => best_to_search(&candidates, wanted, (source, scale)),
+        false => None,
+    };
     let mut headline: Vec<String> = contradictions
         .iter()
         .map(|why| format!("Searches contradict each other, so nothing is concluded: {why}."))
         .collect();
-    headline.extend(sentences(&candidates, best.as_ref(), wanted, measure_next.as_deref()));
+    if contradictions.is_empty() {
+        headline = sentences(&candidates, best.as_ref(), wanted, measure_next.as_deref());
+    }
     Ok(Bracketed {
         source: source.into(),
         promise: wanted.question.promise.to_string(),
@@ -164,9 +170,14 @@ fn judge<'a>(
     }
 }
 
+/// Whether there is a price of each.
+fn are_priced(candidates: &[Candidate]) -> bool {
+    candidates.iter().all(|one| one.price_per_month.is_some())
+}
+
 /// The cheapest with this answer; where a price is missing the one with the least memory.
 fn best(candidates: &[Candidate], answer: Answer) -> Option<&Candidate> {
-    let priced = candidates.iter().all(|one| one.price_per_month.is_some());
+    let priced = are_priced(candidates);
     let cost = |one: &Candidate| one.price_per_month.filter(|_| priced).unwrap_or(one.memory_bytes);
     candidates.iter().filter(|one| one.answer == answer).min_by(|a, b| cost(a).total_cmp(&cost(b)))
 }
@@ -202,7 +213,7 @@ fn sentences(
                  more of anything.",
                 one.machine,
                 one.disk,
-                if one.price_per_month.is_some() { "cheapest" } else { "smallest" },
+                if are_priced(candidates) { "cheapest" } else { "smallest" },
                 significant(held, 4)
             )
         }
