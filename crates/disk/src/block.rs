@@ -1,10 +1,9 @@
 //! Block mode's file system: a folder with one image file, which a loop device turns into a disk.
 
 use crate::backing::Backing;
-use crate::reply::Via;
 use crate::requests;
-use crate::ring::Hot;
-use crate::shape::{Place, Shape};
+use crate::ring::{Hot, Via};
+use crate::shape::{Position, Shape};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
@@ -127,8 +126,8 @@ impl Image {
 }
 
 /// There is but one file, and it is the device.
-fn at(offset: u64) -> Place {
-    Place { file: 0, offset }
+fn at(offset: u64) -> Position {
+    Position { file: 0, offset }
 }
 
 impl Filesystem for Image {

@@ -1,7 +1,7 @@
 //! What the way to the daemon and back costs, measured through the mount itself: it is taken off the
 //! configured latency, and a disk faster than it is refused.
 
-use crate::control::DiskError;
+use crate::error::DiskError;
 use crate::privilege;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};

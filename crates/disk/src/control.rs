@@ -1,5 +1,6 @@
 //! The socket to a disk's daemon, and what may be asked through it while somebody else has the disk.
 
+use crate::error::DiskError;
 use crate::process::Process;
 use crate::protocol::{Request, Response};
 use parking_lot::Mutex;
@@ -9,43 +10,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tipover_core::device::Counters;
-
-/// Why a mounted disk did not do as told.
-#[derive(Debug, thiserror::Error)]
-pub enum DiskError {
-    /// The daemon died. Its mount is dead too.
-    #[error(
-        "the disk's daemon is gone ({0}); unmount, and run `tipover doctor --clean` if something stays mounted"
-    )]
-    Gone(io::Error),
-    /// The daemon tried and failed.
-    #[error("{step}: {reason}")]
-    Failed {
-        /// What it tried.
-        step: String,
-        /// What the system said.
-        reason: String,
-    },
-    /// A disk faster than what carries its requests.
-    #[error(
-        "{asked} is beyond what carries the disk's requests here ({measured}); ask for a slower disk or leave that key out"
-    )]
-    BeyondTransport {
-        /// Key and value.
-        asked: String,
-        /// The floor.
-        measured: String,
-    },
-    /// Measuring the mount itself failed.
-    #[error("calibration: {0}")]
-    Calibration(io::Error),
-}
-
-impl DiskError {
-    pub(crate) fn out_of_step() -> DiskError {
-        DiskError::Gone(io::Error::other("it answers out of step"))
-    }
-}
 
 /// Nothing that the daemon is asked for takes longer.
 const LONGEST_STEP: Duration = Duration::from_secs(300);

@@ -8,9 +8,8 @@ use crate::backing::{Backing, File, Landing};
 use crate::journal;
 use crate::nodes::{Node, attributes, give};
 use crate::open::{CALIBRATION_HANDLE, CALIBRATION_SIZE, Data, Entry, Handle, Open};
-use crate::reply::Via;
-use crate::requests::{self, errno};
-use crate::ring::Hot;
+use crate::requests;
+use crate::ring::{Hot, Via, errno};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,

@@ -8,7 +8,7 @@
 use crate::backing::{Backing, File, Landing};
 use crate::clock::monotonic;
 use crate::nodes::Node;
-use crate::requests::errno;
+use crate::ring::errno;
 use crate::volatile::{MOST, Volatile};
 use fuser::Errno;
 use parking_lot::Mutex;

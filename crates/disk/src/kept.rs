@@ -1,7 +1,8 @@
 //! Disks that stay when the program that mounted them ends, and how to find them again.
 
 use crate::calibrate::Overhead;
-use crate::control::{Control, DiskError};
+use crate::control::Control;
+use crate::error::DiskError;
 use crate::leftovers::{Leftover, leftovers};
 use crate::mount::{DaemonCommand, Disk, MountOptions};
 use crate::protocol::{MountRequest, Notes, Request, Response};

@@ -2,7 +2,6 @@
 //! `fuse.tipover`, loop devices that carry a mount's name, and what a state file of this user lists.
 
 use crate::process::{self, own_namespace};
-use crate::stack::remove_made;
 use crate::state::{self, State};
 use crate::{loopdev, mounts};
 use rustix::mount::{UnmountFlags, unmount};
@@ -95,7 +94,7 @@ fn forget(state: &State) {
     if state.switched_on {
         let _ = crate::ring::switch_off();
     }
-    remove_made(state);
+    state.remove_made();
     state.end();
 }
 

@@ -15,7 +15,9 @@ mod calibrate;
 mod clock;
 mod control;
 mod daemon;
+mod error;
 mod extents;
+mod faults;
 mod file;
 mod history;
 mod journal;
@@ -31,7 +33,6 @@ mod power;
 mod privilege;
 mod process;
 mod protocol;
-mod reply;
 mod requests;
 mod ring;
 mod shape;
@@ -52,8 +53,9 @@ pub mod untrusted {
 
 pub use calibrate::{Calibration, Check};
 pub use clock::monotonic;
-pub use control::{DiskError, DiskReader};
+pub use control::DiskReader;
 pub use daemon::{connect as control_socket, serve};
+pub use error::DiskError;
 pub use extents::{Extent, FileMap};
 pub use kept::{FindError, Mounted, mounted};
 pub use leftovers::{Leftover, clean, leftovers};

@@ -1,7 +1,8 @@
 //! The client's side: a [`Disk`] is a mounted shaped disk with its daemon, and dropping it takes both away.
 
 use crate::calibrate::{self, Calibration, Floor, Overhead};
-use crate::control::{Control, DiskError, DiskReader};
+use crate::control::{Control, DiskReader};
+use crate::error::DiskError;
 use crate::extents::{self, Extent, FileMap};
 use crate::leftovers;
 use crate::privilege::Privileges;
@@ -602,7 +603,7 @@ fn check(options: &MountOptions) -> Result<(), MountError> {
     } else if !root && !has_fusermount() {
         return Err(MountError::NoFusermount);
     }
-    options.transport.resolve(&options.backing).map_err(MountError::NoRing)?;
+    options.transport.resolve(options.backing == BackingChoice::Memory).map_err(MountError::NoRing)?;
     check_mountpoint(&options.mountpoint)
 }
 

@@ -1,6 +1,6 @@
 //! File mode's inodes: numbers that the kernel remembers for files of the backing folder.
 
-use crate::requests::errno;
+use crate::ring::errno;
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use parking_lot::RwLock;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};

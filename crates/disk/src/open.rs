@@ -3,10 +3,9 @@
 use crate::backing::{Backing, File, Memory};
 use crate::journal::{self, Journal, Logged};
 use crate::nodes::Nodes;
-use crate::reply::Via;
 use crate::requests;
-use crate::ring::Hot;
-use crate::shape::{Place, Shape};
+use crate::ring::{Hot, Via};
+use crate::shape::{Position, Shape};
 use crate::table::Table;
 use fuser::{Errno, FileHandle, FileType, INodeNo, ReplyData, ReplyEmpty, ReplyWrite, WriteFlags};
 use rustix::fs::{Mode, OFlags};
@@ -100,12 +99,12 @@ impl Hot for Open {
     }
 
     fn read(&self, node: INodeNo, handle: FileHandle, offset: u64, size: u32, reply: Via<ReplyData>) {
-        let place = Place { file: node.0, offset };
+        let position = Position { file: node.0, offset };
         if handle.0 == CALIBRATION_HANDLE && self.powered().is_ok() {
-            return requests::read(&self.shape, &self.zeros, place, size, reply);
+            return requests::read(&self.shape, &self.zeros, position, size, reply);
         }
         match self.get(handle).as_deref() {
-            Ok(Handle::File(data)) => requests::read(&self.shape, data.backing(), place, size, reply),
+            Ok(Handle::File(data)) => requests::read(&self.shape, data.backing(), position, size, reply),
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),
         }
@@ -120,13 +119,13 @@ impl Hot for Open {
         flags: WriteFlags,
         reply: Via<ReplyWrite>,
     ) {
-        let place = Place { file: node.0, offset };
+        let position = Position { file: node.0, offset };
         match self.get(handle).as_deref() {
             Ok(Handle::File(file)) => {
                 if flags.bits() & KILL_SET_IDS != 0 {
                     drop_set_ids(file.descriptor());
                 }
-                requests::write(&self.shape, file.backing(), place, data, reply);
+                requests::write(&self.shape, file.backing(), position, data, reply);
             }
             Ok(Handle::Folder(_)) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(*e),

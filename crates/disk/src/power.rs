@@ -1,26 +1,14 @@
 //! Cutting the power, and giving it back: what survives is mounted again, as after a crash of the machine.
 
-use crate::backing::Backing;
-use crate::block::Power;
-use crate::control::DiskError;
 use crate::file::ATTIC;
 use crate::journal::Journal;
-use crate::mount::Disk;
-use crate::protocol::{Mounted, Request, Response};
-use crate::stack::{Failure, Stack, detach_patiently, failed, unmount_fuse};
-use crate::volatile::Volatile;
+use crate::protocol::Mounted;
+use crate::stack::{Failure, Rig, Stack, detach_patiently, failed, unmount_fuse};
 use crate::{loopdev, mounts};
 use rustix::mount::UnmountFlags;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use tipover_core::device::{Armed, CutReport, PowerCut, Rule};
-
-/// What loses its power.
-pub(crate) enum Rig {
-    Device { volatile: Arc<Volatile<Arc<dyn Backing>>>, power: Arc<Power> },
-    Folder { folder: PathBuf, attic: PathBuf, journal: Arc<Journal> },
-}
+use tipover_core::device::{CutReport, PowerCut};
 
 const NO_RIG: &str = "this disk keeps no account of what is flushed; mount it with power cuts enabled";
 
@@ -101,67 +89,6 @@ impl Stack {
                 let _ = loopdev::detach(number);
             }
             detach_patiently(number, &state.id);
-        }
-    }
-}
-
-impl Disk {
-    /// Cuts the power: everything written and not flushed is lost, as `cut` says, and every request fails
-    /// with EIO until [`power_on`](Self::power_on). Programs that use the disk lose it; kill them too, as a
-    /// power cut would.
-    ///
-    /// # Errors
-    /// The disk was mounted without [`power_cuts`](crate::MountOptions::power_cuts), or its power is off.
-    pub fn power_cut(&self, cut: &PowerCut) -> Result<CutReport, DiskError> {
-        match self.ask(&Request::PowerCut(*cut))? {
-            Response::Cut(report) => Ok(report),
-            _ => Err(DiskError::out_of_step()),
-        }
-    }
-
-    /// Gives the power back: what survived is mounted again at the same place; in block mode the file system
-    /// replays its journal, and the loop device may be another.
-    ///
-    /// # Errors
-    /// The power is on, or what survived cannot be mounted.
-    pub fn power_on(&mut self) -> Result<(), DiskError> {
-        match self.ask(&Request::PowerOn(self.mounted.clone()))? {
-            Response::Mounted(mounted) => self.mounted = mounted,
-            _ => return Err(DiskError::out_of_step()),
-        }
-        self.remember()
-    }
-
-    /// Puts a fault in force; returns the number to clear it by.
-    ///
-    /// # Errors
-    /// [`DiskError::Gone`].
-    pub fn add_fault(&self, rule: &Rule) -> Result<u64, DiskError> {
-        match self.ask(&Request::AddFault(Box::new(rule.clone())))? {
-            Response::Number(number) => Ok(number),
-            _ => Err(DiskError::out_of_step()),
-        }
-    }
-
-    /// The faults in force, and how often each happened.
-    ///
-    /// # Errors
-    /// [`DiskError::Gone`].
-    pub fn faults(&self) -> Result<Vec<Armed>, DiskError> {
-        match self.ask(&Request::Faults)? {
-            Response::Faults(faults) => Ok(faults),
-            _ => Err(DiskError::out_of_step()),
-        }
-    }
-
-    /// Takes back one fault, or all, and answers what they stalled; returns how many there were.
-    ///
-    /// # Errors
-    /// [`DiskError::Gone`].
-    pub fn clear_faults(&self, number: Option<u64>) -> Result<usize, DiskError> {
-        match self.ask(&Request::ClearFaults(number))? {
-            Response::Number(count) => Ok(count as usize),
-            _ => Err(DiskError::out_of_step()),
         }
     }
 }

@@ -19,6 +19,10 @@ pub struct Privileges {
     pub realtime: bool,
 }
 
+/// Real-time priorities of a daemon: the timer above the workers, both above ordinary programs.
+pub(crate) const TIMER_PRIORITY: i32 = 10;
+pub(crate) const WORKER_PRIORITY: i32 = 9;
+
 /// Not yet in the `libc` crate; the kernel has it since 5.6.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 

@@ -1,33 +1,38 @@
 //! Data requests, in both modes: note the arrival, move the bytes, answer when the shape says so.
 
 use crate::backing::{Backing, Landing};
-use crate::reply::Via;
-use crate::ring::MAX_WRITE;
-use crate::shape::{Answer, Place, Shape};
+use crate::ring::{MAX_WRITE, Via, errno};
+use crate::shape::{Position, Reply, Shape};
 use fuser::{Errno, InitFlags, KernelConfig, ReplyData, ReplyEmpty, ReplyWrite};
 use std::cell::RefCell;
 use std::io;
 use tipover_core::device::{FaultError, Kind, Verdict};
 
-pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32, reply: Via<ReplyData>) {
+pub(crate) fn read(
+    shape: &Shape,
+    backing: &dyn Backing,
+    position: Position,
+    size: u32,
+    reply: Via<ReplyData>,
+) {
     thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    let (ticket, verdict) = shape.begin(Kind::Read, place, u64::from(size));
+    let (ticket, verdict) = shape.begin(Kind::Read, position, u64::from(size));
     if let Some(e) = refusal(&verdict) {
-        return shape.finish(ticket, Answer::Data(reply, Err(e)));
+        return shape.finish(ticket, Reply::Data(reply, Err(e)));
     }
     if !shape.is_due(&ticket) || verdict.flipped_bit.is_some() {
         let mut data = Vec::new();
-        let result = backing.read(place.offset, size as usize, &mut data);
+        let result = backing.read(position.offset, size as usize, &mut data);
         if let Some(bit) = verdict.flipped_bit
             && let Some(byte) = data.get_mut(bit as usize / 8)
         {
             *byte ^= 1 << (bit % 8);
         }
-        return shape.finish(ticket, Answer::Data(reply, result.map(|()| data).map_err(errno)));
+        return shape.finish(ticket, Reply::Data(reply, result.map(|()| data).map_err(errno)));
     }
     // On an unshaped disk this thread answers from its own buffer: nothing is allocated or handed over.
     BUFFER.with_borrow_mut(|data| {
-        let result = backing.read(place.offset, size as usize, data);
+        let result = backing.read(position.offset, size as usize, data);
         shape.complete(&ticket);
         match result {
             Ok(()) => reply.data(data),
@@ -36,8 +41,14 @@ pub(crate) fn read(shape: &Shape, backing: &dyn Backing, place: Place, size: u32
     });
 }
 
-pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[u8], reply: Via<ReplyWrite>) {
-    let (ticket, verdict) = shape.begin(Kind::Write, place, data.len() as u64);
+pub(crate) fn write(
+    shape: &Shape,
+    backing: &dyn Backing,
+    position: Position,
+    data: &[u8],
+    reply: Via<ReplyWrite>,
+) {
+    let (ticket, verdict) = shape.begin(Kind::Write, position, data.len() as u64);
     let written = match verdict.written {
         Some(written) => &data[..data.len().min(written as usize)],
         None => data,
@@ -46,10 +57,10 @@ pub(crate) fn write(shape: &Shape, backing: &dyn Backing, place: Place, data: &[
     let result = match refusal(&verdict) {
         Some(e) => Err(e),
         None if verdict.lost => Ok(None),
-        None => backing.begin_write(place.offset, written, later).map_err(errno),
+        None => backing.begin_write(position.offset, written, later).map_err(errno),
     };
     let result = result.map(|unanswered| (data.len() as u32, unanswered));
-    shape.finish(ticket, Answer::Written(reply, result));
+    shape.finish(ticket, Reply::Written(reply, result));
 }
 
 /// A flush, which is whatever `begin` begins: what that covers is durable when the flush is answered.
@@ -59,13 +70,13 @@ pub(crate) fn sync(
     reply: Via<ReplyEmpty>,
     begin: impl FnOnce() -> io::Result<Landing>,
 ) {
-    let (ticket, verdict) = shape.begin(Kind::Flush, Place { file, offset: 0 }, 0);
+    let (ticket, verdict) = shape.begin(Kind::Flush, Position { file, offset: 0 }, 0);
     let result = match refusal(&verdict) {
         Some(e) => Err(e),
         None if verdict.lying => Ok(Landing::default()),
         None => begin().map_err(errno),
     };
-    shape.finish(ticket, Answer::Flushed(reply, result));
+    shape.finish(ticket, Reply::Flushed(reply, result));
 }
 
 /// Makes a range zeros, at the price of `kind`. Whoever writes zeros counts on them, so faults see a write.
@@ -73,21 +84,21 @@ pub(crate) fn zero(
     shape: &Shape,
     backing: &dyn Backing,
     kind: Kind,
-    place: Place,
+    position: Position,
     len: u64,
     reply: Via<ReplyEmpty>,
 ) {
-    let (ticket, verdict) = shape.begin_as(Kind::Write, kind, place, len);
+    let (ticket, verdict) = shape.begin_as(Kind::Write, kind, position, len);
     let later = !shape.is_due(&ticket);
     let result = match refusal(&verdict) {
         Some(e) => Err(e),
         None if verdict.lost => Ok(None),
         None => {
             let len = verdict.written.map_or(len, |written| written.min(len));
-            backing.begin_punch(place.offset, len, later).map_err(errno)
+            backing.begin_punch(position.offset, len, later).map_err(errno)
         }
     };
-    shape.finish(ticket, Answer::Zeroed(reply, result));
+    shape.finish(ticket, Reply::Zeroed(reply, result));
 }
 
 /// How a fault makes a request fail.
@@ -96,11 +107,6 @@ fn refusal(verdict: &Verdict) -> Option<Errno> {
         FaultError::Io => Errno::EIO,
         FaultError::NoSpace => Errno::ENOSPC,
     })
-}
-
-/// The error number of a failed call.
-pub(crate) fn errno(error: impl Into<io::Error>) -> Errno {
-    Errno::from_i32(error.into().raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// Settings of the connection that both modes need. `background` bounds how many asynchronous requests the

@@ -6,8 +6,7 @@
 
 use crate::backing::Landing;
 use crate::clock::monotonic;
-use crate::reply::Via;
-use crate::requests::errno;
+use crate::ring::{Via, errno};
 use crate::softirq::Softirqs;
 use crate::trace::{Names, Record, Tap};
 use crate::volatile::Unanswered;
@@ -34,7 +33,7 @@ pub(crate) struct Ticket {
     /// Set if later requests may overtake this one.
     number: Option<NonZeroU64>,
     kind: Kind,
-    place: Place,
+    position: Position,
     size: Bytes,
     /// Of when it arrived.
     times: Times,
@@ -52,13 +51,13 @@ struct Times {
 
 /// Where a request's bytes are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// The node of file mode; zero in block mode.
     pub file: u64,
     pub offset: u64,
 }
 
-impl Place {
+impl Position {
     /// Where a spinning disk's arm goes for it: files of file mode are scattered over the disk, each in one
     /// piece.
     fn on_device(self) -> u64 {
@@ -68,42 +67,42 @@ impl Place {
 
 /// What the kernel is told, later or at once. What a request brings about when it is answered comes about
 /// just before, so that whoever has the answer can rely on it.
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Data(Via<ReplyData>, Result<Vec<u8>, Errno>),
     Written(Via<ReplyWrite>, Result<(u32, Option<Unanswered>), Errno>),
     Zeroed(Via<ReplyEmpty>, Result<Option<Unanswered>, Errno>),
     Flushed(Via<ReplyEmpty>, Result<Landing, Errno>),
 }
 
-impl Answer {
+impl Reply {
     fn send(self) {
         match self {
-            Answer::Data(reply, Ok(data)) => reply.data(&data),
-            Answer::Written(reply, Ok((size, unanswered))) => {
+            Reply::Data(reply, Ok(data)) => reply.data(&data),
+            Reply::Written(reply, Ok((size, unanswered))) => {
                 drop(unanswered);
                 reply.written(size);
             }
-            Answer::Zeroed(reply, Ok(unanswered)) => {
+            Reply::Zeroed(reply, Ok(unanswered)) => {
                 drop(unanswered);
                 reply.ok();
             }
-            Answer::Flushed(reply, Ok(landing)) => match landing.land() {
+            Reply::Flushed(reply, Ok(landing)) => match landing.land() {
                 Ok(()) => reply.ok(),
                 Err(e) => reply.error(errno(e)),
             },
-            Answer::Data(_, Err(errno))
-            | Answer::Written(_, Err(errno))
-            | Answer::Zeroed(_, Err(errno))
-            | Answer::Flushed(_, Err(errno)) => self.fail(errno),
+            Reply::Data(_, Err(errno))
+            | Reply::Written(_, Err(errno))
+            | Reply::Zeroed(_, Err(errno))
+            | Reply::Flushed(_, Err(errno)) => self.fail(errno),
         }
     }
 
     /// Whatever it would have been.
     fn fail(self, errno: Errno) {
         match self {
-            Answer::Data(reply, _) => reply.error(errno),
-            Answer::Written(reply, _) => reply.error(errno),
-            Answer::Zeroed(reply, _) | Answer::Flushed(reply, _) => reply.error(errno),
+            Reply::Data(reply, _) => reply.error(errno),
+            Reply::Written(reply, _) => reply.error(errno),
+            Reply::Zeroed(reply, _) | Reply::Flushed(reply, _) => reply.error(errno),
         }
     }
 }
@@ -113,7 +112,7 @@ struct Pending {
     /// Equal dues are answered in the order of arrival.
     order: u64,
     ticket: Ticket,
-    answer: Answer,
+    answer: Reply,
 }
 
 impl PartialEq for Pending {
@@ -277,12 +276,12 @@ impl Shape {
         self.faults.lock().list()
     }
 
-    fn judge(&self, arrival: Tick, kind: Kind, place: Place, size: Bytes) -> Verdict {
+    fn judge(&self, arrival: Tick, kind: Kind, position: Position, size: Bytes) -> Verdict {
         let mut faults = self.faults.lock();
         let names = if faults.ask_for_paths() { self.names.lock().clone() } else { None };
-        let path = names.and_then(|names| names(place.file));
+        let path = names.and_then(|names| names(position.file));
         let path = path.as_deref().map(|path| path.to_string_lossy());
-        let Place { file, offset } = place;
+        let Position { file, offset } = position;
         faults.judge(arrival, &Asked { kind, file, path: path.as_deref(), offset, size })
     }
 
@@ -291,24 +290,24 @@ impl Shape {
     }
 
     /// A request has arrived; what shall become of it is for the caller to do, but for its delay.
-    pub fn begin(&self, kind: Kind, place: Place, size: u64) -> (Ticket, Verdict) {
-        self.begin_as(kind, kind, place, size)
+    pub fn begin(&self, kind: Kind, position: Position, size: u64) -> (Ticket, Verdict) {
+        self.begin_as(kind, kind, position, size)
     }
 
     /// The same for what is of one kind to faults, and takes as long as another.
-    pub fn begin_as(&self, judged: Kind, kind: Kind, place: Place, size: u64) -> (Ticket, Verdict) {
+    pub fn begin_as(&self, judged: Kind, kind: Kind, position: Position, size: u64) -> (Ticket, Verdict) {
         let times = self.times();
         if self.unhindered.load(SeqCst) {
-            let ticket = self.admit(Kind::Discard, place, size, times);
+            let ticket = self.admit(Kind::Discard, position, size, times);
             return (Ticket { kind, due: ticket.arrival, number: None, ..ticket }, Verdict::default());
         }
         if !self.faulty.load(Relaxed) {
-            return (self.admit(kind, place, size, times), Verdict::default());
+            return (self.admit(kind, position, size, times), Verdict::default());
         }
-        let verdict = self.judge(monotonic(), judged, place, Bytes(size));
+        let verdict = self.judge(monotonic(), judged, position, Bytes(size));
         // A cache that lies answers at once; that is why it does.
         let admitted = if verdict.lying { Kind::Discard } else { kind };
-        let mut ticket = Ticket { kind, ..self.admit(admitted, place, size, times) };
+        let mut ticket = Ticket { kind, ..self.admit(admitted, position, size, times) };
         ticket.due = ticket.due + verdict.delay;
         if verdict.stall {
             ticket.due = NEVER;
@@ -316,12 +315,12 @@ impl Shape {
         (ticket, verdict)
     }
 
-    fn admit(&self, kind: Kind, place: Place, size: u64, times: Times) -> Ticket {
+    fn admit(&self, kind: Kind, position: Position, size: u64, times: Times) -> Ticket {
         let size = Bytes(size);
         let mut device = self.device.lock();
         let arrival = Tick(monotonic().0.saturating_sub(self.compensation.load(Relaxed)));
-        let admission = device.model.request(arrival, Demand { kind, offset: place.on_device(), size });
-        Ticket { arrival, due: admission.due, number: admission.number, kind, place, size, times }
+        let admission = device.model.request(arrival, Demand { kind, offset: position.on_device(), size });
+        Ticket { arrival, due: admission.due, number: admission.number, kind, position, size, times }
     }
 
     /// Whether this request may be answered at once, so that its bytes need no buffer of their own.
@@ -335,17 +334,17 @@ impl Shape {
     /// Counts the request as completed. Counted before it is answered, so that whoever has its answer also
     /// finds it in the counters.
     pub fn complete(&self, ticket: &Ticket) {
-        let Ticket { arrival, kind, place, size, .. } = *ticket;
+        let Ticket { arrival, kind, position, size, .. } = *ticket;
         let mut device = self.device.lock();
         let end = monotonic();
         device.model.complete(arrival, end, kind, size);
         if let Some(tap) = &device.tap {
-            tap.put(&Record { arrival, end, kind, file: place.file, offset: place.offset, size });
+            tap.put(&Record { arrival, end, kind, file: position.file, offset: position.offset, size });
         }
     }
 
     /// Answers when due.
-    pub fn finish(&self, ticket: Ticket, answer: Answer) {
+    pub fn finish(&self, ticket: Ticket, answer: Reply) {
         if self.is_due(&ticket) && self.cut.load(SeqCst) == ticket.times.cut {
             self.complete(&ticket);
             return answer.send();
@@ -499,7 +498,7 @@ impl Lateness {
 mod tests {
     use super::*;
 
-    const START: Place = Place { file: 0, offset: 0 };
+    const START: Position = Position { file: 0, offset: 0 };
 
     #[test]
     fn unlimited_requests_are_due_at_once_and_counted() {
@@ -523,7 +522,7 @@ mod tests {
         let before = shape.counters();
         shape.record(Some(tap.clone()));
         shape.complete(&early);
-        shape.complete(&shape.begin(Kind::Write, Place { file: 3, offset: 8192 }, 512).0);
+        shape.complete(&shape.begin(Kind::Write, Position { file: 3, offset: 8192 }, 512).0);
         shape.record(None);
         let after = shape.counters();
         shape.complete(&shape.begin(Kind::Read, START, 4096).0);

@@ -7,7 +7,6 @@ use crate::file::{ATTIC, CALIBRATION, CALIBRATION_NUMBER, Folder};
 use crate::journal::Journal;
 use crate::nodes::Nodes;
 use crate::open::Open;
-use crate::power::Rig;
 use crate::privilege::{self, Privileges};
 use crate::protocol::{BackingChoice, Filesystem, Mode, MountRequest, Mounted};
 use crate::ring::{self, Hot};
@@ -62,11 +61,14 @@ pub(crate) struct Stack {
     pub(crate) rig: Option<Rig>,
 }
 
-/// Real-time priorities: the timer above the workers, both above ordinary programs.
-const TIMER_PRIORITY: i32 = 10;
-pub(crate) const WORKER_PRIORITY: i32 = 9;
 /// A backing that may wait needs as many threads as requests shall be under way in it.
 const WAITING_THREADS: usize = 32;
+
+/// What loses its power.
+pub(crate) enum Rig {
+    Device { volatile: Arc<Volatile<Arc<dyn Backing>>>, power: Arc<Power> },
+    Folder { folder: PathBuf, attic: PathBuf, journal: Arc<Journal> },
+}
 
 impl Stack {
     /// Puts all layers up, unless `unwanted` while a step takes long.
@@ -75,8 +77,10 @@ impl Stack {
         mut privileges: Privileges,
         unwanted: &dyn Fn() -> bool,
     ) -> Result<(Stack, Mounted), Failure> {
-        let transport =
-            request.transport.resolve(&request.backing).map_err(failed("choosing the ring as transport"))?;
+        let transport = request
+            .transport
+            .resolve(request.backing == BackingChoice::Memory)
+            .map_err(failed("choosing the ring as transport"))?;
         let state = State::begin().map_err(failed("writing the state file"))?;
         let shape = Arc::new(Shape::new(Spec::default()));
         // From here on every failure drops the stack, which undoes what the state says was begun.
@@ -121,7 +125,7 @@ impl Stack {
         let shape = self.shape.clone();
         let (report, granted) = std::sync::mpsc::channel();
         let run = move || {
-            let _ = report.send(privilege::run_on_time(TIMER_PRIORITY));
+            let _ = report.send(privilege::run_on_time(privilege::TIMER_PRIORITY));
             shape.keep_time();
         };
         let thread = std::thread::Builder::new().name("timer".into()).spawn(run);
@@ -310,7 +314,7 @@ impl Stack {
                 session.as_fd().try_clone_to_owned().map_err(failed("keeping the connection"))?;
             let start = move || {
                 // Inherited by the threads that the session starts.
-                privilege::run_on_time(WORKER_PRIORITY);
+                privilege::run_on_time(privilege::WORKER_PRIORITY);
                 session.spawn()
             };
             let starter = std::thread::Builder::new().name("fuse".into()).spawn(start);
@@ -439,7 +443,7 @@ impl Stack {
         {
             eprintln!("tipover disk daemon: {}: {}", failure.step, failure.reason);
         }
-        remove_made(&state);
+        state.remove_made();
         state.end();
     }
 }
@@ -487,16 +491,6 @@ pub(crate) fn detach_patiently(number: u32, id: &str) {
         }
         let _ = loopdev::detach(number);
         std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Removes what we made, innermost first.
-pub(crate) fn remove_made(state: &State) {
-    if let Some(scratch) = &state.scratch {
-        let _ = std::fs::remove_dir_all(scratch);
-    }
-    for folder in state.made.iter().rev() {
-        let _ = std::fs::remove_dir(folder);
     }
 }
 

@@ -86,6 +86,15 @@ impl State {
         file.flush()?;
         std::fs::rename(staged, self.path())
     }
+    /// Removes what was made, innermost first.
+    pub fn remove_made(&self) {
+        if let Some(scratch) = &self.scratch {
+            let _ = std::fs::remove_dir_all(scratch);
+        }
+        for folder in self.made.iter().rev() {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
     /// Everything is undone: forget it.
     pub fn end(&self) {
         let _ = std::fs::remove_dir(self.folder().join("fuse"));

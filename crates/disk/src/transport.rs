@@ -1,6 +1,5 @@
 //! What carries a disk's requests between the kernel and its daemon, and which way is open here.
 
-use crate::protocol::BackingChoice;
 use crate::ring;
 use serde::{Deserialize, Serialize};
 
@@ -19,12 +18,12 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What a disk with this backing gets; never [`Transport::Auto`].
-    pub(crate) fn resolve(self, backing: &BackingChoice) -> Result<Transport, String> {
-        let obstacle = match backing {
-            BackingChoice::Memory => ring_obstacle(),
+    /// What a disk gets whose bytes are in memory, or elsewhere; never [`Transport::Auto`].
+    pub(crate) fn resolve(self, in_memory: bool) -> Result<Transport, String> {
+        let obstacle = match in_memory {
+            true => ring_obstacle(),
             // A queue's thread does what it is asked, one request after the other: it must not wait.
-            BackingChoice::Directory(_) => Some("it is for disks in memory".into()),
+            false => Some("it is for disks in memory".into()),
         };
         match (self, obstacle) {
             (Transport::Ring, Some(reason)) => Err(reason),

@@ -120,6 +120,7 @@ fn findings(workspace: &Workspace) -> Result<(Vec<Finding>, usize)> {
     findings.extend(markdown::check(&files, exists));
     findings.extend(modules::binary(&files));
     findings.extend(modules::targets(&files));
+    findings.extend(modules::rings(&files));
     findings.extend(purity::core(&files));
     findings.extend(purity::unsafe_code(&files));
     findings.extend(secrets::check(&files));

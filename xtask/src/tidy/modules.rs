@@ -2,6 +2,7 @@
 
 use super::code::{is_word_letter, line_at, without_comments_and_strings, words};
 use super::{File, Finding};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The binary's rooms, top to bottom: `command -> runner -> trial -> drive, probe, store` and
 /// `report -> study -> store`. A module may use what stands in its row and nothing else.
@@ -41,16 +42,16 @@ const BINARY: &[(&str, &[&str])] = &[
     ("live", &["drive", "report"]),
     // What a run will need: `--list` and the run itself ask here.
     ("foresight", &["trial", "machine"]),
-    ("trial", &["agent", "machine", "drive", "history", "places", "probe", "store", "clock", "interrupt"]),
+    ("trial", &["agent", "machine", "drive", "history", "endpoints", "probe", "store", "clock", "interrupt"]),
     // Drop-ins: like a trial they drive, without a laboratory around them.
     ("ycsb", &["live", "trial", "drive", "clock"]),
     ("pgbench", &["live", "trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.
     ("storage", &["machine", "drive", "probe", "processors", "store", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.
-    ("agent", &["checking", "drive", "history", "places", "probe", "clock"]),
+    ("agent", &["checking", "drive", "history", "endpoints", "probe", "clock"]),
     // The servers of a cluster as one target; its tests drive it.
-    ("places", &["drive", "history", "clock"]),
+    ("endpoints", &["drive", "history", "clock"]),
     // The process of an embedded engine that is served, to be killed like a server.
     ("engine_server", &[]),
     ("checking", &["drive", "history", "clock"]),
@@ -116,6 +117,86 @@ pub fn targets(files: &[File]) -> Vec<Finding> {
     findings
 }
 
+/// Most files that may need one another in a ring: whoever changes one has to have all of them in mind.
+const RING: usize = 5;
+
+/// A module by its path, with its file.
+type Modules<'a> = BTreeMap<Vec<&'a str>, &'a File>;
+
+/// No ring of more than [`RING`] files in any crate, tests apart.
+pub fn rings(files: &[File]) -> Vec<Finding> {
+    let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        if let Some((of, inside)) = file.path.split_once("/src/") {
+            let module = module_of(inside);
+            if !module.contains(&"tests") {
+                crates.entry(of).or_default().insert(module, file);
+            }
+        }
+    }
+    crates.values().flat_map(rings_of).collect()
+}
+
+fn rings_of(modules: &Modules<'_>) -> Vec<Finding> {
+    let needs: Vec<BTreeSet<usize>> =
+        modules.iter().map(|(module, file)| needed(module, file, modules)).collect();
+    let reached = |from: usize| {
+        let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = open.pop() {
+            open.extend(needs[module].iter().filter(|next| reached.insert(**next)));
+        }
+        reached
+    };
+    let reached: Vec<BTreeSet<usize>> = (0..needs.len()).map(reached).collect();
+    let ring = |one: usize| -> Vec<usize> {
+        reached[one].iter().copied().filter(|other| reached[*other].contains(&one)).collect()
+    };
+    let files: Vec<&&File> = modules.values().collect();
+    let rings = (0..needs.len()).map(ring).enumerate();
+    let first = rings.filter(|(one, ring)| ring.len() > RING && ring.first() == Some(one));
+    first
+        .map(|(one, ring)| {
+            let names: Vec<&str> = ring.iter().map(|other| files[*other].path.as_str()).collect();
+            Finding::about(
+                &files[one].path,
+                format!("{} files need one another: {}", ring.len(), names.join(", ")),
+            )
+        })
+        .collect()
+}
+
+/// The modules that a file names, by their place among `modules`; what stands behind its tests' head is
+/// theirs.
+fn needed(module: &[&str], file: &File, modules: &Modules<'_>) -> BTreeSet<usize> {
+    let code = without_comments_and_strings(file.text());
+    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let supers = words(code, "super").filter(|position| !code[..*position].ends_with("super::"));
+    let paths = words(code, "crate").chain(supers).flat_map(|position| paths_at(&code[position..]));
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let up = path.matches("super::").count();
+        let base: &[&str] = if up == 0 { &[] } else { &module[..module.len().saturating_sub(up)] };
+        let below = path.trim_start_matches("super::").trim_start_matches("crate::").split("::");
+        let mut named: Vec<&str> = base.iter().copied().chain(below).collect();
+        while !named.is_empty() && !modules.contains_key(&named) {
+            named.pop();
+        }
+        if !named.is_empty() && named != module {
+            found.extend(modules.keys().position(|known| *known == named));
+        }
+    }
+    found
+}
+
+/// The path of a file's module; empty for the root.
+fn module_of(inside: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
+    if matches!(parts.last(), Some(&("mod" | "lib" | "main"))) {
+        parts.pop();
+    }
+    parts
+}
+
 /// The top-level module that a file belongs to.
 fn room_of(inside: &str) -> &str {
     inside.split('/').next().unwrap_or_default().trim_end_matches(".rs")
@@ -124,7 +205,7 @@ fn room_of(inside: &str) -> &str {
 /// Which of the known top-level modules a file names, by `crate::` or by enough `super::`, and where.
 fn uses(inside: &str, text: &str, known: &[&str]) -> Vec<(String, usize)> {
     let code = without_comments_and_strings(text);
-    let to_root = "super::".repeat(depth_of(inside));
+    let to_root = "super::".repeat(module_of(inside).len());
     let mut found = Vec::new();
     let absolute = words(&code, "crate").map(|position| (position, "crate::"));
     // `super::super::` counts from its first word, so a longer chain must not be read from its middle.
@@ -138,16 +219,6 @@ fn uses(inside: &str, text: &str, known: &[&str]) -> Vec<(String, usize)> {
         }
     }
     found
-}
-
-/// How many `super::` lead from a file's module to the crate's root.
-fn depth_of(inside: &str) -> usize {
-    let parts = inside.trim_end_matches(".rs").split('/').collect::<Vec<_>>();
-    match parts.as_slice() {
-        ["main" | "lib"] => 0,
-        [folders @ .., "mod"] => folders.len(),
-        all => all.len(),
-    }
 }
 
 /// The paths that begin here, with groups spelt out: `a::{b, c::{d, e}}` is `a::b`, `a::c::d` and `a::c::e`.
@@ -236,5 +307,44 @@ mod tests {
         assert_eq!(convicted("crates/targets/src/wiredtiger/mod.rs", "use super::null::Null;"), 1);
         assert_eq!(convicted("crates/targets/src/wiredtiger/mod.rs", "use crate::document::Document;"), 0);
         assert_eq!(convicted("crates/targets/src/lib.rs", "pub use crate::null::Null;"), 0);
+    }
+
+    #[test]
+    fn a_ring_of_many_files_is_convicted() {
+        let ring = |number: usize| -> Vec<File> {
+            let file = |n: usize| {
+                let text = format!("use crate::m{}::M; // crate::m0\n", (n + 1) % number);
+                File::of(&format!("crates/disk/src/m{n}.rs"), &text)
+            };
+            (0..number).map(file).collect()
+        };
+        assert_eq!(rings(&ring(RING)), []);
+        let convicted = rings(&ring(RING + 1));
+        assert_eq!(convicted.len(), 1, "{convicted:?}");
+        assert!(convicted[0].message.starts_with("6 files need one another"), "{convicted:?}");
+        let mut chain = ring(RING + 3);
+        chain.pop();
+        chain.push(File::of("crates/lab/src/m7.rs", "use crate::m0::M;"));
+        chain.push(File::of("crates/disk/src/m7/tests.rs", "use crate::m0::M;"));
+        assert_eq!(rings(&chain), []);
+    }
+
+    #[test]
+    fn tests_in_a_file_and_what_is_above_it_are_told_apart() {
+        let inside =
+            "use super::b::B;\n#[cfg(test)]\nmod tests {\n    use super::*;\n    use crate::c::C;\n}\n";
+        let files = [
+            File::of("crates/lab/src/a/one.rs", inside),
+            File::of("crates/lab/src/a/b.rs", ""),
+            File::of("crates/lab/src/c.rs", ""),
+        ];
+        let modules: Modules<'_> = files
+            .iter()
+            .map(|file| (module_of(file.path.strip_prefix("crates/lab/src/").unwrap_or_default()), file))
+            .collect();
+        let named: Vec<&str> = modules.values().map(|file| file.path.as_str()).collect();
+        let needed: Vec<&str> =
+            needed(&["a", "one"], &files[0], &modules).into_iter().map(|n| named[n]).collect();
+        assert_eq!(needed, ["crates/lab/src/a/b.rs"]);
     }
 }

@@ -9,14 +9,14 @@
 
 mod queue;
 mod relay;
+mod reply;
 pub(crate) mod untrusted;
 mod uring;
 pub(crate) mod wire;
 
-pub(crate) use queue::Slot;
+pub(crate) use reply::{Via, errno};
 
 use crate::privilege;
-use crate::reply::Via;
 use crate::softirq::Softirqs;
 use fuser::{BackgroundSession, Config, FileHandle, INodeNo, ReplyData, ReplyEmpty, ReplyWrite, Session};
 use fuser::{SessionACL, WriteFlags};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 /// Of a queue's thread while the disk is shaped: that of the classic transport's workers.
-const PRIORITY: i32 = crate::stack::WORKER_PRIORITY;
+const PRIORITY: i32 = privilege::WORKER_PRIORITY;
 
 /// The largest write, and what an entry has room for.
 pub(crate) const MAX_WRITE: usize = 1 << 20;

@@ -4,9 +4,8 @@
 use super::relay::{self, Relay};
 use super::uring::{Entry, Mapping, Uring};
 use super::wire::{self, InHeader};
-use super::{Hot, MAX_WRITE};
+use super::{Hot, MAX_WRITE, Via};
 use crate::privilege;
-use crate::reply::Via;
 use crate::softirq::Softirqs;
 use fuser::{Errno, FileHandle, INodeNo, WriteFlags};
 use parking_lot::Mutex;

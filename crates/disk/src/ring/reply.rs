@@ -1,7 +1,8 @@
 //! How a data request is answered, whichever way it came.
 
-use crate::ring::Slot;
+use super::queue::Slot;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
+use std::io;
 
 /// A reply of `fuser`, or an entry of the ring that takes the same kind of answer.
 pub(crate) enum Via<R> {
@@ -52,4 +53,9 @@ impl Via<ReplyEmpty> {
             Via::Ring(slot) => slot.error(errno.code()),
         }
     }
+}
+
+/// The error number of a failed call.
+pub(crate) fn errno(error: impl Into<io::Error>) -> Errno {
+    Errno::from_i32(error.into().raw_os_error().unwrap_or(libc::EIO))
 }
