@@ -1,6 +1,6 @@
 //! What load is sent to. One implementation per system, each with its statistics beside its driver.
 
-use crate::check::{Answer, TpcbRows, TransferRow, Version};
+use crate::check::{Returned, TpcbRows, TransferRow, Version};
 use crate::learn::Watch;
 use crate::metric::Metric;
 use crate::op::{Op, OpKind, Outcome};
@@ -170,8 +170,8 @@ pub trait Session {
 
     /// What the last operation was answered with if it read balances or lists, and was done; made when it is
     /// asked for, or while the answer is read.
-    fn answer(&self) -> Answer {
-        Answer::Nothing
+    fn answer(&self) -> Returned {
+        Returned::Nothing
     }
 
     /// Tells the session its number among those of the load, before its first operation.

@@ -29,7 +29,7 @@ pub struct Cgroups {
 }
 
 /// The hierarchies in which a group should exist, chosen for some limits.
-pub(crate) type Places = Vec<(PathBuf, Version, Vec<String>)>;
+pub(crate) type Directories = Vec<(PathBuf, Version, Vec<String>)>;
 
 impl Cgroups {
     /// Looks at this machine.
@@ -120,9 +120,9 @@ impl Cgroups {
 
     /// Chooses a directory in each hierarchy that serves. Required controllers must be found; the others are
     /// a gain.
-    pub(crate) fn places(&self, limits: &Limits) -> Result<(Places, Vec<String>), LimitError> {
+    pub(crate) fn directories(&self, limits: &Limits) -> Result<(Directories, Vec<String>), LimitError> {
         let required = limits.controllers();
-        let mut places = Places::new();
+        let mut directories = Directories::new();
         let mut missing = Vec::new();
         for controller in ["memory", "cpu", "cpuacct", "cpuset", "freezer", "blkio"] {
             // A group in an unused cpuset would only add ways to fail.
@@ -132,8 +132,10 @@ impl Cgroups {
             let v1 = self.hierarchies.iter().find(|h| h.version == Version::V1 && holds(h, controller));
             let Some(hierarchy) = v1 else { continue };
             match self.writable_v1(hierarchy) {
-                Ok(()) if places.iter().any(|(path, ..)| *path == hierarchy.own) => {}
-                Ok(()) => places.push((hierarchy.own.clone(), Version::V1, hierarchy.controllers.clone())),
+                Ok(()) if directories.iter().any(|(path, ..)| *path == hierarchy.own) => {}
+                Ok(()) => {
+                    directories.push((hierarchy.own.clone(), Version::V1, hierarchy.controllers.clone()))
+                }
                 Err(error) if required.contains(&controller) => return Err(error),
                 Err(error) => missing.push(error.to_string()),
             }
@@ -141,24 +143,24 @@ impl Cgroups {
         let from_v2: Vec<&str> = required
             .iter()
             .copied()
-            .filter(|c| !places.iter().any(|(.., cs)| cs.iter().any(|x| x == c)))
+            .filter(|c| !directories.iter().any(|(.., cs)| cs.iter().any(|x| x == c)))
             .collect();
         if let Some(unified) = self.hierarchies.iter().find(|h| h.version == Version::V2) {
             // Memory is counted even where it is not limited, if that can be had.
             let counted = from_v2.is_empty() && holds(unified, "memory");
             let counted = counted.then(|| self.place_v2(unified, &["memory"]).ok()).flatten();
             match counted.map_or_else(|| self.place_v2(unified, &from_v2), Ok) {
-                Ok((path, controllers)) => places.push((path, Version::V2, controllers)),
+                Ok((path, controllers)) => directories.push((path, Version::V2, controllers)),
                 Err(error) if !from_v2.is_empty() => return Err(error),
                 Err(error) => missing.push(error.to_string()),
             }
         } else if let Some(controller) = from_v2.first() {
             return Err(self.no_controller(controller));
         }
-        if places.is_empty() {
+        if directories.is_empty() {
             return Err(self.no_controller("memory"));
         }
-        Ok((places, missing))
+        Ok((directories, missing))
     }
 
     fn no_controller(&self, controller: &str) -> LimitError {

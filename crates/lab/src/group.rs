@@ -21,7 +21,7 @@ const THAWED: &str = "THAWED";
 
 /// A group's directory in one hierarchy.
 #[derive(Debug, Clone)]
-struct Place {
+struct Directory {
     path: PathBuf,
     version: Version,
     controllers: Vec<String>,
@@ -36,7 +36,7 @@ struct Place {
 pub struct Group {
     name: Name,
     label: String,
-    places: Vec<Place>,
+    directories: Vec<Directory>,
     missing: Vec<String>,
     files: Files,
 }
@@ -51,15 +51,20 @@ impl Group {
     }
 
     pub(crate) fn make(cgroups: &Cgroups, label: &str, limits: &Limits) -> Result<Group, LimitError> {
-        let (places, missing) = cgroups.places(limits)?;
+        let (directories, missing) = cgroups.directories(limits)?;
         let name = Name::fresh();
         // Filled one by one, so that what was made is removed by Drop if a later step fails.
-        let mut group =
-            Group { name, label: label.into(), places: Vec::new(), missing, files: cgroups.files.clone() };
-        for (parent, version, controllers) in places {
+        let mut group = Group {
+            name,
+            label: label.into(),
+            directories: Vec::new(),
+            missing,
+            files: cgroups.files.clone(),
+        };
+        for (parent, version, controllers) in directories {
             let path = parent.join(group.name.to_string());
             group.files.make(&path)?;
-            group.places.push(Place { path, version, controllers });
+            group.directories.push(Directory { path, version, controllers });
         }
         group.set_limits(limits)?;
         Ok(group)
@@ -83,20 +88,23 @@ impl Group {
     /// The group's directory in the v2 hierarchy, where `io.pressure`, `memory.pressure` and `cpu.pressure`
     /// are.
     pub fn unified(&self) -> Option<&Path> {
-        self.places.iter().find(|place| place.version == Version::V2).map(|place| place.path.as_path())
+        self.directories
+            .iter()
+            .find(|directory| directory.version == Version::V2)
+            .map(|directory| directory.path.as_path())
     }
 
     /// The directory that has `controller`, v1 or v2.
     pub fn directory(&self, controller: &str) -> Option<&Path> {
-        self.place(controller).map(|place| place.path.as_path())
+        self.directory_of(controller).map(|directory| directory.path.as_path())
     }
 
-    fn place(&self, controller: &str) -> Option<&Place> {
-        self.places.iter().find(|place| place.controllers.iter().any(|c| c == controller))
+    fn directory_of(&self, controller: &str) -> Option<&Directory> {
+        self.directories.iter().find(|directory| directory.controllers.iter().any(|c| c == controller))
     }
 
-    fn need(&self, controller: &str, what: &'static str) -> Result<&Place, LimitError> {
-        self.place(controller).ok_or_else(|| {
+    fn need(&self, controller: &str, what: &'static str) -> Result<&Directory, LimitError> {
+        self.directory_of(controller).ok_or_else(|| {
             let why = match self.missing.first() {
                 Some(reason) => reason.clone(),
                 None => format!("there is no {controller} controller"),
@@ -111,33 +119,33 @@ impl Group {
     /// The kernel refuses a memory limit below what cannot be reclaimed (v1: at once; v2: kills instead).
     pub fn set_limits(&self, limits: &Limits) -> Result<(), LimitError> {
         limits.check()?;
-        match (self.place("memory"), limits.memory) {
-            (Some(place), bytes) => self.set_memory(place, bytes)?,
+        match (self.directory_of("memory"), limits.memory) {
+            (Some(directory), bytes) => self.set_memory(directory, bytes)?,
             (None, None) => {}
             (None, Some(_)) => return self.need("memory", "limit memory").map(|_| ()),
         }
-        match (self.place("cpu"), limits.cpus) {
-            (Some(place), cpus) => self.set_cpus(place, cpus)?,
+        match (self.directory_of("cpu"), limits.cpus) {
+            (Some(directory), cpus) => self.set_cpus(directory, cpus)?,
             (None, None) => {}
             (None, Some(_)) => return self.need("cpu", "limit CPU time").map(|_| ()),
         }
         if let Some(cores) = &limits.cpu_set {
-            let place = self.need("cpuset", "choose cores")?;
-            if place.version == Version::V1 {
+            let directory = self.need("cpuset", "choose cores")?;
+            if directory.version == Version::V1 {
                 // v1 refuses processes until both files are filled in; memory nodes are the parent's.
-                let parent = place.path.parent().unwrap_or(&place.path);
+                let parent = directory.path.parent().unwrap_or(&directory.path);
                 let nodes = self.files.read(&parent.join("cpuset.mems"))?;
-                self.files.write(&place.path.join("cpuset.mems"), nodes.trim())?;
+                self.files.write(&directory.path.join("cpuset.mems"), nodes.trim())?;
             }
             let list: Vec<String> = cores.iter().map(u32::to_string).collect();
-            self.files.write(&place.path.join("cpuset.cpus"), &list.join(","))?;
+            self.files.write(&directory.path.join("cpuset.cpus"), &list.join(","))?;
         }
         Ok(())
     }
 
-    fn set_memory(&self, place: &Place, bytes: Option<u64>) -> Result<(), LimitError> {
-        let at = |file: &str| place.path.join(file);
-        match place.version {
+    fn set_memory(&self, directory: &Directory, bytes: Option<u64>) -> Result<(), LimitError> {
+        let at = |file: &str| directory.path.join(file);
+        match directory.version {
             Version::V1 => {
                 self.files.write_if_there(&at("memory.swappiness"), "0")?;
                 let text = bytes.map_or("-1".to_string(), |b| b.to_string());
@@ -155,17 +163,17 @@ impl Group {
         }
     }
 
-    fn set_cpus(&self, place: &Place, cpus: Option<f64>) -> Result<(), LimitError> {
+    fn set_cpus(&self, directory: &Directory, cpus: Option<f64>) -> Result<(), LimitError> {
         let quota = cpus.map(|cpus| (cpus * PERIOD as f64).round() as u64);
-        match place.version {
+        match directory.version {
             Version::V1 => {
-                self.files.write(&place.path.join("cpu.cfs_period_us"), &PERIOD.to_string())?;
+                self.files.write(&directory.path.join("cpu.cfs_period_us"), &PERIOD.to_string())?;
                 let text = quota.map_or("-1".to_string(), |q| q.to_string());
-                self.files.write(&place.path.join("cpu.cfs_quota_us"), &text)
+                self.files.write(&directory.path.join("cpu.cfs_quota_us"), &text)
             }
             Version::V2 => {
                 let text = quota.map_or("max".to_string(), |q| q.to_string());
-                self.files.write(&place.path.join("cpu.max"), &format!("{text} {PERIOD}"))
+                self.files.write(&directory.path.join("cpu.max"), &format!("{text} {PERIOD}"))
             }
         }
     }
@@ -173,24 +181,25 @@ impl Group {
     /// Moves a process that already runs into the group. Memory that it touched before stays charged
     /// elsewhere; [`crate::Launch::group`] has no such gap.
     pub fn attach(&self, process: u32) -> Result<(), LimitError> {
-        self.places
-            .iter()
-            .try_for_each(|place| self.files.write(&place.path.join("cgroup.procs"), &process.to_string()))
+        self.directories.iter().try_for_each(|directory| {
+            self.files.write(&directory.path.join("cgroup.procs"), &process.to_string())
+        })
     }
 
     /// The files into which a process writes "0" to join, opened before the fork.
     pub(crate) fn doors(&self) -> Result<Vec<File>, LimitError> {
-        let open = |place: &Place| {
-            let path = place.path.join("cgroup.procs");
+        let open = |directory: &Directory| {
+            let path = directory.path.join("cgroup.procs");
             let door = File::options().write(true).open(&path);
             door.map_err(|source| LimitError::Write { path, value: "0".into(), source })
         };
-        self.places.iter().map(open).collect()
+        self.directories.iter().map(open).collect()
     }
 
     /// Processes in the group and in groups below it.
     pub fn processes(&self) -> Vec<u32> {
-        let mut all: Vec<u32> = self.places.iter().flat_map(|place| processes_below(&place.path)).collect();
+        let mut all: Vec<u32> =
+            self.directories.iter().flat_map(|directory| processes_below(&directory.path)).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -198,17 +207,17 @@ impl Group {
 
     /// What the group uses now.
     pub fn memory(&self) -> Result<MemoryUse, LimitError> {
-        let place = self.need("memory", "count memory")?;
-        let read = |file: &str| self.files.read(&place.path.join(file));
+        let directory = self.need("memory", "count memory")?;
+        let read = |file: &str| self.files.read(&directory.path.join(file));
         let size = |file: &str| read(file).ok().and_then(|text| number(&text));
         let stat = read("memory.stat")?;
         let usage_file =
-            if place.version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
+            if directory.version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
         let usage = number(&read(usage_file)?).ok_or_else(|| LimitError::Strange {
-            path: place.path.join(usage_file),
+            path: directory.path.join(usage_file),
             text: "no number".into(),
         })?;
-        Ok(match place.version {
+        Ok(match directory.version {
             Version::V1 => MemoryUse {
                 usage,
                 limit: read("memory.limit_in_bytes").ok().and_then(|text| limit_v1(&text)),
@@ -231,8 +240,8 @@ impl Group {
         let read = |path: &Path, file: &str| self.files.read(&path.join(file)).ok();
         let unified = self.unified().and_then(|path| read(path, "cpu.stat")).and_then(|text| cpu_v2(&text));
         let accounted = || {
-            let path = self.directory("cpuacct")?;
-            let span = |file: &str| Some(Duration::from_nanos(number(&read(path, file)?)?));
+            let path = self.directory_of("cpuacct")?;
+            let span = |file: &str| Some(Duration::from_nanos(number(&read(&path.path, file)?)?));
             let (user, system) = (span("cpuacct.usage_user"), span("cpuacct.usage_sys"));
             Some(CpuTime { total: span("cpuacct.usage")?, user, system, throttled: None })
         };
@@ -242,9 +251,9 @@ impl Group {
             why: "neither a v2 hierarchy nor the cpuacct controller is there".into(),
         })?;
         // On a hybrid machine the quota, and so the throttling, is v1's.
-        let quota = self.place("cpu").filter(|place| place.version == Version::V1);
+        let quota = self.directory_of("cpu").filter(|directory| directory.version == Version::V1);
         let throttled = quota
-            .and_then(|place| read(&place.path, "cpu.stat"))
+            .and_then(|directory| read(&directory.path, "cpu.stat"))
             .and_then(|text| pairs(&text).get("throttled_time").copied())
             .map(Duration::from_nanos);
         Ok(CpuTime { throttled: throttled.or(time.throttled), ..time })
@@ -257,27 +266,27 @@ impl Group {
     /// Neither v1's blkio controller nor v2's io is there.
     pub fn device_use(&self, major: u32, minor: u32) -> Result<DeviceUse, LimitError> {
         let device = format!("{major}:{minor}");
-        if let Some(place) = self.place("io") {
-            return Ok(device_v2(&self.files.read(&place.path.join("io.stat"))?, &device));
+        if let Some(directory) = self.directory_of("io") {
+            return Ok(device_v2(&self.files.read(&directory.path.join("io.stat"))?, &device));
         }
-        let place = self.need("blkio", "count what it reads from a device")?;
-        let text = self.files.read(&place.path.join("blkio.throttle.io_service_bytes"))?;
+        let directory = self.need("blkio", "count what it reads from a device")?;
+        let text = self.files.read(&directory.path.join("blkio.throttle.io_service_bytes"))?;
         let counted = text.lines().any(|line| line.starts_with(&format!("{device} ")));
         if !counted {
             let limit = format!("{device} {BOUNDLESS}");
-            self.files.write(&place.path.join("blkio.throttle.read_bps_device"), &limit)?;
+            self.files.write(&directory.path.join("blkio.throttle.read_bps_device"), &limit)?;
         }
         Ok(device_v1(&text, &device))
     }
 
     /// How many processes the kernel killed here because the memory limit left it no choice.
     pub fn oom_kills(&self) -> Result<u64, LimitError> {
-        let place = self.need("memory", "count out-of-memory kills")?;
-        let file = match place.version {
+        let directory = self.need("memory", "count out-of-memory kills")?;
+        let file = match directory.version {
             Version::V1 => "memory.oom_control",
             Version::V2 => "memory.events",
         };
-        let path = place.path.join(file);
+        let path = directory.path.join(file);
         let text = self.files.read(&path)?;
         pairs(&text).get("oom_kill").copied().ok_or(LimitError::Strange { path, text })
     }
@@ -331,7 +340,8 @@ impl Group {
         self.until("killing", || {
             let processes = self.processes();
             if !processes.is_empty() {
-                let paths: Vec<&Path> = self.places.iter().map(|place| place.path.as_path()).collect();
+                let paths: Vec<&Path> =
+                    self.directories.iter().map(|directory| directory.path.as_path()).collect();
                 kill(&self.files, &paths, &processes);
             }
             Ok(processes.is_empty())
@@ -360,13 +370,13 @@ impl Group {
     /// silence.
     pub fn remove(mut self) -> Result<(), LimitError> {
         self.kill_all()?;
-        self.remove_places()
+        self.remove_directories()
     }
 
-    fn remove_places(&mut self) -> Result<(), LimitError> {
-        while let Some(place) = self.places.last() {
-            remove_below(&self.files, &place.path)?;
-            self.places.pop();
+    fn remove_directories(&mut self) -> Result<(), LimitError> {
+        while let Some(directory) = self.directories.last() {
+            remove_below(&self.files, &directory.path)?;
+            self.directories.pop();
         }
         Ok(())
     }
@@ -376,7 +386,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         // Whatever cannot be removed now bears our name and is found by `leftovers` later.
         let _ = self.kill_all();
-        let _ = self.remove_places();
+        let _ = self.remove_directories();
     }
 }
 

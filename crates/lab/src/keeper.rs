@@ -106,7 +106,7 @@ pub struct LinkStatus {
 /// What a keeper answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum Reply {
     /// The laboratory is up, and how it is.
     Up(Box<Status>),
     /// What is counted of every node, as whoever started the keeper reads it.
@@ -206,7 +206,7 @@ pub fn is_up(name: &str) -> bool {
 ///
 /// # Errors
 /// There is none, or it does not answer.
-pub fn ask(name: &str, request: &Request) -> Result<Answer, KeeperError> {
+pub fn ask(name: &str, request: &Request) -> Result<Reply, KeeperError> {
     check_name(name)?;
     let mut stream = UnixStream::connect(socket_of(name)).map_err(|_| {
         let up = names();
@@ -230,7 +230,7 @@ pub fn keep(
     daemons: &Daemons,
     ended: &AtomicBool,
     counters: Counters<'_>,
-    say: &mut dyn FnMut(&Answer) -> io::Result<()>,
+    say: &mut dyn FnMut(&Reply) -> io::Result<()>,
 ) -> io::Result<()> {
     let path = socket_of(&order.name);
     let failed = |error| KeeperError::Cluster(Box::new(error));
@@ -239,11 +239,11 @@ pub fn keep(
         Ok(up) => up,
         Err(error) => {
             let _ = std::fs::remove_file(&path);
-            return say(&Answer::Failed(error.to_string()));
+            return say(&Reply::Failed(error.to_string()));
         }
     };
     let first = describe(order, &mut cluster);
-    say(&Answer::Up(Box::new(first)))?;
+    say(&Reply::Up(Box::new(first)))?;
     let served = serve(&listener, order, cluster, ended, counters);
     let _ = std::fs::remove_file(&path);
     served
@@ -298,17 +298,17 @@ fn serve(
             continue;
         }
         let answer = match serde_json::from_str(&asked) {
-            Ok(Request::Status) => Answer::Up(Box::new(describe(order, &mut cluster))),
-            Ok(Request::Counters) => counters(&cluster).map_or_else(Answer::Failed, Answer::Counters),
+            Ok(Request::Status) => Reply::Up(Box::new(describe(order, &mut cluster))),
+            Ok(Request::Counters) => counters(&cluster).map_or_else(Reply::Failed, Reply::Counters),
             Ok(Request::Down) => {
                 drop(cluster);
                 // A client that is gone already is no reason to stay.
-                let _ = peer::say(&mut stream, &Answer::Gone);
+                let _ = peer::say(&mut stream, &Reply::Gone);
                 return Ok(());
             }
             // Somebody only looked whether we live.
             Err(_) if asked.is_empty() => continue,
-            Err(error) => Answer::Failed(error.to_string()),
+            Err(error) => Reply::Failed(error.to_string()),
         };
         let _ = peer::say(&mut stream, &answer);
     }
@@ -358,7 +358,7 @@ fn describe(order: &Order, cluster: &mut Cluster) -> Status {
 
 /// Lines to and from a keeper, read and written again.
 pub mod untrusted {
-    use super::{Answer, Order, Request};
+    use super::{Order, Reply, Request};
     use tipover_core::peer::again;
 
     /// What it is to make.
@@ -371,7 +371,7 @@ pub mod untrusted {
     }
     /// What it answers.
     pub fn answer(said: &str) -> serde_json::Result<String> {
-        again::<Answer>(said)
+        again::<Reply>(said)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tipover_core::check::{Answer, Entry, Finding, Isolation, Model, TransferRow, Version};
+use tipover_core::check::{Entry, Finding, Isolation, Model, Returned, TransferRow, Version};
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome, Step};
 use tipover_core::target::{Progress, Session, Target};
 use tipover_core::units::Tick;
@@ -314,7 +314,7 @@ fn bank(target: &dyn Target, session: &mut dyn Session, execute: Execute<'_>) {
     assert_eq!(transfer(session, 5, 1, 0, 130), Outcome::Done, "all that is there can be paid");
     let right = [(0, Some(200)), (1, Some(0)), (2, Some(100)), (3, Some(100))];
     assert_eq!(execute(session, &Op::ReadBalances), Outcome::Done);
-    let Answer::Balances(balances) = session.answer() else { panic!("{:?}", session.answer()) };
+    let Returned::Balances(balances) = session.answer() else { panic!("{:?}", session.answer()) };
     assert_eq!(&sorted(balances.clone())[..4], &right[..]);
     let (found, transfers) = target.read_bank().unwrap();
     assert_eq!(sorted(found), sorted(balances), "what is refused changes nothing");
@@ -335,10 +335,14 @@ fn lists(target: &dyn Target, session: &mut dyn Session, execute: Execute<'_>) {
         return;
     }
     assert_eq!(outcome, Outcome::Done);
-    assert_eq!(answer, Answer::Lists(vec![None, None, Some(vec![10])]), "a transaction sees its own writes");
+    assert_eq!(
+        answer,
+        Returned::Lists(vec![None, None, Some(vec![10])]),
+        "a transaction sees its own writes"
+    );
     let (_, answer) = run(&[append(1, 11), read(1), read(2), read(3)]);
     let seen = vec![None, Some(vec![10, 11]), Some(vec![20]), Some(vec![])];
-    assert_eq!(answer, Answer::Lists(seen));
+    assert_eq!(answer, Returned::Lists(seen));
     assert_eq!(sorted(target.read_lists().unwrap()), [(1, vec![10, 11]), (2, vec![20])]);
 }
 
@@ -386,7 +390,7 @@ pub fn isolation(target: &dyn Target, expected: Model) -> (Model, Finding) {
         let run = |session: &mut dyn Session, client: u32, sequence: u64, steps: Vec<Step>| {
             let sent = Entry::sent(client, sequence, Op::Transaction { steps: steps.into() }, now());
             let outcome = session.execute(&sent.op);
-            let answer = if outcome == Outcome::Done { session.answer() } else { Answer::Nothing };
+            let answer = if outcome == Outcome::Done { session.answer() } else { Returned::Nothing };
             entries.lock().unwrap().push(Entry { ended: Some(now()), outcome, answer, ..sent });
         };
         std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tipover_core::check::{Answer, Version};
+use tipover_core::check::{Returned, Version};
 use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
@@ -131,7 +131,7 @@ impl Session for PathSession<'_> {
     fn fetched_records(&self) -> u32 {
         self.session.fetched_records()
     }
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Returned {
         self.session.answer()
     }
     fn take_seat(&mut self, number: u32) {

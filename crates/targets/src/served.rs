@@ -4,7 +4,7 @@
 //! end is a [`Link`] like that to any server, with its time-outs, its wire, and its new connections; the
 //! session's data set is told in the greeting.
 
-use crate::connection::{Answer, Dialect, Framing, Greeting, Input, Link, Place, Protocol, Refusal, Route};
+use crate::connection::{Dialect, Framing, Greeting, Input, Link, Protocol, Received, Refusal, Route, Url};
 use crate::connection::{Step, connect};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ enum Reply {
     Keys { keys: Vec<(u64, Version)> },
     Bank { bank: BankRows },
     Lists { lists: Lists },
-    Executed { outcome: Outcome, records: u32, answer: check::Answer },
+    Executed { outcome: Outcome, records: u32, answer: check::Returned },
     Failed { reason: String },
 }
 
@@ -104,7 +104,7 @@ fn serve_session(
             continue;
         }
         let answer = match session.fetched(0).filter(|_| is_checked) {
-            Some(bytes) if outcome == Outcome::Done => check::Answer::Value(Some(Version::found(bytes))),
+            Some(bytes) if outcome == Outcome::Done => check::Returned::Value(Some(Version::found(bytes))),
             _ => session.answer(),
         };
         peer::say(&mut output, &Reply::Executed { outcome, records: session.fetched_records(), answer })?;
@@ -186,7 +186,7 @@ impl Served {
         let missing = || TargetError::new("connecting to the engine", "target.address is missing");
         let address = spec.target.address.as_ref().ok_or_else(missing)?;
         let failed = |reason: String| TargetError::new(format!("connecting to {address}"), reason);
-        let place = Place::parse(address, &DIALECT, &[]).map_err(failed)?;
+        let place = Url::parse(address, &DIALECT, &[]).map_err(failed)?;
         let mut served = Served {
             route: Route::to(&place).map_err(failed)?,
             shown: address.shown().to_string(),
@@ -261,7 +261,7 @@ impl Target for Served {
             writes: false,
             fetched: None,
             records: 0,
-            answer: check::Answer::Nothing,
+            answer: check::Returned::Nothing,
         };
         let link = Link::open(lines, &self.route, self.timeout, self.connect_timeout);
         let doing = || format!("opening a session at {}", self.shown);
@@ -316,7 +316,7 @@ struct Lines<'a> {
     writes: bool,
     fetched: Option<Vec<u8>>,
     records: u32,
-    answer: check::Answer,
+    answer: check::Returned,
 }
 
 impl Greeting for Lines<'_> {
@@ -341,28 +341,28 @@ impl Protocol for Lines<'_> {
         self.writes = op.kind().writes();
         self.is_answered = !(self.unacknowledged && self.writes);
         self.key = if let Op::Read { record, .. } = op { *record } else { 0 };
-        (self.fetched, self.records, self.answer) = (None, 0, check::Answer::Nothing);
+        (self.fetched, self.records, self.answer) = (None, 0, check::Returned::Nothing);
         ask(output, &Question::Execute { op: op.clone(), acknowledged: self.is_answered });
         true
     }
 
-    fn answer(&mut self, input: &mut Input, _: &mut Vec<u8>) -> Answer {
-        let Some((_, range)) = line(input) else { return Answer::More };
+    fn answer(&mut self, input: &mut Input, _: &mut Vec<u8>) -> Received {
+        let Some((_, range)) = line(input) else { return Received::More };
         let reply = serde_json::from_slice(&input.rest()[range.clone()]);
         input.consume(range.end);
         let Ok(Reply::Executed { outcome, records, answer }) = reply else {
             let lost = if self.writes { Outcome::Unknown } else { Outcome::Refused };
-            return Answer::Last(lost(Failure::Corrupt));
+            return Received::Last(lost(Failure::Corrupt));
         };
         self.records = records;
-        if let check::Answer::Value(Some(version)) = &answer {
+        if let check::Returned::Value(Some(version)) = &answer {
             // Only which write was found is told; its bytes follow from that.
             let bytes = payload(self.key, version.key_sequence);
             let is_whole = Version::found(&bytes) == *version;
             self.fetched = Some(if is_whole { bytes.to_vec() } else { Vec::new() });
         }
         self.answer = answer;
-        Answer::Complete(outcome)
+        Received::Complete(outcome)
     }
 
     fn fetched<'a>(&'a self, _: &'a Input, _: u16) -> Option<&'a [u8]> {
@@ -373,7 +373,7 @@ impl Protocol for Lines<'_> {
         self.records
     }
 
-    fn brought(&self) -> check::Answer {
+    fn brought(&self) -> check::Returned {
         self.answer.clone()
     }
 
@@ -419,7 +419,7 @@ mod tests {
         }
         let read = Op::Read { record: 99, fields: tipover_core::op::Fields::All };
         assert_eq!(session.execute(&read), Outcome::Done, "what comes after it is answered");
-        assert_eq!(session.answer(), check::Answer::Value(Some(Version::of(99, 1))));
+        assert_eq!(session.answer(), check::Returned::Value(Some(Version::of(99, 1))));
         assert_eq!(target.read_keys().unwrap().len(), 100);
     }
 }

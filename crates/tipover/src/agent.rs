@@ -9,8 +9,8 @@ mod tables;
 use crate::checking;
 use crate::clock::Clock;
 use crate::drive;
+use crate::endpoints::{Endpoint, Endpoints, Writers};
 use crate::history::HistoryWriter;
-use crate::places::{Place, Places, Writers};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ impl Command {
 /// What an agent answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
-pub enum Answer {
+pub enum Reply {
     /// To `Start`.
     Started {
         /// Read back from the target.
@@ -300,7 +300,7 @@ pub fn serve() -> Result<()> {
     }
     let mut read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
     if let Err(error) = spec.attach(&mut read) {
-        return answer(&Answer::Failed { reason: error.to_string() });
+        return answer(&Reply::Failed { reason: error.to_string() });
     }
     if spec.machine.huge_pages == Some(HugePages::Never) {
         rustix::thread::disable_transparent_huge_pages(true).context("doing without huge pages")?;
@@ -310,35 +310,35 @@ pub fn serve() -> Result<()> {
     let (started, writers) = start(&spec, seed, &servers, &folder);
     let target = match started {
         Ok(target) => RequestPath::new(target, spec.target.request_path_cpu),
-        Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
+        Err(error) => return answer(&Reply::Failed { reason: error.to_string() }),
     };
     let facts = match target.facts() {
         Ok(facts) => facts,
-        Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
+        Err(error) => return answer(&Reply::Failed { reason: error.to_string() }),
     };
-    answer(&Answer::Started { facts, metrics: target.metrics(), generator_cost_ns })?;
+    answer(&Reply::Started { facts, metrics: target.metrics(), generator_cost_ns })?;
     let (clock, records) = (Clock::at(origin_ns), Records::new(dataset.records));
     let orders = || Orders::new((&spec, &dataset), &target, writers.as_ref(), clock);
     while let Some(command) = next()? {
         match command {
-            Command::Examine => answer(&Answer::Examined(examine(&target, &dataset)))?,
+            Command::Examine => answer(&Reply::Examined(examine(&target, &dataset)))?,
             Command::Load { threads } => {
                 if let Err(error) = fill(&spec, seed, &target, &dataset, threads) {
-                    return answer(&Answer::Failed { reason: format!("{error:#}") });
+                    return answer(&Reply::Failed { reason: format!("{error:#}") });
                 }
-                answer(&Answer::Loaded { facts: target.facts()? })?;
+                answer(&Reply::Loaded { facts: target.facts()? })?;
             }
             Command::Prepare => answer(&match checking::prepare(&spec, seed, &target) {
-                Ok(()) => Answer::Prepared,
-                Err(error) => Answer::Failed { reason: format!("{error:#}") },
+                Ok(()) => Reply::Prepared,
+                Err(error) => Reply::Failed { reason: format!("{error:#}") },
             })?,
             Command::Run { load, seed: arrivals, history } => {
                 let writer = match history.map(|path| checking::history(&spec, &path)).transpose() {
                     Ok(writer) => writer,
-                    Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
+                    Err(error) => return answer(&Reply::Failed { reason: format!("{error:#}") }),
                 };
                 if let Err(error) = ask(&target, &dataset) {
-                    return answer(&Answer::Failed { reason: format!("{error:#}") });
+                    return answer(&Reply::Failed { reason: format!("{error:#}") });
                 }
                 let plan = drive::Plan::closed(&target, &dataset, workload.as_ref(), &records, 1, clock);
                 let plan = loaded(plan, &spec, load.as_deref(), (seed, arrivals.unwrap_or(0))).part(part);
@@ -350,36 +350,36 @@ pub fn serve() -> Result<()> {
                 wait_for(&spec, &target, &dataset);
                 match run(&plan, &spec, seed, writer.as_ref(), &orders, &mut next) {
                     Ok(Ok(true)) => match writer.map_or(Ok(()), HistoryWriter::finish) {
-                        Ok(()) => answer(&Answer::Stopped)?,
-                        Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
+                        Ok(()) => answer(&Reply::Stopped)?,
+                        Err(error) => return answer(&Reply::Failed { reason: format!("{error:#}") }),
                     },
                     Ok(Ok(false)) => return Ok(()),
                     Ok(Err(error)) => return Err(error),
-                    Err(error) => return answer(&Answer::Failed { reason: error.to_string() }),
+                    Err(error) => return answer(&Reply::Failed { reason: error.to_string() }),
                 }
             }
             Command::Bring { history } => {
                 let orders = orders();
                 match bring(&spec, seed, &dataset, &history, &orders, &mut next) {
-                    Ok(true) => answer(&Answer::Stopped)?,
+                    Ok(true) => answer(&Reply::Stopped)?,
                     Ok(false) => return Ok(()),
-                    Err(error) => return answer(&Answer::Failed { reason: format!("{error:#}") }),
+                    Err(error) => return answer(&Reply::Failed { reason: format!("{error:#}") }),
                 }
             }
             Command::Check { history, evidence } => {
                 answer(&match checking::check(&spec, &target, &clock, &history, &evidence) {
-                    Ok(judgement) => Answer::Checked(Box::new(judgement)),
-                    Err(error) => Answer::Failed { reason: format!("{error:#}") },
+                    Ok(judgement) => Reply::Checked(Box::new(judgement)),
+                    Err(error) => Reply::Failed { reason: format!("{error:#}") },
                 })?;
             }
             Command::Sample => {
                 let begin = clock.now();
                 let values = target.sample()?;
-                answer(&Answer::Sampled(Sample { begin, end: clock.now(), values }))?;
+                answer(&Reply::Sampled(Sample { begin, end: clock.now(), values }))?;
             }
             Command::Stop => {
                 drop(target);
-                return answer(&Answer::Stopped);
+                return answer(&Reply::Stopped);
             }
             other => bail!("{other:?} cannot be done now"),
         }
@@ -421,10 +421,10 @@ fn start(
     if servers.urls.is_empty() {
         return (tipover_targets::start(spec, folder), None);
     }
-    let places = servers.urls.iter().map(|Secret(url)| Place::new(spec, seed, url)).collect();
-    let places = Places::new(places, servers.writers, spec.load.timeout);
-    let writers = places.writers();
-    (Ok(Box::new(places)), Some(writers))
+    let endpoints = servers.urls.iter().map(|Secret(url)| Endpoint::new(spec, seed, url)).collect();
+    let endpoints = Endpoints::new(endpoints, servers.writers, spec.load.timeout);
+    let writers = endpoints.writers();
+    (Ok(Box::new(endpoints)), Some(writers))
 }
 
 /// Runs the script that makes a new cluster ready for the others, if there is one.
@@ -618,7 +618,7 @@ fn obey(
 ) -> Result<bool> {
     let Orders { target, writers, clock, brought, .. } = orders;
     prefer_this_thread();
-    answer(&Answer::Running)?;
+    answer(&Reply::Running)?;
     let mut watch = None;
     loop {
         let (command, moment) = match next()? {
@@ -633,32 +633,32 @@ fn obey(
                 Ok(interval) => answer(&interval)?,
                 Err(error) => {
                     // A server that is gone tells no statistics either.
-                    answer(&Answer::Failed { reason: format!("{error:#}") })?;
+                    answer(&Reply::Failed { reason: format!("{error:#}") })?;
                     return Ok(false);
                 }
             },
             Some(Command::Pace { think_ns, request_path }) => {
                 sessions.close(Duration::from_nanos(think_ns));
                 target.burn(request_path);
-                answer(&Answer::Running)?;
+                answer(&Reply::Running)?;
             }
             Some(Command::Offer) => {
                 target.burn(true);
                 sessions.offer(moment);
-                answer(&Answer::Running)?;
+                answer(&Reply::Running)?;
             }
             Some(Command::Writers { urls }) => {
                 let urls: Vec<&str> = urls.iter().map(|Secret(url)| url.as_str()).collect();
                 writers.iter().for_each(|writers| writers.set(&urls));
-                answer(&Answer::Running)?;
+                answer(&Reply::Running)?;
             }
-            Some(Command::Statements) => answer(&Answer::Statements(counted(&mut watch, orders)))?,
+            Some(Command::Statements) => answer(&Reply::Statements(counted(&mut watch, orders)))?,
             Some(Command::Brought) => {
                 let Some(loaded) = brought() else { bail!("nothing is being loaded") };
-                answer(&Answer::Brought(loaded))?;
+                answer(&Reply::Brought(loaded))?;
             }
             Some(Command::Pause) => {
-                answer(&Answer::Paused { unanswered: sessions.pause() })?;
+                answer(&Reply::Paused { unanswered: sessions.pause() })?;
             }
             Some(Command::Halt) => {
                 sessions.drain();
@@ -689,15 +689,15 @@ fn counted(watch: &mut Option<ServerWatch>, orders: &Orders<'_>) -> ServerTimes 
     asked.map_or_else(|error| ServerTimes::Untold(error.to_string()), ServerTimes::Told)
 }
 
-fn answer(answer: &Answer) -> Result<()> {
+fn answer(answer: &Reply) -> Result<()> {
     Ok(peer::say(&mut std::io::stdout().lock(), answer)?)
 }
 
-fn cut(sessions: &drive::Sessions<'_>, target: &dyn Target, clock: &Clock) -> Result<Answer> {
+fn cut(sessions: &drive::Sessions<'_>, target: &dyn Target, clock: &Clock) -> Result<Reply> {
     let tally = sessions.cut();
     let begin = clock.now();
     let values = target.sample()?;
-    Ok(Answer::Interval(Box::new(Cut {
+    Ok(Reply::Interval(Box::new(Cut {
         begin: tally.begin,
         end: tally.end,
         books: tally.books.to_text(),
@@ -739,7 +739,7 @@ fn load(target: &dyn Target, dataset: &Dataset, threads: u32) -> Result<()> {
                         let last = (first + range).min(dataset.records);
                         target.load(dataset, first..last)?;
                         let records = written.fetch_add(last - first, Ordering::Relaxed) + last - first;
-                        answer(&Answer::Loading { records })?;
+                        answer(&Reply::Loading { records })?;
                     }
                 })
             })

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tipover_core::check::binary::{self, Encoder, Tail};
 use tipover_core::check::{
-    Answer, Completion, Event, Evidence, History, Intent, Judgement, Verdict, Version,
+    Completion, Event, Evidence, History, Intent, Judgement, Returned, Verdict, Version,
 };
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::Session;
@@ -290,12 +290,12 @@ impl<'a> Pen<'a> {
         let Some(writer) = self.writer else { return };
         let (outcome, answer) = match (op, outcome) {
             (Op::Read { .. }, Outcome::Done) => {
-                (outcome, Answer::Value(session.fetched(0).map(Version::found)))
+                (outcome, Returned::Value(session.fetched(0).map(Version::found)))
             }
             // To read that nothing is there is an answer.
-            (Op::Read { .. }, Outcome::Refused(Failure::NotFound)) => (Outcome::Done, Answer::Value(None)),
+            (Op::Read { .. }, Outcome::Refused(Failure::NotFound)) => (Outcome::Done, Returned::Value(None)),
             (Op::ReadBalances | Op::Transaction { .. }, Outcome::Done) => (outcome, session.answer()),
-            _ => (outcome, Answer::Nothing),
+            _ => (outcome, Returned::Nothing),
         };
         let (client, sequence) = (self.client, self.sequence);
         writer.complete(Completion { client, sequence, at, retries, outcome, answer });

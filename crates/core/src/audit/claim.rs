@@ -1,7 +1,7 @@
 //! Claims against the cells that they speak of.
 
 use super::quantity::{Quantity, printed, significant};
-use super::table::{Claim, Place, Row, Says, Span, Study};
+use super::table::{CellName, Claim, Row, Says, Span, Study};
 use super::{Audit, Finding, Law, Severity};
 
 pub(super) const CLAIM: Law = Law {
@@ -27,12 +27,12 @@ pub(super) fn check(study: &Study, audit: &mut Audit) {
     }
 }
 
-fn cell(study: &Study, place: Option<&Place>) -> Option<Span> {
+fn cell(study: &Study, place: Option<&CellName>) -> Option<Span> {
     study.row(place?)?.span(place?.quantity)
 }
 
-fn lacking(study: &Study, places: [Option<&Place>; 2]) -> Vec<String> {
-    let empty = |place: &&Place| cell(study, Some(place)).is_none();
+fn lacking(study: &Study, places: [Option<&CellName>; 2]) -> Vec<String> {
+    let empty = |place: &&CellName| cell(study, Some(place)).is_none();
     places.into_iter().flatten().filter(empty).map(|p| format!("{} of {}", p.quantity, p.row)).collect()
 }
 
@@ -75,7 +75,7 @@ fn ratio(study: &Study, claim: &Claim, said: Span, audit: &mut Audit) {
         return audit.held(&CLAIM);
     }
     let ratio = first.middle() / second.middle();
-    let show = |place: &Place, span: Span| {
+    let show = |place: &CellName, span: Span| {
         format!("{} {} {}", place.row, place.quantity, printed(place.quantity, span.middle()))
     };
     let cells = vec![show(of, first), show(to, second)];
@@ -96,7 +96,7 @@ fn ratio(study: &Study, claim: &Claim, said: Span, audit: &mut Audit) {
 }
 
 /// Slips that explain a wrong ratio: the other cell as base, or another row of the same table.
-fn explained(study: &Study, of: &Place, to: &Place, actual: Span, said: Span) -> Vec<String> {
+fn explained(study: &Study, of: &CellName, to: &CellName, actual: Span, said: Span) -> Vec<String> {
     let mut found = Vec::new();
     // A change of −8 % of the first is one of +8 % of the second: the same difference with the other base.
     let other_base = Span { low: 2.0 - 1.0 / actual.low, high: 2.0 - 1.0 / actual.high };

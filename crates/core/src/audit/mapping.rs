@@ -1,7 +1,7 @@
 //! Mappings: which column of someone's JSON or CSV is which quantity, in which unit.
 
 use super::quantity::{Quantity, unit};
-use super::table::{Claim, Place, Row, Says, Span, Study, Table, Value};
+use super::table::{CellName, Claim, Row, Says, Span, Study, Table, Value};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -284,13 +284,13 @@ impl ClaimMapping {
     }
 }
 
-fn place(text: &str, study: &Study) -> Result<Place, String> {
+fn place(text: &str, study: &Study) -> Result<CellName, String> {
     let parts: Vec<&str> = text.split('|').map(str::trim).collect();
     let [table, row, quantity] = parts.as_slice() else {
         return Err(format!("{text:?} is not \"table | row | quantity\""));
     };
     let quantity = Quantity::parse(quantity).ok_or_else(|| format!("no quantity {quantity:?}"))?;
-    let place = Place { table: (*table).into(), row: (*row).into(), quantity };
+    let place = CellName { table: (*table).into(), row: (*row).into(), quantity };
     if study.row(&place).is_none() {
         return Err(format!("no row {row:?} in table {table:?}"));
     }

@@ -24,7 +24,7 @@ pub use mapping::{Mapping, rows_of_csv};
 pub use quantity::{Dimension, Quantity, printed, significant, unit};
 pub use read::{Format, detect, read};
 pub use record::of_record;
-pub use table::{Claim, Place, Row, Says, Span, Study, Table, Value};
+pub use table::{CellName, Claim, Row, Says, Span, Study, Table, Value};
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

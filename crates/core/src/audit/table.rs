@@ -170,7 +170,7 @@ pub struct Table {
 
 /// A cell, by table, row and quantity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CellName {
     /// Name of the table.
     pub table: String,
     /// Name of the row.
@@ -205,9 +205,9 @@ pub struct Claim {
     /// As printed.
     pub text: String,
     /// The cell that it is about.
-    pub of: Option<Place>,
+    pub of: Option<CellName>,
     /// The cell that it is compared with.
-    pub to: Option<Place>,
+    pub to: Option<CellName>,
     /// What it says.
     pub says: Says,
 }
@@ -247,7 +247,7 @@ impl Study {
     }
 
     /// The row that a place names.
-    pub fn row(&self, place: &Place) -> Option<&Row> {
+    pub fn row(&self, place: &CellName) -> Option<&Row> {
         self.tables.iter().find(|t| t.name == place.table)?.rows.iter().find(|r| r.name == place.row)
     }
 }

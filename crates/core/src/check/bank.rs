@@ -6,7 +6,7 @@
 //! usual bank test looks at, is blind to a lost, doubled or rolled-back transfer, because each adds up to
 //! zero; what it would have said is printed beside the verdict.
 
-use super::history::{Answer, Entry, History};
+use super::history::{Entry, History, Returned};
 use super::ledger::{AFTER_THE_END, seconds};
 use super::loss::{Exposure, Losses};
 use super::reading::{last_of_replicas, of_survivors};
@@ -147,7 +147,7 @@ impl Bank {
         let mut snapshots = Snapshots::default();
         let mut worst: Option<(i128, String)> = None;
         for entry in &seen.history.entries {
-            let (Answer::Balances(balances), true) = (&entry.answer, entry.is_done()) else { continue };
+            let (Returned::Balances(balances), true) = (&entry.answer, entry.is_done()) else { continue };
             snapshots.read += 1;
             let when = || format!("{} at {}", entry.name(), seconds(entry.began));
             let Some(total) = self.look(balances, &when, finding) else { continue };
@@ -517,7 +517,7 @@ mod tests {
     fn snapshots_are_looked_at_while_the_bank_is_open() {
         let snapshot = |sequence, balances: Vec<(u64, Option<i64>)>| Entry {
             op: Op::ReadBalances,
-            answer: Answer::Balances(balances),
+            answer: Returned::Balances(balances),
             ..entry(sequence, "0 1>2:1 ok")
         };
         let all = |a, b, c, d| vec![(1, Some(a)), (2, Some(b)), (3, Some(c)), (4, Some(d))];

@@ -14,7 +14,7 @@
 //! last record of a history that was finished is an end, a body of one byte; a file without it was cut short.
 //! What follows the first unreadable record is given up: with a group flush, nothing behind it was promised.
 
-use super::history::{Answer, Completion, Event, Intent, Version};
+use super::history::{Completion, Event, Intent, Returned, Version};
 use crate::op::{Failure, Fields, Op, Outcome, Step};
 use crate::units::Tick;
 
@@ -182,16 +182,16 @@ fn put_outcome(body: &mut Vec<u8>, outcome: Outcome) {
     }
 }
 
-fn put_answer(body: &mut Vec<u8>, answer: &Answer) {
+fn put_answer(body: &mut Vec<u8>, answer: &Returned) {
     match answer {
-        Answer::Nothing => body.push(0),
-        Answer::Value(None) => body.push(1),
-        Answer::Value(Some(version)) => {
+        Returned::Nothing => body.push(0),
+        Returned::Value(None) => body.push(1),
+        Returned::Value(Some(version)) => {
             body.push(2);
             put(body, version.key_sequence);
             body.extend_from_slice(&version.payload.to_le_bytes());
         }
-        Answer::Balances(balances) => {
+        Returned::Balances(balances) => {
             body.push(3);
             put(body, balances.len() as u64);
             for (account, balance) in balances {
@@ -202,7 +202,7 @@ fn put_answer(body: &mut Vec<u8>, answer: &Answer) {
                 }
             }
         }
-        Answer::Lists(lists) => {
+        Returned::Lists(lists) => {
             body.push(4);
             put(body, lists.len() as u64);
             for list in lists {
@@ -495,17 +495,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn answer(&mut self) -> Option<Answer> {
+    fn answer(&mut self) -> Option<Returned> {
         Some(match self.byte()? {
-            0 => Answer::Nothing,
-            1 => Answer::Value(None),
-            2 => Answer::Value(Some(Version { key_sequence: self.number()?, payload: self.hash()? })),
-            3 => Answer::Balances(self.several(|cursor| {
+            0 => Returned::Nothing,
+            1 => Returned::Value(None),
+            2 => Returned::Value(Some(Version { key_sequence: self.number()?, payload: self.hash()? })),
+            3 => Returned::Balances(self.several(|cursor| {
                 let account = cursor.number()?;
                 let balance = if cursor.byte()? == 0 { None } else { Some(cursor.signed()?) };
                 Some((account, balance))
             })?),
-            4 => Answer::Lists(self.several(|cursor| {
+            4 => Returned::Lists(self.several(|cursor| {
                 Some(if cursor.byte()? == 0 { None } else { Some(cursor.several(Self::number)?) })
             })?),
             _ => return None,
@@ -622,7 +622,7 @@ mod tests {
             let (client, sequence, at) = ((n % 16) as u32, n / 16, Tick(n * 20_000));
             let op = Op::Insert { record: n };
             encoder.encode(&Event::Intent(Intent { client, sequence, due: at, at, op }), &mut bytes);
-            let (retries, outcome, answer) = (0, Outcome::Done, Answer::Nothing);
+            let (retries, outcome, answer) = (0, Outcome::Done, Returned::Nothing);
             let result = Completion { client, sequence, at, retries, outcome, answer };
             encoder.encode(&Event::Result(result), &mut bytes);
         }
@@ -648,7 +648,7 @@ mod tests {
             Event::Intent(Intent { client: 3, sequence, due: at, at, op })
         };
         let fields = Fields::All;
-        let (outcome, answer) = (Outcome::Done, Answer::Value(None));
+        let (outcome, answer) = (Outcome::Done, Returned::Value(None));
         let result = Completion { client: 3, sequence: 3, at: Tick(4), retries: 0, outcome, answer };
         assert_eq!(
             events,

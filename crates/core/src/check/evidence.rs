@@ -1,8 +1,8 @@
 //! Everything but the history that a judgement rests on, so that a stored run can be judged again.
 
 use super::{
-    Answer, Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan,
-    Ledger, ListScan, Loaded, Model, Observation, Register, Tpcb, TpcbScan, Verdict, judge,
+    Bank, BankScan, Check, Checker, Exposure, Finding, History, Isolation, Judgement, KeyScan, Ledger,
+    ListScan, Loaded, Model, Observation, Register, Returned, Tpcb, TpcbScan, Verdict, judge,
 };
 use crate::op::Op;
 use crate::schedule::Injection;
@@ -174,7 +174,7 @@ impl Evidence {
     /// and a damaged file can claim any number.
     fn too_many(&self, accounts: u64, history: &History) -> Option<String> {
         let snapshots = history.entries.iter().map(|entry| match &entry.answer {
-            Answer::Balances(balances) => balances.len(),
+            Returned::Balances(balances) => balances.len(),
             _ => 0,
         });
         let read =

@@ -5,7 +5,7 @@
 //! answer is lost on the way, which happen then, later or never. At times the power goes. A culprit differs
 //! from the honest one in exactly one rule, named in [`Culprit`].
 
-use super::history::{Answer, Entry, History, Version};
+use super::history::{Entry, History, Returned, Version};
 use super::{BankScan, KeyScan, ListScan, Observation, Source, TransferRow};
 use crate::op::{Failure, Fields, Op, Outcome, Step};
 use crate::schedule::{Effect, Injection};
@@ -323,7 +323,7 @@ impl Run<'_> {
         let entry = &mut self.entries[index];
         entry.outcome = outcome;
         if lost.is_some() {
-            (entry.outcome, entry.answer) = (Outcome::Unknown(Failure::Timeout), Answer::Nothing);
+            (entry.outcome, entry.answer) = (Outcome::Unknown(Failure::Timeout), Returned::Nothing);
             self.given_up.extend(op.written().map(|(key, _)| key));
         }
         let ended = now + MS / 8 + self.random.below(MS);
@@ -336,7 +336,7 @@ impl Run<'_> {
         if now >= self.down_until {
             let op = self.entries[index].op.clone();
             self.carry_out(index, &op, now);
-            self.entries[index].answer = Answer::Nothing;
+            self.entries[index].answer = Returned::Nothing;
         }
     }
 
@@ -345,7 +345,7 @@ impl Run<'_> {
         let at = if stale { now.saturating_sub(20 * MS) } else { now };
         let dirty = self.culprit == Culprit::DirtyRead && self.one_in(8);
         let answer = match op {
-            Op::Read { record, .. } => Answer::Value(self.state.read(*record, at)),
+            Op::Read { record, .. } => Returned::Value(self.state.read(*record, at)),
             Op::Insert { record } if self.state.read(*record, now).is_some() => {
                 return Outcome::Refused(Failure::Exists);
             }
@@ -354,10 +354,10 @@ impl Run<'_> {
                 if self.state.balances.get(from).copied().unwrap_or(0) < *amount {
                     return Outcome::Refused(Failure::Conflict);
                 }
-                Answer::Nothing
+                Returned::Nothing
             }
             Op::Transaction { steps } => self.lists(steps, at),
-            _ => Answer::Nothing,
+            _ => Returned::Nothing,
         };
         self.entries[index].answer = answer;
         if !op.changes() {
@@ -382,7 +382,7 @@ impl Run<'_> {
     }
 
     /// All balances; a dirty reader sees a transfer that is under way half done.
-    fn snapshot(&mut self) -> Answer {
+    fn snapshot(&mut self) -> Returned {
         let mut balances = self.state.balances.clone();
         if self.culprit == Culprit::DirtyRead {
             let half = self.under_way.keys().find_map(|index| match self.entries[*index].op {
@@ -393,10 +393,10 @@ impl Run<'_> {
                 *balances.entry(from).or_default() -= amount;
             }
         }
-        Answer::Balances(balances.into_iter().map(|(account, balance)| (account, Some(balance))).collect())
+        Returned::Balances(balances.into_iter().map(|(account, balance)| (account, Some(balance))).collect())
     }
 
-    fn lists(&self, steps: &[Step], at: u64) -> Answer {
+    fn lists(&self, steps: &[Step], at: u64) -> Returned {
         let mut own: Vec<(u64, u64)> = Vec::new();
         let mut answers = Vec::new();
         for step in steps {
@@ -412,7 +412,7 @@ impl Run<'_> {
                 }
             }
         }
-        Answer::Lists(answers)
+        Returned::Lists(answers)
     }
 
     /// A writer that writes its old list back makes everything disappear that was appended since it began.
@@ -462,7 +462,7 @@ impl Run<'_> {
             let entry = &mut self.entries[index];
             entry.ended = Some(Tick(now + MS));
             entry.outcome = Outcome::Unknown(Failure::Unavailable);
-            entry.answer = Answer::Nothing;
+            entry.answer = Returned::Nothing;
             self.given_up.extend(entry.op.written().map(|(key, _)| key));
             let client = entry.client;
             self.settle(index);

@@ -21,7 +21,7 @@ pub struct Version {
 /// What the target answered besides the outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Returned {
     /// Nothing more to say.
     #[default]
     Nothing,
@@ -62,7 +62,7 @@ pub struct Completion {
     /// What became of it.
     pub outcome: Outcome,
     /// What was answered.
-    pub answer: Answer,
+    pub answer: Returned,
 }
 
 /// One record of the history.
@@ -94,7 +94,7 @@ pub struct Entry {
     /// What became of it; [`Outcome::Unknown`] where no answer was recorded.
     pub outcome: Outcome,
     /// What was answered.
-    pub answer: Answer,
+    pub answer: Returned,
 }
 
 impl Entry {
@@ -109,7 +109,7 @@ impl Entry {
             ended: None,
             retries: 0,
             outcome: Outcome::Unknown(Failure::Unavailable),
-            answer: Answer::Nothing,
+            answer: Returned::Nothing,
         }
     }
 
@@ -249,16 +249,16 @@ pub(crate) mod tests {
         ]
     }
 
-    fn answer() -> impl Strategy<Value = Answer> {
+    fn answer() -> impl Strategy<Value = Returned> {
         let version = (any::<u64>(), any::<u64>())
             .prop_map(|(key_sequence, payload)| Version { key_sequence, payload });
         let list = proptest::option::of(proptest::collection::vec(any::<u64>(), 0..5));
         prop_oneof![
-            Just(Answer::Nothing),
-            proptest::option::of(version).prop_map(Answer::Value),
+            Just(Returned::Nothing),
+            proptest::option::of(version).prop_map(Returned::Value),
             proptest::collection::vec((any::<u64>(), proptest::option::of(any::<i64>())), 0..5)
-                .prop_map(Answer::Balances),
-            proptest::collection::vec(list, 0..4).prop_map(Answer::Lists),
+                .prop_map(Returned::Balances),
+            proptest::collection::vec(list, 0..4).prop_map(Returned::Lists),
         ]
     }
 
@@ -296,7 +296,7 @@ pub(crate) mod tests {
                 at: Tick(at),
                 retries: 0,
                 outcome: Outcome::Done,
-                answer: Answer::Value(None),
+                answer: Returned::Value(None),
             })
         };
         let history = History::assemble([intent(1, 10), done(1, 20), intent(2, 30)]);

@@ -24,7 +24,7 @@ pub use at_risk::AtRisk;
 pub use bank::Bank;
 pub use broken::{Broken, Carried, NewPrimary};
 pub use evidence::{Aftermath, Evidence};
-pub use history::{Answer, Completion, Entry, Event, History, Intent, Version};
+pub use history::{Completion, Entry, Event, History, Intent, Returned, Version};
 pub use isolation::{Isolation, Model};
 pub use ledger::Ledger;
 pub use loaded::{Loaded, LoadedScan};

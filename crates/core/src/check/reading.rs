@@ -3,7 +3,7 @@
 //! They are no operations of clients: alone they are evidence of nothing. Where reads of clients are judged,
 //! they take part as the last of all, under a client's number of their own.
 
-use super::history::{Answer, Entry, History, Version};
+use super::history::{Entry, History, Returned, Version};
 use crate::op::{Fields, Op, Outcome, Step};
 use crate::units::Tick;
 use crate::workload::tpcb::{Counts, Movement};
@@ -175,7 +175,7 @@ impl Last {
         Last { began: Tick(times.max().unwrap_or_default().0 + 1), entries: vec![] }
     }
 
-    fn read(&mut self, at: Tick, op: Op, answer: Answer) {
+    fn read(&mut self, at: Tick, op: Op, answer: Returned) {
         let sequence = self.entries.len() as u64 + 1;
         self.entries.push(Entry {
             ended: Some(at),
@@ -213,10 +213,10 @@ pub(super) fn reads_of_keys(history: &History, scans: &[KeyScan]) -> Vec<Entry> 
                 history.is_cut_short && !is_known && *v == Version::of(*key, v.key_sequence)
             };
             if versions.is_empty() {
-                last.read(scan.at, read.clone(), Answer::Value(None));
+                last.read(scan.at, read.clone(), Returned::Value(None));
             }
             for version in versions.into_iter().filter(|version| !late(version)) {
-                last.read(scan.at, read.clone(), Answer::Value(Some(version)));
+                last.read(scan.at, read.clone(), Returned::Value(Some(version)));
             }
         }
     }
@@ -241,7 +241,7 @@ pub(super) fn reads_of_lists(history: &History, scans: &[ListScan]) -> Vec<Entry
                 list.retain(|value| appended.contains(&(*key, *value)));
             }
             let steps = [Step::Read { key: *key }].into();
-            last.read(scan.at, Op::Transaction { steps }, Answer::Lists(vec![Some(list)]));
+            last.read(scan.at, Op::Transaction { steps }, Returned::Lists(vec![Some(list)]));
         }
     }
     last.entries

@@ -12,7 +12,7 @@
 //! infinity, and where nobody read it, it is left out. That nothing was there before is a write that ended
 //! before everything. The laboratory's final readings are the last reads of all.
 
-use super::history::{Answer, Entry, Version};
+use super::history::{Entry, Returned, Version};
 use super::ledger::seconds;
 use super::reading::{LABORATORY, of_survivors, reads_of_keys};
 use super::{Checker, Finding, Observation, Verdict};
@@ -67,7 +67,7 @@ impl<'a> OneKey<'a> {
         };
         let what = match (entry.op.written(), &entry.answer) {
             (Some((_, key_sequence)), _) => format!("wrote {key_sequence}"),
-            (_, Answer::Value(Some(version))) => format!("read {}", version.key_sequence),
+            (_, Returned::Value(Some(version))) => format!("read {}", version.key_sequence),
             _ => "read nothing".into(),
         };
         format!("{} {what} ({} to {until})", entry.name(), seconds(entry.began))
@@ -183,7 +183,7 @@ impl Register {
                     finding.show("written twice", || format!("key {key}: {}", entry.name()));
                 }
             }
-            if let (Op::Read { record, .. }, Answer::Value(value)) = (&entry.op, &entry.answer)
+            if let (Op::Read { record, .. }, Returned::Value(value)) = (&entry.op, &entry.answer)
                 && entry.is_done()
             {
                 keys.entry(*record).or_insert_with(new).reads.push((*value, index));

@@ -1,7 +1,7 @@
 //! A statement with values drawn for it: what pgbench's scripts can say of where its values come from.
 
 use super::column::{Column, ColumnKind, Spread};
-use super::statement::{ColumnName, Place, Role, Statement, TableUse};
+use super::statement::{ColumnName, Placeholder, Role, Statement, TableUse};
 use super::{Dialect, SeenStatement};
 use crate::units::significant;
 use crate::workload::script::{self, Scripts};
@@ -101,7 +101,7 @@ impl<'a> Draws<'a> {
         if !statement.counts_what_it_finds || statement.tables.len() != 1 || seen.calls == 0 {
             return;
         }
-        let roles: Vec<&Role> = statement.places.iter().map(|place| &place.role).collect();
+        let roles: Vec<&Role> = statement.placeholders.iter().map(|placeholder| &placeholder.role).collect();
         let [Role::Low(low), Role::High(high)] = roles.as_slice() else { return };
         if low != high {
             return;
@@ -297,14 +297,14 @@ impl<'a> Draws<'a> {
         let mut of_parameter: HashMap<&str, String> = HashMap::new();
         // The variable of the range's begin that is still open.
         let mut open: Option<(ColumnName, String)> = None;
-        for place in &statement.places {
-            if let Some(known) = place.parameter.as_deref().and_then(|name| of_parameter.get(name)) {
+        for placeholder in &statement.placeholders {
+            if let Some(known) = placeholder.parameter.as_deref().and_then(|name| of_parameter.get(name)) {
                 values.push(known.clone());
                 continue;
             }
-            let value = match &place.role {
-                _ if place.is_literal && self.keeps_values => {
-                    statement.text[place.begin..place.end].to_string()
+            let value = match &placeholder.role {
+                _ if placeholder.is_literal && self.keeps_values => {
+                    statement.text[placeholder.begin..placeholder.end].to_string()
                 }
                 Role::Limit => format!("{}", rows.ceil().max(1.0)),
                 Role::Offset => "0".into(),
@@ -319,15 +319,17 @@ impl<'a> Draws<'a> {
                     let (column, table) = self.find(statement, name)?;
                     self.new_value((column, &table), false, scope, &mut draws)?
                 }
-                Role::Inserted(number) => self.inserted(statement, place, *number, scope, &mut draws)?,
-                Role::Equal(name) => self.equal(statement, (place, name), seen, scope, &mut draws)?,
+                Role::Inserted(number) => {
+                    self.inserted(statement, placeholder, *number, scope, &mut draws)?
+                }
+                Role::Equal(name) => self.equal(statement, (placeholder, name), seen, scope, &mut draws)?,
                 Role::Low(name) | Role::High(name) => {
                     let (column, table) = self.find(statement, name)?;
                     if matches!(column.kind, ColumnKind::Text | ColumnKind::Boolean | ColumnKind::Other) {
                         return Err(format!("ranges of {} cannot be drawn", column.name));
                     }
                     let begun = open.take().filter(|(begun, _)| begun == name);
-                    match (begun, &place.role) {
+                    match (begun, &placeholder.role) {
                         (Some((_, low)), Role::High(_)) => {
                             self.range_end((column, &table), &low, seen, scope, &mut draws)
                         }
@@ -340,17 +342,17 @@ impl<'a> Draws<'a> {
                     }
                 }
             };
-            if let Some(name) = &place.parameter {
+            if let Some(name) = &placeholder.parameter {
                 of_parameter.insert(name, value.clone());
             }
             values.push(value);
         }
         let mut sql = String::new();
         let mut end = 0;
-        for (place, value) in statement.places.iter().zip(values) {
-            sql.push_str(&statement.text[end..place.begin]);
+        for (placeholder, value) in statement.placeholders.iter().zip(values) {
+            sql.push_str(&statement.text[end..placeholder.begin]);
             sql.push_str(&value);
-            end = place.end;
+            end = placeholder.end;
         }
         sql.push_str(&statement.text[end..]);
         // Scripts are read by PostgreSQL's rules; what they cannot say must not spoil the whole plan.
@@ -366,7 +368,7 @@ impl<'a> Draws<'a> {
     fn equal(
         &mut self,
         statement: &Statement,
-        (place, name): (&Place, &ColumnName),
+        (placeholder, name): (&Placeholder, &ColumnName),
         seen: &SeenStatement,
         scope: &mut Scope,
         draws: &mut Vec<String>,
@@ -376,7 +378,7 @@ impl<'a> Draws<'a> {
         if matches!(column.kind, ColumnKind::Text | ColumnKind::Other | ColumnKind::Number) {
             return Err(format!("values of {column_name} that are there cannot be drawn from its bounds"));
         }
-        let listed = match place.many {
+        let listed = match placeholder.many {
             true if statement.counts_what_it_finds && rows >= 1.0 => {
                 (rows / column.rows_of_a_value().max(1.0)).round().clamp(1.0, MOST_LISTED)
             }
@@ -444,7 +446,7 @@ impl<'a> Draws<'a> {
     fn inserted(
         &mut self,
         statement: &Statement,
-        place: &Place,
+        placeholder: &Placeholder,
         number: usize,
         scope: &mut Scope,
         draws: &mut Vec<String>,
@@ -462,7 +464,8 @@ impl<'a> Draws<'a> {
         if named.is_empty() || !statement.inserted.is_empty() && named.len() != statement.inserted.len() {
             return Err(format!("nothing is known of the columns of {}", table.name));
         }
-        let wanted = if place.many { &named[..] } else { named.get(number..=number).unwrap_or_default() };
+        let wanted =
+            if placeholder.many { &named[..] } else { named.get(number..=number).unwrap_or_default() };
         if wanted.is_empty() {
             return Err(format!("{} has fewer columns than values", table.name));
         }

@@ -186,7 +186,7 @@ fn form(text: &str, kind: LogKind) -> Option<Form> {
         LogKind::PostgresCsv | LogKind::PostgresJson => Dialect::Postgres,
     };
     let read = Statement::read(text, dialect)?;
-    let mut places: Vec<_> = read.places.iter().collect();
+    let mut places: Vec<_> = read.placeholders.iter().collect();
     places.sort_by_key(|place| place.begin);
     let table = read.tables.first().map_or("", |table| table.name.as_str());
     let mut form = Form { name: format!("{} {table}", read.word).trim_end().into(), ..Form::default() };

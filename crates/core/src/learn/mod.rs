@@ -17,7 +17,7 @@ mod watch;
 pub use column::{Column, ColumnKind, quantiles};
 pub use mix::{Mix, MixScript, mix};
 pub use plan::{Learned, Wishes, learn, of_mix, of_record};
-pub use statement::{Place, Role, Statement, Verb};
+pub use statement::{Placeholder, Role, Statement, Verb};
 pub use times::{ServerTime, ServerTimes, ServerWatch};
 pub use token::{Dialect, Kind, tokens};
 pub use watch::{About, Count, Counters, Look, Watch, Watching};

@@ -180,7 +180,7 @@ impl<'a> Maker<'a> {
     fn name(&mut self, statement: &Statement) -> String {
         let table = statement.tables.first().map_or("nothing", |table| table.name.as_str());
         let mut columns: Vec<&str> = Vec::new();
-        for place in &statement.places {
+        for place in &statement.placeholders {
             use super::statement::Role::{Equal, High, Low};
             if let Equal(name) | Low(name) | High(name) = &place.role
                 && !columns.contains(&name.column.as_str())

@@ -53,7 +53,7 @@ pub enum Role {
 
 /// A place where a value stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Placeholder {
     /// Where it begins in the text.
     pub begin: usize,
     /// Where it ends.
@@ -91,7 +91,7 @@ pub struct Statement {
     /// Columns of the first table that an INSERT names.
     pub inserted: Vec<String>,
     /// Where values stand, in their order.
-    pub places: Vec<Place>,
+    pub placeholders: Vec<Placeholder>,
     /// Whether as many rows come as it finds: no group, no total, no limit.
     pub counts_what_it_finds: bool,
     /// The text without comments and without what ends it.
@@ -150,7 +150,7 @@ impl Statement {
         let (text, words) = without_comments(text, &words, dialect)?;
         let verb = verb(&words);
         let inserted = inserted(&words);
-        let places = places(&words, inserted.len());
+        let placeholders = placeholders(&words, inserted.len());
         let depth_0 = at_the_top(&words);
         let total = [
             "count",
@@ -175,7 +175,7 @@ impl Statement {
             word,
             tables: tables(&words, &text),
             inserted,
-            places,
+            placeholders,
             counts_what_it_finds,
             text,
             shape,
@@ -362,8 +362,8 @@ fn column_beginning_at(words: &[Token], at: usize) -> Option<ColumnName> {
     }
 }
 
-fn places(words: &[Token], columns: usize) -> Vec<Place> {
-    let mut found: Vec<Place> = Vec::new();
+fn placeholders(words: &[Token], columns: usize) -> Vec<Placeholder> {
+    let mut found: Vec<Placeholder> = Vec::new();
     for (at, word) in words.iter().enumerate() {
         let many = word.kind == Kind::Gap;
         // `ORDER BY 2` counts columns, and `varchar(20)` behind a cast is a type.
@@ -382,7 +382,7 @@ fn places(words: &[Token], columns: usize) -> Vec<Place> {
             last.role = Role::Offset;
         }
         let is_literal = matches!(word.kind, Kind::Number | Kind::Text);
-        found.push(Place { begin: word.begin, end: word.end, parameter, role, many, is_literal });
+        found.push(Placeholder { begin: word.begin, end: word.end, parameter, role, many, is_literal });
     }
     found
 }

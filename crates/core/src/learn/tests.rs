@@ -17,7 +17,7 @@ fn roles(text: &str, dialect: Dialect) -> Vec<String> {
         Some(table) => format!("{}.{}", table.name, name.column),
         None => name.column.clone(),
     };
-    let role = |place: &Place| match &place.role {
+    let role = |place: &Placeholder| match &place.role {
         Role::Equal(name) => format!("{}{}", of(name), if place.many { " in" } else { " =" }),
         Role::Low(name) => format!("{} >", of(name)),
         Role::High(name) => format!("{} <", of(name)),
@@ -26,7 +26,7 @@ fn roles(text: &str, dialect: Dialect) -> Vec<String> {
         Role::Unknown(words) => format!("? {words}"),
         other => format!("{other:?}"),
     };
-    statement.places.iter().map(role).collect()
+    statement.placeholders.iter().map(role).collect()
 }
 
 #[test]

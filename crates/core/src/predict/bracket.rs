@@ -5,7 +5,7 @@
 //! that this answers for writes, replicas and engines of which there is no model here. It rests on two
 //! things: more memory, processors or disk never hurt, and a load that fails fails at more of it.
 
-use super::plan::Answer;
+use super::plan::Outlook;
 use crate::device::Spec;
 use crate::experiment::Promise;
 use crate::units::significant;
@@ -92,13 +92,13 @@ impl Bracket {
 
     /// Whether the promise holds at `load`. Where the ends overlap, as those of equal searches do, neither
     /// says anything of what lies between them.
-    pub fn answer(&self, load: f64) -> Answer {
+    pub fn answer(&self, load: f64) -> Outlook {
         let holds = self.holds.as_ref().map_or(0.0, |(held, _)| *held);
         let fails = self.fails.as_ref().map_or(f64::INFINITY, |(failed, _)| *failed);
         match (load <= holds, load >= fails) {
-            (true, false) => Answer::Holds,
-            (false, true) => Answer::DoesNotHold,
-            _ => Answer::CannotTell,
+            (true, false) => Outlook::Holds,
+            (false, true) => Outlook::DoesNotHold,
+            _ => Outlook::CannotTell,
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         ]
     }
 
-    fn answer(given: &Given, load: f64) -> Answer {
+    fn answer(given: &Given, load: f64) -> Outlook {
         Bracket::of(given, "p99 <= 20 ms".parse().unwrap(), &measured()).answer(load)
     }
 
@@ -167,11 +167,11 @@ mod tests {
     fn more_of_everything_holds_less_of_everything_fails_and_between_nobody_can_tell() {
         let between = given(4.0, "iops=3000,latency=1ms");
         for (load, wanted) in [
-            (1500.0, Answer::Holds),
-            (1800.0, Answer::Holds),
-            (1900.0, Answer::CannotTell),
-            (5500.0, Answer::CannotTell),
-            (5600.0, Answer::DoesNotHold),
+            (1500.0, Outlook::Holds),
+            (1800.0, Outlook::Holds),
+            (1900.0, Outlook::CannotTell),
+            (5500.0, Outlook::CannotTell),
+            (5600.0, Outlook::DoesNotHold),
         ] {
             assert_eq!(answer(&between, load), wanted, "{load}");
         }
@@ -179,23 +179,23 @@ mod tests {
         assert_eq!(bracket.holds.unwrap().1, "2 GiB, iops=3000,latency=1ms");
         assert_eq!(bracket.fails.unwrap().1, "8 GiB, iops=3000,latency=1ms");
         // Beyond what was measured one end is open.
-        assert_eq!(answer(&given(16.0, "iops=9000,latency=0.5ms"), 5000.0), Answer::Holds);
-        assert_eq!(answer(&given(16.0, "iops=9000,latency=0.5ms"), 9000.0), Answer::CannotTell);
-        assert_eq!(answer(&given(1.0, "iops=300,latency=2ms"), 450.0), Answer::DoesNotHold);
-        assert_eq!(answer(&given(1.0, "iops=300,latency=2ms"), 100.0), Answer::CannotTell);
+        assert_eq!(answer(&given(16.0, "iops=9000,latency=0.5ms"), 5000.0), Outlook::Holds);
+        assert_eq!(answer(&given(16.0, "iops=9000,latency=0.5ms"), 9000.0), Outlook::CannotTell);
+        assert_eq!(answer(&given(1.0, "iops=300,latency=2ms"), 450.0), Outlook::DoesNotHold);
+        assert_eq!(answer(&given(1.0, "iops=300,latency=2ms"), 100.0), Outlook::CannotTell);
         // More memory and a slower disk are not comparable with anything that held.
-        assert_eq!(answer(&given(64.0, "iops=300,latency=2ms"), 300.0), Answer::CannotTell);
+        assert_eq!(answer(&given(64.0, "iops=300,latency=2ms"), 300.0), Outlook::CannotTell);
         // Nor is what is not known, in either direction.
         let unknown = Given { cores: f64::NAN, ..given(64.0, "iops=90000,latency=0.1ms") };
-        assert_eq!([1.0, 1e6].map(|load| answer(&unknown, load)), [Answer::CannotTell; 2]);
+        assert_eq!([1.0, 1e6].map(|load| answer(&unknown, load)), [Outlook::CannotTell; 2]);
         // More data than were measured may fail, and never hold for sure.
         let more = Given { records: 2e6, ..between.clone() };
         assert_eq!(
             [100.0, 5600.0].map(|load| answer(&more, load)),
-            [Answer::CannotTell, Answer::DoesNotHold]
+            [Outlook::CannotTell, Outlook::DoesNotHold]
         );
         let fewer = Given { records: 5e5, ..between };
-        assert_eq!([1800.0, 5600.0].map(|load| answer(&fewer, load)), [Answer::Holds, Answer::CannotTell]);
+        assert_eq!([1800.0, 5600.0].map(|load| answer(&fewer, load)), [Outlook::Holds, Outlook::CannotTell]);
     }
 
     #[test]

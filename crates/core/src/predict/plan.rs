@@ -159,7 +159,7 @@ pub struct Question {
 /// Whether a promise holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Outlook {
     /// With a chance of [`SURE`] at least.
     Holds,
     /// With a chance of 1 − [`SURE`] at most.
@@ -171,7 +171,7 @@ pub enum Answer {
 /// What sets the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum Bottleneck {
     /// Processors.
     Processors,
     /// Requests per second of the disk.
@@ -192,7 +192,7 @@ pub struct Judged {
     /// Of machine and disk together; absent where one has none.
     pub price_per_month: Option<f64>,
     /// Whether the promise holds.
-    pub answer: Answer,
+    pub answer: Outlook,
     /// The chance that it does.
     pub chance: f64,
     /// Operations per second at which a station is full.
@@ -206,7 +206,7 @@ pub struct Judged {
     /// Share of the disk's requests per second that the load takes.
     pub device_load: Interval,
     /// What is used up first.
-    pub limit: Limit,
+    pub limit: Bottleneck,
     /// Seconds until the page cache, or of an engine that reads past it the engine's, is filled through
     /// this disk, and 4.6 times that until random reads have filled it to 1 % (coupon collector).
     pub warm_up_s: f64,
@@ -268,9 +268,9 @@ pub fn judge(
                 memory_bytes: memory,
                 price_per_month: machine.price_per_month.zip(disk.price_per_month).map(|(m, d)| m + d),
                 answer: match chance {
-                    c if c >= SURE => Answer::Holds,
-                    c if c <= 1.0 - SURE => Answer::DoesNotHold,
-                    _ => Answer::CannotTell,
+                    c if c >= SURE => Outlook::Holds,
+                    c if c <= 1.0 - SURE => Outlook::DoesNotHold,
+                    _ => Outlook::CannotTell,
                 },
                 chance,
                 most_ops_per_s: most,
@@ -278,7 +278,8 @@ pub fn judge(
                 engine_hit,
                 page_cache_hit,
                 device_load,
-                limit: [Limit::Processors, Limit::DiskRequests, Limit::DiskLatency][most_often],
+                limit: [Bottleneck::Processors, Bottleneck::DiskRequests, Bottleneck::DiskLatency]
+                    [most_often],
                 warm_up_s: filled / system.request.0 as f64 / reads.most(),
             });
         }
@@ -290,7 +291,7 @@ pub fn judge(
 /// fills most.
 pub fn best(judged: &[Judged]) -> Option<&Judged> {
     let priced = judged.iter().all(|one| one.price_per_month.is_some());
-    let holds = judged.iter().filter(|one| one.answer == Answer::Holds);
+    let holds = judged.iter().filter(|one| one.answer == Outlook::Holds);
     holds.min_by(|a, b| {
         if priced {
             return a.price_per_month.partial_cmp(&b.price_per_month).unwrap_or(std::cmp::Ordering::Equal);
@@ -365,15 +366,15 @@ price_per_month = 100
         let at = |memory: &str, disk: &str| {
             judged.iter().find(|j| j.machine.starts_with(memory) && j.disk == disk).unwrap()
         };
-        assert_eq!(at("4.00 GiB", "slow").answer, Answer::DoesNotHold, "{:?}", at("4.00 GiB", "slow"));
-        assert_ne!(at("4.00 GiB", "slow").limit, Limit::Processors);
-        assert_eq!(at("4.00 GiB", "fast").answer, Answer::Holds, "{:?}", at("4.00 GiB", "fast"));
-        assert_eq!(at("32.0 GiB", "slow").answer, Answer::Holds, "all in memory");
+        assert_eq!(at("4.00 GiB", "slow").answer, Outlook::DoesNotHold, "{:?}", at("4.00 GiB", "slow"));
+        assert_ne!(at("4.00 GiB", "slow").limit, Bottleneck::Processors);
+        assert_eq!(at("4.00 GiB", "fast").answer, Outlook::Holds, "{:?}", at("4.00 GiB", "fast"));
+        assert_eq!(at("32.0 GiB", "slow").answer, Outlook::Holds, "all in memory");
         let best = best(&judged).unwrap();
         assert_eq!((best.disk.as_str(), best.price_per_month), ("fast", Some(140.0)));
         // More than four processors can do.
         let judged = super::judge(&system, &draws, &today(), &catalogue, &question(200_000.0));
-        assert!(judged.iter().all(|j| j.answer == Answer::DoesNotHold) && super::best(&judged).is_none());
+        assert!(judged.iter().all(|j| j.answer == Outlook::DoesNotHold) && super::best(&judged).is_none());
     }
 
     #[test]

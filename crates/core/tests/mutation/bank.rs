@@ -4,7 +4,7 @@ use super::{Change, Mutation, Trial, Truth, pick, pick_two};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tipover_core::check::guilty::{ACCOUNTS, Extent, FIRST_BALANCE, Work};
-use tipover_core::check::{Answer, Bank, BankScan, Entry, Exposure, Observation, Source, TransferRow};
+use tipover_core::check::{Bank, BankScan, Entry, Exposure, Observation, Returned, Source, TransferRow};
 use tipover_core::op::{Op, Outcome};
 use tipover_core::workload::Random;
 
@@ -40,7 +40,7 @@ fn last_reading(seen: &Observation) -> &BankScan {
 /// Money is counted again, coin by coin: who must have moved what, who may have, and what is there.
 fn truth(seen: &Observation) -> Truth {
     for entry in seen.history.entries.iter().filter(|entry| entry.is_done()) {
-        if let Answer::Balances(balances) = &entry.answer
+        if let Returned::Balances(balances) = &entry.answer
             && let Some(wrong) = wrong_set(balances)
         {
             return Truth::Broken(format!("snapshot of {}: {wrong}", entry.name()));
@@ -154,10 +154,10 @@ fn forge(balances: &mut Balances, kind: u64, at: usize, other: usize, amount: i6
 
 fn forge_snapshot(seen: &mut Observation, random: &mut Random) -> Option<()> {
     let snapshots: Vec<usize> = (0..seen.history.entries.len())
-        .filter(|at| matches!(seen.history.entries[*at].answer, Answer::Balances(_)))
+        .filter(|at| matches!(seen.history.entries[*at].answer, Returned::Balances(_)))
         .collect();
     let entry = &mut seen.history.entries[snapshots[pick(random, &snapshots)?]];
-    let Answer::Balances(balances) = &mut entry.answer else { return None };
+    let Returned::Balances(balances) = &mut entry.answer else { return None };
     let (at, other) = pick_two(random, balances)?;
     forge(balances, random.below(9), at, other, 1 + random.below(50) as i64);
     Some(())
@@ -236,7 +236,7 @@ fn why(mutation: Mutation, change: &Change) -> &'static str {
     };
     match (&before.op, mutation) {
         (Op::ReadBalances, Mutation::Forge | Mutation::Swap)
-            if change.after.as_ref().is_some_and(|after| matches!(after.answer, Answer::Balances(_))) =>
+            if change.after.as_ref().is_some_and(|after| matches!(after.answer, Returned::Balances(_))) =>
         {
             "a snapshot that adds up, of another moment or with money moved: which transfers a snapshot shows is \
              not promised"

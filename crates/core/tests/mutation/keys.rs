@@ -4,7 +4,9 @@ use super::{Change, Mutation, Trial, Truth, pick, pick_two};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use tipover_core::check::guilty::{Extent, Work};
-use tipover_core::check::{Answer, Entry, Exposure, KeyScan, Ledger, Observation, Register, Source, Version};
+use tipover_core::check::{
+    Entry, Exposure, KeyScan, Ledger, Observation, Register, Returned, Source, Version,
+};
 use tipover_core::op::{self, OpKind, Outcome};
 use tipover_core::workload::Random;
 
@@ -136,7 +138,7 @@ fn truth_of_registers(seen: &Observation) -> Truth {
         }
         if let op::Op::Read { record, .. } = entry.op {
             let ops = keys.entry(record).or_default();
-            if let (Answer::Value(value), true) = (&entry.answer, entry.is_done()) {
+            if let (Returned::Value(value), true) = (&entry.answer, entry.is_done()) {
                 ops.push(Op { began, ended, must: true, write: None, read: Some(*value) });
             }
         }
@@ -222,12 +224,12 @@ fn forge_answer(seen: &mut Observation, random: &mut Random) -> Option<()> {
         .flat_map(|(key, all)| all.into_iter().map(move |(_, v)| (key, v)))
         .collect();
     let reads: Vec<usize> = (0..seen.history.entries.len())
-        .filter(|at| matches!(seen.history.entries[*at].answer, Answer::Value(_)))
+        .filter(|at| matches!(seen.history.entries[*at].answer, Returned::Value(_)))
         .collect();
     let entry = &mut seen.history.entries[reads[pick(random, &reads)?]];
     let op::Op::Read { record: key, .. } = entry.op else { return None };
     let of_key: Vec<Version> = written.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v).collect();
-    entry.answer = Answer::Value(match random.below(4) {
+    entry.answer = Returned::Value(match random.below(4) {
         0 => None,
         1 => Some(written[pick(random, &written)?].1),
         2 => Some(Version { key_sequence: random.below(4), payload: random.bits() }),
@@ -345,7 +347,7 @@ fn why_the_register(mutation: Mutation, change: &Change) -> &'static str {
             "the operations overlap others, or had the same result: another order explains them"
         }
         (OpKind::Read, Mutation::Double) => "nothing was written in between, so it is read again",
-        (OpKind::Read, _) if after.is_none_or(|after| !matches!(after.answer, Answer::Value(_))) => {
+        (OpKind::Read, _) if after.is_none_or(|after| !matches!(after.answer, Returned::Value(_))) => {
             "a read less says less"
         }
         (OpKind::Read, _) => "it overlaps the write of what it reads now",

@@ -3,7 +3,7 @@
 use super::{Change, Mutation, Trial, Truth, pick, pick_two};
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::check::guilty::{Extent, Work};
-use tipover_core::check::{Answer, Checker, Entry, Isolation, ListScan, Model, Observation, Source};
+use tipover_core::check::{Checker, Entry, Isolation, ListScan, Model, Observation, Returned, Source};
 use tipover_core::op::{Outcome, Step};
 use tipover_core::workload::Random;
 
@@ -136,7 +136,7 @@ fn transaction(
     let mut one = Happened { began: entry.began.0, ended: u64::MAX, appends, ..Happened::default() };
     one.is_consistent = true;
     let answers: &[Option<Vec<u64>>] = match &entry.answer {
-        Answer::Lists(answers) if entry.is_done() => answers,
+        Returned::Lists(answers) if entry.is_done() => answers,
         _ => &[],
     };
     if entry.is_done() {
@@ -348,14 +348,14 @@ fn forge_answer(seen: &mut Observation, random: &mut Random) -> Option<()> {
         seen.history.entries.iter().flat_map(steps).filter_map(append).map(|(_, value)| value).collect();
     let reads: Vec<(usize, usize)> = (0..seen.history.entries.len())
         .flat_map(|at| match &seen.history.entries[at].answer {
-            Answer::Lists(lists) => {
+            Returned::Lists(lists) => {
                 (0..lists.len()).filter(|n| lists[*n].is_some()).map(|n| (at, n)).collect()
             }
             _ => vec![],
         })
         .collect();
     let (at, n) = reads[pick(random, &reads)?];
-    let Answer::Lists(lists) = &mut seen.history.entries[at].answer else { return None };
+    let Returned::Lists(lists) = &mut seen.history.entries[at].answer else { return None };
     let list = lists[n].as_mut()?;
     forge(list, random.below(7), random, &all)
 }

@@ -2,10 +2,10 @@
 
 use super::Binaries;
 use crate::recipe::{
-    Ferret, Mariadb, Missing, Mongod, Own, Polodb, Postgres, Role, Server, ServerError, ServerOptions,
+    Ferret, Mariadb, Missing, Mongod, MongodRole, Own, Polodb, Postgres, Server, ServerError, ServerOptions,
 };
 use std::sync::Arc;
-use tipover_core::experiment::recipe::{Recipe, Replication, Role as Place, System};
+use tipover_core::experiment::recipe::{Recipe, Replication, Role, System};
 
 /// One for each system.
 #[derive(Debug, Clone)]
@@ -40,14 +40,18 @@ impl Program {
             })?),
             System::Mongod => {
                 let (server, router) = (&binaries.mongod, &binaries.mongos);
-                let needs_router = recipe.count(Place::Router) > 0;
+                let needs_router = recipe.count(Role::Router) > 0;
                 Program::Mongod(Mongod::find(server.as_deref(), router.as_deref(), needs_router, version)?)
             }
         })
     }
 
     /// A server that is not started yet. `role` is for MongoDB's.
-    pub(super) fn prepare(&self, role: Option<Role>, options: &ServerOptions) -> Result<Server, ServerError> {
+    pub(super) fn prepare(
+        &self,
+        role: Option<MongodRole>,
+        options: &ServerOptions,
+    ) -> Result<Server, ServerError> {
         match self {
             Program::Postgres(postgres) => Server::prepare(Arc::new(postgres.clone()), options),
             Program::Mariadb(mariadb) => Server::prepare(Arc::new(mariadb.clone()), options),

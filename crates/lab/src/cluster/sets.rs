@@ -4,12 +4,12 @@ use super::{Cluster, ClusterError, PATIENCE};
 use crate::mongodb::{
     Applied, Refused, add_shard, ask, hello, initiation, members, set_address, step_down, unfinished,
 };
-use crate::recipe::{DATABASES, Role, ServerError};
+use crate::recipe::{DATABASES, MongodRole, ServerError};
 use bson::{Document, doc};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tipover_core::experiment::recipe::{Duty, ReplicaSet, Replication, Role as Place, System};
+use tipover_core::experiment::recipe::{Duty, ReplicaSet, Replication, Role, System};
 use tipover_core::schedule::Effect;
 
 /// How long a primary that stepped down does not stand for election; mongod's own default.
@@ -25,9 +25,9 @@ impl Cluster {
     }
 
     /// What a process of MongoDB's is for; `None` for other databases.
-    pub(super) fn role_of(&self, node: usize) -> Option<Role> {
+    pub(super) fn role_of(&self, node: usize) -> Option<MongodRole> {
         if self.recipe.server == System::Mongod && self.recipe.replication == Replication::None {
-            return Some(Role::Alone);
+            return Some(MongodRole::Alone);
         }
         let name = self.nodes[node].name();
         if let Some(set) = self.layout.set_of(name) {
@@ -35,14 +35,14 @@ impl Cluster {
                 Duty::Shard => "shardsvr",
                 Duty::Config => "configsvr",
             });
-            return Some(Role::Member { set: set.name.clone(), flag });
+            return Some(MongodRole::Member { set: set.name.clone(), flag });
         }
         let configuration = self.layout.sets.iter().find(|set| set.duty == Some(Duty::Config))?;
-        Some(Role::Router { configuration: set_address(configuration, &|name| self.host(name)) })
+        Some(MongodRole::Router { configuration: set_address(configuration, &|name| self.host(name)) })
     }
 
     pub(super) fn is_router(&self, node: usize) -> bool {
-        self.layout.nodes[node].role == Place::Router
+        self.layout.nodes[node].role == Role::Router
     }
 
     /// The socket of a server that runs.
@@ -233,7 +233,7 @@ impl Cluster {
     pub fn client_url(&self) -> Option<String> {
         let database = DATABASES[0];
         let set = self.layout.first_data_set()?;
-        let routers: Vec<String> = self.layout.of_role(Place::Router).map(|name| self.host(name)).collect();
+        let routers: Vec<String> = self.layout.of_role(Role::Router).map(|name| self.host(name)).collect();
         let members: Vec<String> = set.data_nodes().map(|name| self.host(name)).collect();
         Some(match routers.as_slice() {
             [] => format!("mongodb://{}/{database}?replicaSet={}", members.join(","), set.name),

@@ -1,7 +1,7 @@
 //! FerretDB 1: MongoDB's wire protocol on SQLite. It knows no transactions, ignores write concerns, and reads
 //! a document by scanning: it tests a driver, not a database.
 
-use super::server::{Engine, Place, Server, ServerError, ServerOptions};
+use super::server::{Deployment, Engine, Server, ServerError, ServerOptions};
 use super::{DATABASES, Missing, find_built};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -57,48 +57,48 @@ impl Engine for Ferret {
         "nobody"
     }
 
-    fn is_created(&self, place: &Place) -> bool {
-        place.data.join("sqlite").is_dir()
+    fn is_created(&self, deployment: &Deployment) -> bool {
+        deployment.data.join("sqlite").is_dir()
     }
 
-    fn create(&self, place: &Place) -> Result<(), ServerError> {
+    fn create(&self, deployment: &Deployment) -> Result<(), ServerError> {
         let mut command = Command::new("/bin/mkdir");
-        command.current_dir("/").arg(place.data.join("sqlite")).arg(place.data.join("state"));
-        place.step("mkdir", command, None).map(drop)
+        command.current_dir("/").arg(deployment.data.join("sqlite")).arg(deployment.data.join("state"));
+        deployment.step("mkdir", command, None).map(drop)
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, deployment: &Deployment) -> Command {
         let mut command = Command::new(&self.server);
         command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
         let mut set = |name: &str, value: String| {
             command.arg(format!("--{name}={value}"));
         };
-        set("listen-addr", place.address.to_string());
-        set("listen-unix", self.socket(place).display().to_string());
+        set("listen-addr", deployment.address.to_string());
+        set("listen-unix", self.socket(deployment).display().to_string());
         set("debug-addr", "-".into());
         set("telemetry", "disable".into());
-        set("state-dir", place.data.join("state").display().to_string());
+        set("state-dir", deployment.data.join("state").display().to_string());
         set("handler", "sqlite".into());
-        set("sqlite-url", format!("file:{}/", place.data.join("sqlite").display()));
-        for (name, value) in &place.settings {
+        set("sqlite-url", format!("file:{}/", deployment.data.join("sqlite").display()));
+        for (name, value) in &deployment.settings {
             set(name, value.clone());
         }
         command
     }
 
-    fn is_ready(&self, place: &Place, _: u32) -> bool {
-        UnixStream::connect(self.socket(place)).is_ok()
+    fn is_ready(&self, deployment: &Deployment, _: u32) -> bool {
+        UnixStream::connect(self.socket(deployment)).is_ok()
     }
 
-    fn socket(&self, place: &Place) -> PathBuf {
-        place.runtime.join("ferretdb.sock")
+    fn socket(&self, deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join("ferretdb.sock")
     }
 
-    fn url(&self, place: &Place) -> String {
-        format!("mongodb://{}/{}?directConnection=true", place.address, DATABASES[0])
+    fn url(&self, deployment: &Deployment) -> String {
+        format!("mongodb://{}/{}?directConnection=true", deployment.address, DATABASES[0])
     }
 
-    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+    fn client(&self, _: &Deployment, _: &str) -> Result<Command, Missing> {
         Err(Missing {
             what: "a client of FerretDB".into(),
             looked: "it speaks MongoDB's protocol, and no package of Debian brings a shell for it".into(),

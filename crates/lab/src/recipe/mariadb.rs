@@ -1,6 +1,6 @@
 //! MariaDB, as installed by a package.
 
-use super::server::{Engine, Place, Server, ServerError, ServerOptions};
+use super::server::{Deployment, Engine, Server, ServerError, ServerOptions};
 use super::{Account, Authentication, DATABASES, Missing, Transport, USER, find_program};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -48,12 +48,13 @@ impl Mariadb {
     }
 
     /// The statements that make the users and the databases.
-    fn first_statements(place: &Place) -> String {
-        let password = match place.authentication {
-            Authentication::Password => place.password.as_str(),
+    fn first_statements(deployment: &Deployment) -> String {
+        let password = match deployment.authentication {
+            Authentication::Password => deployment.password.as_str(),
             Authentication::Trust => "",
         };
-        let over_tcp = if place.transport == Transport::TlsRequired { "REQUIRE SSL" } else { "REQUIRE NONE" };
+        let over_tcp =
+            if deployment.transport == Transport::TlsRequired { "REQUIRE SSL" } else { "REQUIRE NONE" };
         let mut lines: Vec<String> =
             DATABASES.iter().map(|name| format!("CREATE DATABASE IF NOT EXISTS {name};")).collect();
         for (host, requires) in [("localhost", "REQUIRE NONE"), ("%", over_tcp)] {
@@ -85,70 +86,70 @@ impl Engine for Mariadb {
         "mysql"
     }
 
-    fn is_created(&self, place: &Place) -> bool {
-        place.data.join("mysql").is_dir()
+    fn is_created(&self, deployment: &Deployment) -> bool {
+        deployment.data.join("mysql").is_dir()
     }
 
-    fn create(&self, place: &Place) -> Result<(), ServerError> {
+    fn create(&self, deployment: &Deployment) -> Result<(), ServerError> {
         let mut command = Command::new(&self.installer);
         command.env_clear().env("PATH", PROGRAMS).env("LC_ALL", "C").current_dir("/");
         command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
         command.arg("--skip-name-resolve");
         // A server that starts removes what earlier ones left in its folder for temporary tables, which in a
         // shared one are those of another that is being made.
-        command.env("TMPDIR", &place.runtime);
-        command.arg(format!("--datadir={}", place.data.display()));
-        let first = place.runtime.join("first.sql");
-        place.write_private(&first, &Mariadb::first_statements(place))?;
+        command.env("TMPDIR", &deployment.runtime);
+        command.arg(format!("--datadir={}", deployment.data.display()));
+        let first = deployment.runtime.join("first.sql");
+        deployment.write_private(&first, &Mariadb::first_statements(deployment))?;
         command.arg(format!("--extra-file={}", first.display()));
-        let made = place.step("mariadb-install-db", command, None);
+        let made = deployment.step("mariadb-install-db", command, None);
         let _ = std::fs::remove_file(&first);
         made.map(drop)
     }
 
     /// Its redo log is named by a setting, and made beside the data before that is said.
-    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
+    fn move_journal(&self, deployment: &Deployment, journal: &Path) -> Result<(), ServerError> {
         let failed = |source| ServerError::File { path: journal.into(), source };
-        place.make_folder(journal, 0o700)?;
-        for entry in std::fs::read_dir(&place.data).map_err(failed)?.flatten() {
+        deployment.make_folder(journal, 0o700)?;
+        for entry in std::fs::read_dir(&deployment.data).map_err(failed)?.flatten() {
             let name = entry.file_name();
             if name.to_string_lossy().starts_with("ib_logfile") {
                 std::fs::copy(entry.path(), journal.join(&name)).map_err(failed)?;
-                Account::own(place.account.as_ref(), &journal.join(&name)).map_err(failed)?;
+                Account::own(deployment.account.as_ref(), &journal.join(&name)).map_err(failed)?;
                 std::fs::remove_file(entry.path()).map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, deployment: &Deployment) -> Command {
         let mut command = Command::new(&self.server);
         command.env_clear().env("PATH", PROGRAMS).env("LC_ALL", "C").current_dir("/");
         // Without it a donor calls the machine's `sync`: more than it needs, and still right.
-        if let Ok(file) = own_sync(place) {
+        if let Ok(file) = own_sync(deployment) {
             command.env("BASH_ENV", file);
         }
         command.arg("--no-defaults");
         let mut set = |name: &str, value: &str| {
             command.arg(format!("--{name}={value}"));
         };
-        set("datadir", &place.data.to_string_lossy());
-        set("tmpdir", &place.runtime.to_string_lossy());
-        set("socket", &self.socket(place).to_string_lossy());
-        set("pid-file", &place.runtime.join("server.pid").to_string_lossy());
-        set("bind-address", &place.address.ip().to_string());
-        set("port", &place.address.port().to_string());
+        set("datadir", &deployment.data.to_string_lossy());
+        set("tmpdir", &deployment.runtime.to_string_lossy());
+        set("socket", &self.socket(deployment).to_string_lossy());
+        set("pid-file", &deployment.runtime.join("server.pid").to_string_lossy());
+        set("bind-address", &deployment.address.ip().to_string());
+        set("port", &deployment.address.port().to_string());
         set("skip-name-resolve", "1");
-        if let Some(journal) = &place.journal {
+        if let Some(journal) = &deployment.journal {
             set("innodb_log_group_home_dir", &journal.to_string_lossy());
         }
-        if let Some(certificate) = &place.certificate {
+        if let Some(certificate) = &deployment.certificate {
             set("ssl-ca", &certificate.authority.to_string_lossy());
             set("ssl-cert", &certificate.certificate.to_string_lossy());
             set("ssl-key", &certificate.key.to_string_lossy());
         }
         // The last one of a name counts.
-        for (name, value) in &place.settings {
+        for (name, value) in &deployment.settings {
             set(name, value);
         }
         command
@@ -156,33 +157,33 @@ impl Engine for Mariadb {
 
     /// It greets whoever connects, with the version of its protocol first; a socket file of an earlier
     /// process refuses, and an error greets with 255.
-    fn is_ready(&self, place: &Place, _: u32) -> bool {
-        let Ok(mut stream) = UnixStream::connect(self.socket(place)) else { return false };
+    fn is_ready(&self, deployment: &Deployment, _: u32) -> bool {
+        let Ok(mut stream) = UnixStream::connect(self.socket(deployment)) else { return false };
         let mut greeting = [0; 5];
         stream.set_read_timeout(Some(Duration::from_secs(1))).is_ok()
             && stream.read_exact(&mut greeting).is_ok()
             && greeting[4] == 10
     }
 
-    fn socket(&self, place: &Place) -> PathBuf {
-        place.runtime.join("mariadb.sock")
+    fn socket(&self, deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join("mariadb.sock")
     }
 
-    fn url(&self, place: &Place) -> String {
-        let password = match place.authentication {
-            Authentication::Password => format!(":{}", place.password),
+    fn url(&self, deployment: &Deployment) -> String {
+        let password = match deployment.authentication {
+            Authentication::Password => format!(":{}", deployment.password),
             Authentication::Trust => String::new(),
         };
-        let encryption = match (&place.certificate, place.transport) {
+        let encryption = match (&deployment.certificate, deployment.transport) {
             (Some(certificate), Transport::TlsRequired) => {
                 format!("?ssl-mode=verify-full&ssl-ca={}", certificate.authority.display())
             }
             _ => String::new(),
         };
-        format!("mysql://{USER}{password}@{}/{}{encryption}", place.address, DATABASES[0])
+        format!("mysql://{USER}{password}@{}/{}{encryption}", deployment.address, DATABASES[0])
     }
 
-    fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing> {
+    fn client(&self, deployment: &Deployment, statement: &str) -> Result<Command, Missing> {
         let client = find_program("mariadb").ok_or_else(|| Missing {
             what: "MariaDB's client".into(),
             looked: "mariadb is not in PATH".into(),
@@ -190,10 +191,10 @@ impl Engine for Mariadb {
         })?;
         let mut command = Command::new(client);
         command.args(["--no-defaults", "--skip-column-names", "--batch", "--connect-timeout=5"]);
-        command.arg(format!("--user={USER}")).arg(format!("--socket={}", self.socket(place).display()));
-        if place.authentication == Authentication::Password {
+        command.arg(format!("--user={USER}")).arg(format!("--socket={}", self.socket(deployment).display()));
+        if deployment.authentication == Authentication::Password {
             // Not as an argument: every user of this machine can read those.
-            command.env("MYSQL_PWD", &place.password);
+            command.env("MYSQL_PWD", &deployment.password);
         }
         command.arg(format!("--execute={statement}")).arg(DATABASES[0]);
         Ok(command)
@@ -220,9 +221,9 @@ const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// and no other. Galera's donor calls it before it gives a copy, and the machine's would write out every
 /// other node's disk as well, wait for the slowest of them, and for ever where one of anybody's does not
 /// answer. A program of that name would not be found: the server puts its own folder first in PATH.
-fn own_sync(place: &Place) -> std::io::Result<PathBuf> {
-    let file = place.runtime.join("sync.bash");
-    let data = place.data.to_string_lossy().replace('\'', r"'\''");
+fn own_sync(deployment: &Deployment) -> std::io::Result<PathBuf> {
+    let file = deployment.runtime.join("sync.bash");
+    let data = deployment.data.to_string_lossy().replace('\'', r"'\''");
     std::fs::write(&file, format!("sync() {{ command sync -f '{data}'; }}\n"))?;
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))?;
     Ok(file)

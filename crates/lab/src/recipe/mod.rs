@@ -26,7 +26,7 @@ mod server;
 pub use account::Account;
 pub use ferret::Ferret;
 pub use mariadb::Mariadb;
-pub use mongod::{Mongod, Role};
+pub use mongod::{Mongod, MongodRole};
 pub use own::Own;
 pub use polodb::Polodb;
 pub use postgres::Postgres;

@@ -1,7 +1,7 @@
 //! MongoDB, by the user's own binaries: Debian has no package, and its licence lets nobody else bring one.
 //! Command lines follow its manual; no real mongod has confirmed them here.
 
-use super::server::{Engine, Place, ServerError};
+use super::server::{Deployment, Engine, ServerError};
 use super::{DATABASES, Missing, find_program, is_program};
 use crate::mongodb::ask;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// What a process of MongoDB's is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Role {
+pub enum MongodRole {
     /// It belongs to no set.
     Alone,
     /// A member of this set.
@@ -63,7 +63,7 @@ impl Mongod {
     }
 
     /// This program in a role.
-    pub(crate) fn as_role(&self, role: Role) -> Process {
+    pub(crate) fn as_role(&self, role: MongodRole) -> Process {
         Process { mongod: self.clone(), role }
     }
 }
@@ -103,30 +103,30 @@ fn read_version(text: &str) -> Option<String> {
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     mongod: Mongod,
-    role: Role,
+    role: MongodRole,
 }
 
 impl Process {
-    fn arguments(&self, place: &Place) -> Vec<String> {
+    fn arguments(&self, deployment: &Deployment) -> Vec<String> {
         let mut arguments = Vec::new();
         match &self.role {
-            Role::Alone => {}
-            Role::Member { set, flag } => {
+            MongodRole::Alone => {}
+            MongodRole::Member { set, flag } => {
                 arguments.extend(flag.map(|flag| format!("--{flag}")));
                 arguments.extend(["--replSet".into(), set.clone()]);
             }
-            Role::Router { configuration } => {
+            MongodRole::Router { configuration } => {
                 arguments.extend(["--configdb".into(), configuration.clone()]);
             }
         }
-        if !matches!(self.role, Role::Router { .. }) {
-            arguments.extend(["--dbpath".into(), place.data.display().to_string()]);
+        if !matches!(self.role, MongodRole::Router { .. }) {
+            arguments.extend(["--dbpath".into(), deployment.data.display().to_string()]);
         }
         // The socket is named among the addresses: without an address of localhost there is none otherwise.
-        let addresses = format!("{},{}", place.address.ip(), self.socket(place).display());
+        let addresses = format!("{},{}", deployment.address.ip(), self.socket(deployment).display());
         arguments.extend(["--bind_ip".into(), addresses]);
-        arguments.extend(["--port".into(), place.address.port().to_string()]);
-        for (name, value) in &place.settings {
+        arguments.extend(["--port".into(), deployment.address.port().to_string()]);
+        for (name, value) in &deployment.settings {
             match (name.strip_prefix("setParameter."), value.as_str()) {
                 (Some(name), value) => {
                     arguments.extend(["--setParameter".into(), format!("{name}={value}")]);
@@ -149,45 +149,45 @@ impl Engine for Process {
         "mongodb"
     }
 
-    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
+    fn move_journal(&self, deployment: &Deployment, journal: &Path) -> Result<(), ServerError> {
         match self.role {
-            Role::Router { .. } => Ok(()),
-            _ => place.link_journal("journal", journal),
+            MongodRole::Router { .. } => Ok(()),
+            _ => deployment.link_journal("journal", journal),
         }
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, deployment: &Deployment) -> Command {
         let program = match (&self.role, &self.mongod.router) {
-            (Role::Router { .. }, Some(router)) => router,
+            (MongodRole::Router { .. }, Some(router)) => router,
             _ => &self.mongod.server,
         };
         let mut command = Command::new("/bin/sh");
         command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").current_dir("/");
         // Its log, and so its last words, go to standard output; what is kept is standard error.
-        command.args(["-c", "exec \"$0\" \"$@\" >&2"]).arg(program).args(self.arguments(place));
+        command.args(["-c", "exec \"$0\" \"$@\" >&2"]).arg(program).args(self.arguments(deployment));
         command
     }
 
-    fn is_ready(&self, place: &Place, _: u32) -> bool {
-        ask(&self.socket(place), &bson::doc! { "ping": 1 }).is_ok()
+    fn is_ready(&self, deployment: &Deployment, _: u32) -> bool {
+        ask(&self.socket(deployment), &bson::doc! { "ping": 1 }).is_ok()
     }
 
-    fn socket(&self, place: &Place) -> PathBuf {
-        place.runtime.join(format!("mongodb-{}.sock", place.address.port()))
+    fn socket(&self, deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join(format!("mongodb-{}.sock", deployment.address.port()))
     }
 
     /// This one server, whatever it is in its set.
-    fn url(&self, place: &Place) -> String {
+    fn url(&self, deployment: &Deployment) -> String {
         let database = DATABASES[0];
         match self.role {
-            Role::Alone | Role::Member { .. } => {
-                format!("mongodb://{}/{database}?directConnection=true", place.address)
+            MongodRole::Alone | MongodRole::Member { .. } => {
+                format!("mongodb://{}/{database}?directConnection=true", deployment.address)
             }
-            Role::Router { .. } => format!("mongodb://{}/{database}", place.address),
+            MongodRole::Router { .. } => format!("mongodb://{}/{database}", deployment.address),
         }
     }
 
-    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+    fn client(&self, _: &Deployment, _: &str) -> Result<Command, Missing> {
         Err(Missing {
             what: "a client of MongoDB for statements".into(),
             looked: "the laboratory asks by the wire protocol".into(),
@@ -201,8 +201,8 @@ mod tests {
     use super::*;
     use crate::recipe::{Authentication, Transport};
 
-    fn place(settings: &[(&str, &str)]) -> Place {
-        Place {
+    fn deployment(settings: &[(&str, &str)]) -> Deployment {
+        Deployment {
             data: "/data".into(),
             runtime: "/run/x".into(),
             address: "10.78.1.2:27017".parse().unwrap(),
@@ -221,8 +221,8 @@ mod tests {
         Mongod { server, router, version: "mongod 7.0.5".into() }
     }
 
-    fn line(role: Role, settings: &[(&str, &str)]) -> String {
-        let command = mongod().as_role(role).command(&place(settings));
+    fn line(role: MongodRole, settings: &[(&str, &str)]) -> String {
+        let command = mongod().as_role(role).command(&deployment(settings));
         let words: Vec<String> =
             command.get_args().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
         words.join(" ")
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn command_lines_are_as_the_manual_has_them() {
-        let member = Role::Member { set: "first".into(), flag: Some("shardsvr") };
+        let member = MongodRole::Member { set: "first".into(), flag: Some("shardsvr") };
         let settings =
             [("wiredTigerCacheSizeGB", "0.25"), ("directoryperdb", "true"), ("setParameter.a", "1")];
         assert_eq!(
@@ -240,10 +240,10 @@ mod tests {
              --wiredTigerCacheSizeGB 0.25 --directoryperdb --setParameter a=1"
         );
         assert_eq!(
-            line(Role::Alone, &[]),
+            line(MongodRole::Alone, &[]),
             "/opt/mongod --dbpath /data --bind_ip 10.78.1.2,/run/x/mongodb-27017.sock --port 27017"
         );
-        let router = Role::Router { configuration: "config/10.78.1.8:27017".into() };
+        let router = MongodRole::Router { configuration: "config/10.78.1.8:27017".into() };
         assert_eq!(
             line(router, &[]),
             "/opt/mongos --configdb config/10.78.1.8:27017 \
@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn a_member_is_addressed_alone() {
-        let member = mongod().as_role(Role::Member { set: "rs".into(), flag: None });
-        let url = member.url(&place(&[]));
+        let member = mongod().as_role(MongodRole::Member { set: "rs".into(), flag: None });
+        let url = member.url(&deployment(&[]));
         assert!(url.starts_with("mongodb://10.78.1.2:27017/tipover?directConnection=true"), "{url}");
     }
 

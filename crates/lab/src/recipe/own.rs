@@ -1,7 +1,7 @@
 //! A server that is a program of ours: one that obeys the arguments it is started with, `--folder`,
 //! `--listen` and `--ready`, and writes its process number into the last file when it serves.
 
-use super::server::{Engine, Place, ServerError};
+use super::server::{Deployment, Engine, ServerError};
 use super::{Missing, Stop};
 use crate::Signal;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub struct Own {
 }
 
 impl Own {
-    fn ready_file(place: &Place) -> PathBuf {
-        place.runtime.join("ready")
+    fn ready_file(deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join("ready")
     }
 }
 
@@ -32,36 +32,36 @@ impl Engine for Own {
         "nobody"
     }
 
-    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
-        place.link_journal("journal", journal)
+    fn move_journal(&self, deployment: &Deployment, journal: &Path) -> Result<(), ServerError> {
+        deployment.link_journal("journal", journal)
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, deployment: &Deployment) -> Command {
         let mut command = Command::new(&self.command.program);
         command.args(&self.command.arguments).envs(self.command.environment.iter().cloned());
-        command.arg("--folder").arg(&place.data).arg("--listen").arg(place.address.to_string());
-        command.arg("--ready").arg(Own::ready_file(place)).current_dir("/");
+        command.arg("--folder").arg(&deployment.data).arg("--listen").arg(deployment.address.to_string());
+        command.arg("--ready").arg(Own::ready_file(deployment)).current_dir("/");
         command
     }
 
     /// A file of an earlier process names another one.
-    fn is_ready(&self, place: &Place, pid: u32) -> bool {
-        std::fs::read_to_string(Own::ready_file(place)).is_ok_and(|text| text.trim() == pid.to_string())
+    fn is_ready(&self, deployment: &Deployment, pid: u32) -> bool {
+        std::fs::read_to_string(Own::ready_file(deployment)).is_ok_and(|text| text.trim() == pid.to_string())
     }
 
-    fn socket(&self, place: &Place) -> PathBuf {
-        place.runtime.join("no-socket")
+    fn socket(&self, deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join("no-socket")
     }
 
-    fn url(&self, place: &Place) -> String {
-        place.address.to_string()
+    fn url(&self, deployment: &Deployment) -> String {
+        deployment.address.to_string()
     }
 
     fn stop_signal(&self, _: Stop) -> Signal {
         Signal::TERM
     }
 
-    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+    fn client(&self, _: &Deployment, _: &str) -> Result<Command, Missing> {
         Err(Missing {
             what: format!("a client of {}", self.name),
             looked: "it is embedded in a process of ours and has none".into(),

@@ -1,7 +1,7 @@
 //! PoloDB: MongoDB's wire protocol with transactions, on RocksDB. Its updates lose each other, which makes it
 //! a culprit that nobody planted (`docs/correctness.md`).
 
-use super::server::{Engine, Place};
+use super::server::{Deployment, Engine};
 use super::{DATABASES, Missing, find_built, is_program};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -66,28 +66,28 @@ impl Engine for Polodb {
     }
 
     /// It has no settings but these.
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, deployment: &Deployment) -> Command {
         let mut command = Command::new(&self.server);
         command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
-        command.args(["serve", "--host", &place.address.ip().to_string()]);
-        command.args(["--port", &place.address.port().to_string()]);
-        command.arg("--path").arg(place.data.join("polodb"));
+        command.args(["serve", "--host", &deployment.address.ip().to_string()]);
+        command.args(["--port", &deployment.address.port().to_string()]);
+        command.arg("--path").arg(deployment.data.join("polodb"));
         command
     }
 
-    fn is_ready(&self, place: &Place, _: u32) -> bool {
-        TcpStream::connect_timeout(&place.address, Duration::from_secs(1)).is_ok()
+    fn is_ready(&self, deployment: &Deployment, _: u32) -> bool {
+        TcpStream::connect_timeout(&deployment.address, Duration::from_secs(1)).is_ok()
     }
 
-    fn socket(&self, place: &Place) -> PathBuf {
-        place.runtime.join("no-socket")
+    fn socket(&self, deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join("no-socket")
     }
 
-    fn url(&self, place: &Place) -> String {
-        format!("mongodb://{}/{}?directConnection=true", place.address, DATABASES[0])
+    fn url(&self, deployment: &Deployment) -> String {
+        format!("mongodb://{}/{}?directConnection=true", deployment.address, DATABASES[0])
     }
 
-    fn client(&self, _: &Place, _: &str) -> Result<Command, Missing> {
+    fn client(&self, _: &Deployment, _: &str) -> Result<Command, Missing> {
         Err(Missing {
             what: "a client of PoloDB".into(),
             looked: "it speaks a part of MongoDB's protocol, and no shell goes with it".into(),

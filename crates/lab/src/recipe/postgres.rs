@@ -1,6 +1,6 @@
 //! PostgreSQL, as installed by a package or fetched into `third_party/`.
 
-use super::server::{Engine, Place, Server, ServerError, ServerOptions};
+use super::server::{Deployment, Engine, Server, ServerError, ServerOptions};
 use super::{Authentication, DATABASES, Missing, Stop, Transport, USER, find_program, is_program};
 use crate::{Launch, Signal};
 use std::fs::File;
@@ -178,35 +178,35 @@ impl Engine for Postgres {
         "postgres"
     }
 
-    fn is_created(&self, place: &Place) -> bool {
-        place.data.join("PG_VERSION").exists()
+    fn is_created(&self, deployment: &Deployment) -> bool {
+        deployment.data.join("PG_VERSION").exists()
     }
 
-    fn create(&self, place: &Place) -> Result<(), ServerError> {
+    fn create(&self, deployment: &Deployment) -> Result<(), ServerError> {
         // The password file is read once; it may lie where the server's user can read it alone.
-        let password = place.runtime.join("password");
-        place.write_private(&password, &place.password)?;
-        let method = method(place.authentication);
+        let password = deployment.runtime.join("password");
+        deployment.write_private(&password, &deployment.password)?;
+        let method = method(deployment.authentication);
         let mut initdb = self.program("initdb");
         // Not flushed file by file: on a slow disk that takes minutes. `flush_new_data` does it at once.
         initdb.args(["-U", USER, "-E", "UTF8", "--locale=C", "-N", "-A", method]);
-        initdb.arg("--pwfile").arg(&password).arg("-D").arg(&place.data);
-        let made = place.step("initdb", initdb, None);
+        initdb.arg("--pwfile").arg(&password).arg("-D").arg(&deployment.data);
+        let made = deployment.step("initdb", initdb, None);
         let _ = std::fs::remove_file(&password);
         made?;
 
         // Without a client program at hand, and before anybody can connect.
         let mut single = self.program("postgres");
-        single.args(["--single", "-F", "-D"]).arg(&place.data).arg("postgres");
+        single.args(["--single", "-F", "-D"]).arg(&deployment.data).arg("postgres");
         let statements: String =
             DATABASES.iter().map(|name| format!("CREATE DATABASE {name} OWNER {USER}\n")).collect();
-        let said = place.step("postgres --single", single, Some(&statements))?;
+        let said = deployment.step("postgres --single", single, Some(&statements))?;
         // A statement that failed does not make it fail.
         if let Some(error) = said.lines().find(|line| line.contains("ERROR") || line.contains("FATAL")) {
             return Err(ServerError::Step { step: "CREATE DATABASE".into(), ending: error.into() });
         }
 
-        let over_tcp = match place.transport {
+        let over_tcp = match deployment.transport {
             Transport::TlsRequired => "hostssl",
             Transport::Plain | Transport::TlsOffered => "host",
         };
@@ -215,35 +215,35 @@ impl Engine for Postgres {
              {over_tcp} all all all {method}\n\
              {over_tcp} replication all all {method}\n"
         );
-        place.write_private(&place.data.join("pg_hba.conf"), &access)
+        deployment.write_private(&deployment.data.join("pg_hba.conf"), &access)
     }
 
-    fn move_journal(&self, place: &Place, journal: &Path) -> Result<(), ServerError> {
-        place.link_journal("pg_wal", journal)
+    fn move_journal(&self, deployment: &Deployment, journal: &Path) -> Result<(), ServerError> {
+        deployment.link_journal("pg_wal", journal)
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, deployment: &Deployment) -> Command {
         let mut command = self.program("postgres");
-        command.arg("-D").arg(&place.data).arg("-k").arg(&place.runtime);
-        command.args(["-p", &place.address.port().to_string()]);
+        command.arg("-D").arg(&deployment.data).arg("-k").arg(&deployment.runtime);
+        command.args(["-p", &deployment.address.port().to_string()]);
         let mut set = |name: &str, value: &str| {
             command.arg("-c").arg(format!("{name}={value}"));
         };
-        set("listen_addresses", &place.address.ip().to_string());
+        set("listen_addresses", &deployment.address.ip().to_string());
         // Segments of this kind are freed by the kernel with the last process, even after a kill -9; without
         // root there is no memory of our own, and a file in the data folder is what leaves no trace.
-        set("dynamic_shared_memory_type", if place.account.is_some() { "sysv" } else { "mmap" });
+        set("dynamic_shared_memory_type", if deployment.account.is_some() { "sysv" } else { "mmap" });
         if self.major >= 14 {
             // Recovery otherwise opens and flushes every file: seconds instead of a fifth of one.
             set("recovery_init_sync_method", "syncfs");
         }
-        if let Some(certificate) = &place.certificate {
+        if let Some(certificate) = &deployment.certificate {
             set("ssl", "on");
             set("ssl_cert_file", &certificate.certificate.to_string_lossy());
             set("ssl_key_file", &certificate.key.to_string_lossy());
         }
         // The last one of a name counts.
-        for (name, value) in &place.settings {
+        for (name, value) in &deployment.settings {
             set(name, value);
         }
         command
@@ -251,30 +251,30 @@ impl Engine for Postgres {
 
     /// The server writes its state into its pid file, as `pg_ctl` reads it; a file of an earlier process
     /// names another one.
-    fn is_ready(&self, place: &Place, pid: u32) -> bool {
-        let text = std::fs::read_to_string(place.data.join("postmaster.pid")).unwrap_or_default();
+    fn is_ready(&self, deployment: &Deployment, pid: u32) -> bool {
+        let text = std::fs::read_to_string(deployment.data.join("postmaster.pid")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         lines.first() == Some(&pid.to_string().as_str()) && lines.get(7) == Some(&"ready")
     }
 
-    fn socket(&self, place: &Place) -> PathBuf {
-        place.runtime.join(format!(".s.PGSQL.{}", place.address.port()))
+    fn socket(&self, deployment: &Deployment) -> PathBuf {
+        deployment.runtime.join(format!(".s.PGSQL.{}", deployment.address.port()))
     }
 
-    fn url(&self, place: &Place) -> String {
-        let mode = match place.transport {
+    fn url(&self, deployment: &Deployment) -> String {
+        let mode = match deployment.transport {
             Transport::Plain => "disable",
             Transport::TlsOffered => "prefer",
             Transport::TlsRequired => "verify-full",
         };
-        let authority = match (&place.certificate, place.transport) {
+        let authority = match (&deployment.certificate, deployment.transport) {
             (Some(certificate), Transport::TlsRequired) => {
                 format!("&sslrootcert={}", certificate.authority.display())
             }
             _ => String::new(),
         };
-        let (password, database) = (&place.password, DATABASES[0]);
-        format!("postgres://{USER}:{password}@{}/{database}?sslmode={mode}{authority}", place.address)
+        let (password, database) = (&deployment.password, DATABASES[0]);
+        format!("postgres://{USER}:{password}@{}/{database}?sslmode={mode}{authority}", deployment.address)
     }
 
     fn stop_signal(&self, stop: Stop) -> Signal {
@@ -284,7 +284,7 @@ impl Engine for Postgres {
         }
     }
 
-    fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing> {
+    fn client(&self, deployment: &Deployment, statement: &str) -> Result<Command, Missing> {
         let client = find_program("psql").ok_or_else(|| Missing {
             what: "PostgreSQL's client".into(),
             looked: "psql is not in PATH".into(),
@@ -292,15 +292,15 @@ impl Engine for Postgres {
         })?;
         let mut command = Command::new(client);
         command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", DATABASES[0]]);
-        command.arg("-h").arg(&place.runtime).args(["-p", &place.address.port().to_string()]);
+        command.arg("-h").arg(&deployment.runtime).args(["-p", &deployment.address.port().to_string()]);
         // Not as an argument: every user of this machine can read those.
-        command.env("PGPASSWORD", &place.password).env("PGCONNECT_TIMEOUT", "5");
+        command.env("PGPASSWORD", &deployment.password).env("PGCONNECT_TIMEOUT", "5");
         command.args(["-c", statement]);
         Ok(command)
     }
 
     /// Those that show a client in their title: "postgres: tipover ycsb 127.0.0.1(40404) idle".
-    fn backends(&self, _: &Place, pid: u32) -> Vec<u32> {
+    fn backends(&self, _: &Deployment, pid: u32) -> Vec<u32> {
         let serves = |&child: &u32| {
             let title = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
             is_backend(&String::from_utf8_lossy(&title))

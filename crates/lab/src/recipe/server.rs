@@ -139,26 +139,26 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
     /// As whom to run when we are root.
     fn account(&self) -> &'static str;
     /// Whether the data folder has content. A program that makes its files itself needs none.
-    fn is_created(&self, _: &Place) -> bool {
+    fn is_created(&self, _: &Deployment) -> bool {
         true
     }
     /// Makes the data folder's content; only for a folder that has none.
-    fn create(&self, _: &Place) -> Result<(), ServerError> {
+    fn create(&self, _: &Deployment) -> Result<(), ServerError> {
         Ok(())
     }
     /// Sees to it that the journal is in `place.journal` and nowhere else, before every start: a copy that
     /// was made anew has it with the data.
-    fn move_journal(&self, _: &Place, _: &Path) -> Result<(), ServerError> {
+    fn move_journal(&self, _: &Deployment, _: &Path) -> Result<(), ServerError> {
         Err(ServerError::Senseless(format!("the journal of {} cannot be kept apart", self.version())))
     }
     /// How to start it.
-    fn command(&self, place: &Place) -> Command;
+    fn command(&self, deployment: &Deployment) -> Command;
     /// Whether the process `pid` serves its clients.
-    fn is_ready(&self, place: &Place, pid: u32) -> bool;
+    fn is_ready(&self, deployment: &Deployment, pid: u32) -> bool;
     /// Its Unix socket.
-    fn socket(&self, place: &Place) -> PathBuf;
+    fn socket(&self, deployment: &Deployment) -> PathBuf;
     /// What a client takes.
-    fn url(&self, place: &Place) -> String;
+    fn url(&self, deployment: &Deployment) -> String;
     /// The signal for a stop.
     fn stop_signal(&self, stop: Stop) -> Signal {
         match stop {
@@ -167,9 +167,9 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
         }
     }
     /// A program that executes one statement as [`super::USER`] through the socket, and prints bare rows.
-    fn client(&self, place: &Place, statement: &str) -> Result<Command, Missing>;
+    fn client(&self, deployment: &Deployment, statement: &str) -> Result<Command, Missing>;
     /// Processes that serve one client each; none where a thread serves a client.
-    fn backends(&self, _: &Place, _: u32) -> Vec<u32> {
+    fn backends(&self, _: &Deployment, _: u32) -> Vec<u32> {
         Vec::new()
     }
     /// Where threads serve clients: a question for the number of a client's connection, which the statement
@@ -186,7 +186,7 @@ pub(crate) trait Engine: std::fmt::Debug + Send + Sync {
 
 /// Where a server lives: what its engine needs for making and starting it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Deployment {
     /// The database's own files.
     pub data: PathBuf,
     /// Sockets and certificates: short-lived, and with a short path.
@@ -202,7 +202,7 @@ pub(crate) struct Place {
     pub certificate: Option<Certificate>,
 }
 
-impl Place {
+impl Deployment {
     /// Runs a program to its end as the server's user, gives it `input`, and returns what it said on standard
     /// error.
     pub(crate) fn step(
@@ -290,7 +290,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Server {
     engine: Arc<dyn Engine>,
-    place: Place,
+    deployment: Deployment,
     options: ServerOptions,
     // In this order they are dropped: the processes, then their group, then the files.
     child: Option<Child>,
@@ -322,7 +322,7 @@ impl Server {
                 ))
             })?,
         };
-        let mut place = Place {
+        let mut deployment = Deployment {
             data: folder.join("data"),
             runtime: scratch.path().join("run"),
             journal: options.journal.clone(),
@@ -334,29 +334,29 @@ impl Server {
             password: String::new(),
             certificate: None,
         };
-        place.make_folder(&folder, 0o711)?;
-        place.make_folder(&place.data, 0o700)?;
-        place.make_folder(&place.runtime, 0o755)?;
-        place.password = kept_password(&folder.join("password"), options.password.as_deref())?;
-        if place.transport != Transport::Plain {
-            let folder = place.runtime.join("certificate");
-            place.certificate =
-                Some(certificate::make(&folder, &address.to_string(), place.account.as_ref())?);
+        deployment.make_folder(&folder, 0o711)?;
+        deployment.make_folder(&deployment.data, 0o700)?;
+        deployment.make_folder(&deployment.runtime, 0o755)?;
+        deployment.password = kept_password(&folder.join("password"), options.password.as_deref())?;
+        if deployment.transport != Transport::Plain {
+            let folder = deployment.runtime.join("certificate");
+            deployment.certificate =
+                Some(certificate::make(&folder, &address.to_string(), deployment.account.as_ref())?);
         }
-        if !engine.is_created(&place) {
-            engine.create(&place)?;
+        if !engine.is_created(&deployment) {
+            engine.create(&deployment)?;
         }
         let group = match &options.group {
             Some(group) => Some(group.clone()),
             None => own_group(engine.version(), &options.limits)?,
         };
         let options = options.clone();
-        Ok(Server { engine, place, options, child: None, group, _scratch: scratch })
+        Ok(Server { engine, deployment, options, child: None, group, _scratch: scratch })
     }
 
     /// Makes what it has written so far survive a power cut, if its options ask for that.
     pub(crate) fn flush_new_data(&self) -> Result<(), ServerError> {
-        let folders = std::iter::once(&self.place.data).chain(&self.place.journal);
+        let folders = std::iter::once(&self.deployment.data).chain(&self.deployment.journal);
         for path in folders.filter(|_| self.options.flush_new_data) {
             flush_all(path).map_err(|source| ServerError::File { path: path.clone(), source })?;
         }
@@ -384,13 +384,13 @@ impl Server {
         drop(self.child.take());
         // A killed server leaves its socket, and not every kind removes it at the next start.
         let _ = std::fs::remove_file(self.socket());
-        if let Some(journal) = &self.place.journal {
-            self.engine.move_journal(&self.place, journal)?;
+        if let Some(journal) = &self.deployment.journal {
+            self.engine.move_journal(&self.deployment, journal)?;
         }
-        let mut command = self.engine.command(&self.place);
+        let mut command = self.engine.command(&self.deployment);
         command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         let mut launch = Launch::new(command).called(self.engine.version());
-        if let Some(account) = &self.place.account {
+        if let Some(account) = &self.deployment.account {
             launch = launch.user(account.user, account.group).private_memory();
         }
         if let Some(group) = &self.group {
@@ -406,17 +406,17 @@ impl Server {
     /// Runs its program once with more arguments, to its end, and returns what it said on standard error.
     pub(crate) fn run_once(&self, arguments: &[&str]) -> Result<Vec<String>, ServerError> {
         const PATIENCE: Duration = Duration::from_secs(60);
-        let mut command = self.engine.command(&self.place);
+        let mut command = self.engine.command(&self.deployment);
         command.args(arguments);
         let step = format!("{} {}", self.engine.version(), arguments.join(" "));
         let mut launch = Launch::new(command).called(&step).keep_lines(400);
-        if let Some(account) = &self.place.account {
+        if let Some(account) = &self.deployment.account {
             launch = launch.user(account.user, account.group);
         }
         if let Some(network) = &self.options.network {
             launch = launch.network(network);
         }
-        let path = self.place.data.clone();
+        let path = self.deployment.data.clone();
         match launch.start()?.wait(PATIENCE).map_err(|source| ServerError::File { path, source })? {
             Some(exit) if exit.succeeded() => Ok(exit.last_words),
             Some(exit) => Err(ServerError::Step { step, ending: exit.explained() }),
@@ -443,7 +443,7 @@ impl Server {
                 self.child = None;
                 return Err(ServerError::Ended { server, ending: exit.explained() });
             }
-            if self.engine.is_ready(&self.place, child.id()) {
+            if self.engine.is_ready(&self.deployment, child.id()) {
                 return Ok(());
             }
             if began.elapsed() > patience {
@@ -481,7 +481,7 @@ impl Server {
 
     /// Stops it in good order if it runs, starts it, and waits until it is ready. After a kill it recovers.
     pub fn restart(&mut self) -> Result<(), ServerError> {
-        let path = self.place.data.clone();
+        let path = self.deployment.data.clone();
         self.stop(Stop::Fast).map_err(|source| ServerError::File { path, source })?;
         self.start()
     }
@@ -495,7 +495,7 @@ impl Server {
             return self.query(&format!("KILL CONNECTION {connection}")).ok().map(|_| connection);
         }
         let pid = self.child.as_ref()?.id();
-        let victim = self.engine.backends(&self.place, pid).into_iter().next()?;
+        let victim = self.engine.backends(&self.deployment, pid).into_iter().next()?;
         let process = rustix::process::Pid::from_raw(victim as i32)?;
         rustix::process::kill_process(process, Signal::KILL).ok().map(|()| victim)
     }
@@ -503,7 +503,7 @@ impl Server {
     /// Executes a statement with the server's own client, as [`super::USER`] through its socket, and returns
     /// the bare rows. For set-up and for questions, not for load.
     pub fn query(&self, statement: &str) -> Result<String, ServerError> {
-        let mut command = self.engine.client(&self.place, statement)?;
+        let mut command = self.engine.client(&self.deployment, statement)?;
         let path = PathBuf::from(command.get_program());
         let output = command.stdin(std::process::Stdio::null()).output();
         let output = output.map_err(|source| ServerError::File { path, source })?;
@@ -518,7 +518,7 @@ impl Server {
     /// caller's to end. `None` where it has no such statement.
     pub(crate) fn begin_to_write_out(&self, disk: Mode) -> Option<std::process::Child> {
         use std::process::Stdio;
-        let mut client = self.engine.client(&self.place, self.engine.write_out(disk)?).ok()?;
+        let mut client = self.engine.client(&self.deployment, self.engine.write_out(disk)?).ok()?;
         client.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
     }
 
@@ -529,8 +529,8 @@ impl Server {
 
     /// Changes a setting for the next start, in the server's own words.
     pub fn set(&mut self, name: &str, value: &str) {
-        self.place.settings.retain(|(known, _)| known != name);
-        self.place.settings.push((name.into(), value.into()));
+        self.deployment.settings.retain(|(known, _)| known != name);
+        self.deployment.settings.push((name.into(), value.into()));
     }
 
     /// What it is: "PostgreSQL 15.18".
@@ -540,33 +540,33 @@ impl Server {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.place.address
+        self.deployment.address
     }
 
     /// Its Unix socket. PostgreSQL's clients take the folder it is in.
     pub fn socket(&self) -> PathBuf {
-        self.engine.socket(&self.place)
+        self.engine.socket(&self.deployment)
     }
 
     /// What a client takes: scheme, user with password, address, database, and for PostgreSQL the mode of
     /// TLS.
     pub fn url(&self) -> String {
-        self.engine.url(&self.place)
+        self.engine.url(&self.deployment)
     }
 
     /// The password of [`super::USER`]; without meaning under [`Authentication::Trust`].
     pub fn password(&self) -> &str {
-        &self.place.password
+        &self.deployment.password
     }
 
     /// The certificate, in PEM, that a client of TLS must trust.
     pub fn authority(&self) -> Option<&Path> {
-        self.place.certificate.as_ref().map(|certificate| certificate.authority.as_path())
+        self.deployment.certificate.as_ref().map(|certificate| certificate.authority.as_path())
     }
 
     /// The user of this machine as whom it runs, if that is another than ours.
     pub fn account(&self) -> Option<&Account> {
-        self.place.account.as_ref()
+        self.deployment.account.as_ref()
     }
 
     /// Every process of it, its main one first.
@@ -587,7 +587,7 @@ impl Server {
 
     /// Its own files.
     pub fn data(&self) -> &Path {
-        &self.place.data
+        &self.deployment.data
     }
 
     /// The group it runs in, where this machine has control groups.

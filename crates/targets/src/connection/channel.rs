@@ -3,8 +3,8 @@
 //! The socket stays in blocking mode with time-outs, so that a thread of its own needs two system calls for
 //! an operation. Who must not block says so with each call.
 
-use super::place::{End, Place};
 use super::tls;
+use super::url::{End, Url};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use rustls::ClientConfig;
@@ -59,7 +59,7 @@ enum Hop {
 
 impl Route {
     /// Looks `place` up.
-    pub fn to(place: &Place) -> Result<Route, String> {
+    pub fn to(place: &Url) -> Result<Route, String> {
         let hops = match &place.end {
             End::Unix(path) => vec![Hop::Unix(path.clone())],
             End::Tcp(host, port) => (host.as_str(), *port)

@@ -1,6 +1,6 @@
 //! A session over a connection that is made anew when it is lost.
 
-use super::{Answer, Channel, Flow, Greeted, Protocol, Refusal, Route, Wait, connect, greet};
+use super::{Channel, Flow, Greeted, Protocol, Received, Refusal, Route, Wait, connect, greet};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -113,17 +113,17 @@ impl<P: Protocol> Link<P> {
                 Err(error) => return Progress::Finished(self.lost(&error)),
             }
             match self.protocol.answer(&mut channel.input, &mut channel.output) {
-                Answer::More => {}
-                Answer::Complete(outcome) => {
+                Received::More => {}
+                Received::Complete(outcome) => {
                     self.state = State::Idle;
                     self.pause.over();
                     return Progress::Finished(outcome);
                 }
-                Answer::Last(outcome) => {
+                Received::Last(outcome) => {
                     self.drop_connection();
                     return Progress::Finished(outcome);
                 }
-                Answer::Pause(time) => match self.rest(time, wait) {
+                Received::Pause(time) => match self.rest(time, wait) {
                     Some(progress) => return progress,
                     None => return self.resume(wait),
                 },
@@ -156,17 +156,17 @@ impl<P: Protocol> Link<P> {
         loop {
             let channel = self.channel.as_mut().expect("an operation has a connection");
             match self.protocol.resume(&mut channel.output) {
-                Answer::More => return self.send(wait).unwrap_or(Progress::Receiving),
-                Answer::Pause(time) => {
+                Received::More => return self.send(wait).unwrap_or(Progress::Receiving),
+                Received::Pause(time) => {
                     if let Some(progress) = self.rest(time, wait) {
                         return progress;
                     }
                 }
-                Answer::Complete(outcome) => {
+                Received::Complete(outcome) => {
                     self.state = State::Idle;
                     return Progress::Finished(outcome);
                 }
-                Answer::Last(outcome) => {
+                Received::Last(outcome) => {
                     self.drop_connection();
                     return Progress::Finished(outcome);
                 }
@@ -326,7 +326,7 @@ impl<P: Protocol> Session for Link<P> {
         self.protocol.fetched_records()
     }
 
-    fn answer(&self) -> tipover_core::check::Answer {
+    fn answer(&self) -> tipover_core::check::Returned {
         self.protocol.brought()
     }
 

@@ -4,18 +4,18 @@
 mod channel;
 mod course;
 mod link;
-mod place;
 mod row;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod sql;
 mod tls;
 pub mod untrusted;
+mod url;
 
 pub use channel::{Channel, Flow, Framing, Input, MOST_WAITING, Route, Wait};
 pub use course::{Course, text_value};
 pub use link::Link;
-pub use place::{Dialect, Encryption, Place, decoded};
 pub use row::Row;
+pub use url::{Dialect, Encryption, Url, decoded};
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -67,11 +67,11 @@ pub trait Protocol: Greeting {
     fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool;
 
     /// Understands what it can of the answer; may ask for more in `output`.
-    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer;
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Received;
 
     /// Goes on with an operation that waits for no answer: one that was encoded to nothing, or after its
     /// pause.
-    fn resume(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn resume(&mut self, output: &mut Vec<u8>) -> Received {
         let _ = output;
         unreachable!("every operation of this protocol is a request and an answer")
     }
@@ -109,8 +109,8 @@ pub trait Protocol: Greeting {
     fn fetched_records(&self) -> u32;
 
     /// What the last operation was answered with if it read balances or lists, and was done.
-    fn brought(&self) -> check::Answer {
-        check::Answer::Nothing
+    fn brought(&self) -> check::Returned {
+        check::Returned::Nothing
     }
 
     /// Whether the request that was encoded last is answered at all; else it is done once it is sent.
@@ -127,7 +127,7 @@ pub trait Protocol: Greeting {
 
 /// How far an answer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum Received {
     /// Not complete.
     More,
     /// Complete.

@@ -1,6 +1,6 @@
 //! Encryption by rustls, as strict as the URL asks.
 
-use super::place::{Encryption, Place};
+use super::url::{Encryption, Url};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use std::sync::Arc;
 
 /// What a connection to `place` needs to become encrypted; `None` if it must not be.
-pub fn configuration(place: &Place) -> Result<Option<Arc<ClientConfig>>, String> {
+pub fn configuration(place: &Url) -> Result<Option<Arc<ClientConfig>>, String> {
     if place.encryption == Encryption::Disable || place.is_local_socket() {
         return Ok(None);
     }
@@ -37,12 +37,12 @@ pub fn configuration(place: &Place) -> Result<Option<Arc<ClientConfig>>, String>
 }
 
 /// The name that the certificate must be for.
-pub fn server_name(place: &Place) -> Result<ServerName<'static>, String> {
+pub fn server_name(place: &Url) -> Result<ServerName<'static>, String> {
     ServerName::try_from(place.host().to_string())
         .map_err(|_| format!("\"{}\" is no name that a certificate can be for", place.host()))
 }
 
-fn roots(place: &Place) -> Result<RootCertStore, String> {
+fn roots(place: &Url) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match &place.authorities {
         Some(path) => {

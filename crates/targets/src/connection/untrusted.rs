@@ -1,7 +1,7 @@
 //! A conversation whose other side is bytes that are there already: what a hostile server could say, without
 //! a socket.
 
-use super::{Answer, Input, Protocol, Step};
+use super::{Input, Protocol, Received, Step};
 use tipover_core::op::{Fields, Op};
 
 /// How a conversation goes, from the first byte of what is said in it.
@@ -84,11 +84,11 @@ pub fn converse(
             sent(&output, encrypted);
             output.clear();
             match protocol.answer(&mut input, &mut output) {
-                Answer::More => break,
-                Answer::Last(_) => return,
-                Answer::Pause(_) if goes_on(&mut *protocol, &mut output) => {}
-                Answer::Pause(_) => return,
-                Answer::Complete(_) => {
+                Received::More => break,
+                Received::Last(_) => return,
+                Received::Pause(_) if goes_on(&mut *protocol, &mut output) => {}
+                Received::Pause(_) => return,
+                Received::Complete(_) => {
                     for field in 0..3 {
                         let _ = protocol.fetched(&input, field);
                     }
@@ -112,9 +112,9 @@ fn begun(protocol: &mut impl Protocol, op: &Op, output: &mut Vec<u8>) -> bool {
 fn goes_on(protocol: &mut impl Protocol, output: &mut Vec<u8>) -> bool {
     loop {
         match protocol.resume(output) {
-            Answer::More => return true,
-            Answer::Pause(_) => {}
-            Answer::Complete(_) | Answer::Last(_) => return false,
+            Received::More => return true,
+            Received::Pause(_) => {}
+            Received::Complete(_) | Received::Last(_) => return false,
         }
     }
 }

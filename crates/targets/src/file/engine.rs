@@ -22,7 +22,7 @@ pub struct Request {
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct Completion {
     /// The request's.
     pub slot: u32,
     /// Whether it was done in full.
@@ -39,7 +39,12 @@ pub trait Engine {
     ///
     /// # Errors
     /// The kernel refuses the engine itself; what becomes of a request is in its answer.
-    fn reap(&mut self, least: u32, patience: Option<Duration>, answers: &mut Vec<Answer>) -> io::Result<()>;
+    fn reap(
+        &mut self,
+        least: u32,
+        patience: Option<Duration>,
+        answers: &mut Vec<Completion>,
+    ) -> io::Result<()>;
 }
 
 /// Makes an engine with `slots` slots, for requests of at most `largest` bytes on `files`. It must stay on
@@ -160,7 +165,7 @@ mod tests {
             engine.reap(1, None, &mut answers).unwrap();
             assert_eq!(
                 answers,
-                [Answer { slot: 1, outcome: Outcome::Refused(Failure::NotFound) }],
+                [Completion { slot: 1, outcome: Outcome::Refused(Failure::NotFound) }],
                 "{kind:?}"
             );
             answers.clear();

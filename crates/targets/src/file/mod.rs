@@ -10,7 +10,7 @@ mod psync;
 mod uring;
 
 pub use cached::{Cached, cached};
-pub use engine::{Answer, Engine, Request, engine};
+pub use engine::{Completion, Engine, Request, engine};
 
 use psync::Psync;
 use rustix::fs::{Advice, OFlags, fadvise};
@@ -173,7 +173,7 @@ impl Session for FileSession<'_> {
 struct DirectSession<'a> {
     target: &'a FileTarget,
     engine: Psync,
-    answers: Vec<Answer>,
+    answers: Vec<Completion>,
 }
 
 impl Session for DirectSession<'_> {

@@ -1,6 +1,6 @@
 //! One request at a time, carried out on the calling thread.
 
-use super::engine::{Answer, Engine, Request, outcome};
+use super::engine::{Completion, Engine, Request, outcome};
 use super::memory::Buffers;
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ pub struct Psync {
     files: Arc<[File]>,
     buffers: Buffers,
     largest: usize,
-    answers: Vec<Answer>,
+    answers: Vec<Completion>,
 }
 
 impl Psync {
@@ -47,10 +47,10 @@ impl Engine for Psync {
             other => unreachable!("{other:?} is no request for a file"),
         };
         let result = result.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
-        self.answers.push(Answer { slot: request.slot, outcome: outcome(&request.op, result) });
+        self.answers.push(Completion { slot: request.slot, outcome: outcome(&request.op, result) });
     }
 
-    fn reap(&mut self, _: u32, patience: Option<Duration>, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn reap(&mut self, _: u32, patience: Option<Duration>, answers: &mut Vec<Completion>) -> io::Result<()> {
         if self.answers.is_empty()
             && let Some(patience) = patience
         {

@@ -4,7 +4,7 @@
 //! memory; an index is published with release and read with acquire ordering, everything else belongs to one
 //! side.
 
-use super::engine::{Answer, Engine, Request, outcome};
+use super::engine::{Completion, Engine, Request, outcome};
 use super::memory::{Buffers, Mapping};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -175,7 +175,7 @@ impl Uring {
     }
 
     /// Takes what is in the ring.
-    fn collect(&mut self, answers: &mut Vec<Answer>) {
+    fn collect(&mut self, answers: &mut Vec<Completion>) {
         let Completions { head_at, tail_at, entries_at, mask, .. } = self.completions;
         let ring = self.completions.ring.as_ref().unwrap_or(&self.submissions.ring);
         let tail = atomic(ring, tail_at).load(Ordering::Acquire);
@@ -189,7 +189,7 @@ impl Uring {
                 unsafe { ((&raw const (*entry).user_data).read().u64_(), (&raw const (*entry).res).read()) };
             let result = if result < 0 { Err(-result) } else { Ok(result as usize) };
             let slot = slot as u32;
-            answers.push(Answer { slot, outcome: outcome(&self.ops[slot as usize], result) });
+            answers.push(Completion { slot, outcome: outcome(&self.ops[slot as usize], result) });
             head = head.wrapping_add(1);
             self.in_flight -= 1;
         }
@@ -255,7 +255,12 @@ impl Engine for Uring {
         self.hand_over();
     }
 
-    fn reap(&mut self, least: u32, patience: Option<Duration>, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn reap(
+        &mut self,
+        least: u32,
+        patience: Option<Duration>,
+        answers: &mut Vec<Completion>,
+    ) -> io::Result<()> {
         // Waiting for more than is in flight would be waiting for ever.
         let possible = self.queued + self.in_flight;
         if possible == 0

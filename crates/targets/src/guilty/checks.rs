@@ -3,7 +3,7 @@
 use super::Guilty;
 use std::collections::{BTreeMap, BTreeSet};
 use tipover_core::check::payload::payload;
-use tipover_core::check::{Answer, TransferRow, Version};
+use tipover_core::check::{Returned, TransferRow, Version};
 use tipover_core::op::{Failure, Op, OpKind, Outcome, Step};
 use tipover_core::target::{BankRows, Lists, Session, TargetError};
 use tipover_core::workload::Random;
@@ -83,13 +83,13 @@ pub struct Checks<'a> {
     /// What the last read of a key brought.
     fetched: Option<Vec<u8>>,
     /// What the last operation read of balances or lists.
-    answer: Answer,
+    answer: Returned,
 }
 
 impl<'a> Checks<'a> {
     /// A session with `guilty`.
     pub fn new(guilty: &'a Guilty) -> Self {
-        Checks { guilty, fetched: None, answer: Answer::Nothing }
+        Checks { guilty, fetched: None, answer: Returned::Nothing }
     }
 
     fn write(&self, key: u64, sequence: u64, random: &mut Random) -> Outcome {
@@ -147,7 +147,7 @@ impl<'a> Checks<'a> {
                 }
             });
         }
-        self.answer = Answer::Lists(answers);
+        self.answer = Returned::Lists(answers);
         if text.is_empty() { Outcome::Done } else { guilty.written(text, random) }
     }
 
@@ -177,7 +177,7 @@ impl<'a> Checks<'a> {
 impl Session for Checks<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
         let guilty = self.guilty;
-        (self.fetched, self.answer) = (None, Answer::Nothing);
+        (self.fetched, self.answer) = (None, Returned::Nothing);
         guilty.serve();
         let mut random = guilty.draw();
         let refusable = op.kind().writes() && op.kind() != OpKind::Transaction;
@@ -192,7 +192,7 @@ impl Session for Checks<'_> {
                 self.transfer(TransferRow { id, from, to, amount }, &mut random)
             }
             Op::ReadBalances => {
-                self.answer = Answer::Balances(self.balances(&mut random));
+                self.answer = Returned::Balances(self.balances(&mut random));
                 Outcome::Done
             }
             Op::Transaction { ref steps } => self.lists(steps, &mut random),
@@ -208,7 +208,7 @@ impl Session for Checks<'_> {
         u32::from(self.fetched.is_some())
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Returned {
         self.answer.clone()
     }
 }

@@ -1,9 +1,9 @@
 //! Commands outside of the measured loop: they wait for their answers.
 
-use super::answer::{Answer, Fault};
 use super::cluster::Cluster;
 use super::courier::{Courier, Step};
 use super::options::ReadPreference;
+use super::reply::{Fault, Reply};
 use crate::connection::Wait;
 use bson::{RawDocument, RawDocumentBuf};
 use std::fmt;
@@ -69,7 +69,7 @@ impl Admin {
     pub fn command(&mut self, database: &str, command: &RawDocument) -> Result<RawDocumentBuf, Refusal> {
         self.write(database, command, 0);
         let body = self.exchange()?.to_owned();
-        match Answer::read(&body).fault {
+        match Reply::read(&body).fault {
             Some(fault) => {
                 if fault.is_change_of_primary() {
                     self.courier.distrust();
@@ -102,7 +102,7 @@ impl Admin {
         }
         writer.finish();
         let body = self.exchange()?.to_owned();
-        Answer::read(&body).fault.map_or(Ok(body), |fault| Err(Refusal::Server(fault)))
+        Reply::read(&body).fault.map_or(Ok(body), |fault| Err(Refusal::Server(fault)))
     }
 
     /// Writes `command` into the courier's request.

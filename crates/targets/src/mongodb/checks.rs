@@ -1,15 +1,15 @@
 //! The tables of checks: a ledger, a bank and lists, collections of our own in the target's database.
 
 use super::admin::Refusal;
-use super::answer::{Answer as Reply, Fault};
 use super::cluster::integer;
+use super::reply::{Fault, Reply};
 use super::session::{read_options, write_concern};
 use super::transaction::Transactor;
 use super::transfer::{ACCOUNTS, TRANSFERS};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tipover_core::check::payload::payload;
-use tipover_core::check::{Answer, TransferRow, Version};
+use tipover_core::check::{Returned, TransferRow, Version};
 use tipover_core::op::{Failure, Op, OpKind, Outcome, Step};
 use tipover_core::target::{BankRows, Lists, Session, TargetError};
 
@@ -23,7 +23,7 @@ pub struct Checks {
     /// What the last read of a key brought.
     fetched: Option<Vec<u8>>,
     /// What the last operation read of balances or lists.
-    answer: Answer,
+    answer: Returned,
     /// Why there are no transactions, where there are none: then everything is read without.
     without: Option<String>,
     /// An update makes the document that it does not find.
@@ -33,7 +33,7 @@ pub struct Checks {
 impl Checks {
     /// On `transactor`'s connection; `without` says why its transactions cannot be used, if so.
     pub fn new(transactor: Transactor, without: Option<String>, upserts: bool) -> Checks {
-        Checks { transactor, without, upserts, fetched: None, answer: Answer::Nothing }
+        Checks { transactor, without, upserts, fetched: None, answer: Returned::Nothing }
     }
 
     fn insert(
@@ -192,14 +192,14 @@ impl Checks {
             }
             Ok(answers)
         });
-        self.answer = answers.map_or(Answer::Nothing, Answer::Lists);
+        self.answer = answers.map_or(Returned::Nothing, Returned::Lists);
         outcome
     }
 
     fn balances(&mut self) -> Outcome {
         let find = rawdoc! { "find": ACCOUNTS, "filter": {}, "sort": { "_id": 1 } };
         let (outcome, found) = self.transactor.once(|transaction| transaction.find(&find));
-        self.answer = found.map_or(Answer::Nothing, |found| Answer::Balances(balances(&found)));
+        self.answer = found.map_or(Returned::Nothing, |found| Returned::Balances(balances(&found)));
         outcome
     }
 
@@ -334,7 +334,7 @@ impl Checks {
 
 impl Session for Checks {
     fn execute(&mut self, op: &Op) -> Outcome {
-        (self.fetched, self.answer) = (None, Answer::Nothing);
+        (self.fetched, self.answer) = (None, Returned::Nothing);
         match op {
             Op::Insert { record } => self.write(*record, 1),
             Op::Update { record, version, .. } => self.write(*record, *version),
@@ -354,7 +354,7 @@ impl Session for Checks {
         u32::from(self.fetched.is_some())
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Returned {
         self.answer.clone()
     }
 }

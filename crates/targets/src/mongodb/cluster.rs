@@ -2,7 +2,7 @@
 
 use super::options::{Encryption, Host, Options, ReadPreference};
 use super::scram::Mechanism;
-use crate::connection::{Dialect, Place, Route};
+use crate::connection::{Dialect, Route, Url};
 use bson::RawDocument;
 use bson::oid::ObjectId;
 use parking_lot::Mutex;
@@ -313,7 +313,7 @@ fn route(host: &Host, encryption: Option<&Encryption>) -> Result<Route, String> 
     if encryption.is_some_and(|tls| tls.identity.is_some()) {
         return Err("tlsCertificateKeyFile: client certificates are not supported".into());
     }
-    Route::to(&Place::parse(&url.parse()?, &DIALECT, &[])?)
+    Route::to(&Url::parse(&url.parse()?, &DIALECT, &[])?)
 }
 
 #[cfg(test)]

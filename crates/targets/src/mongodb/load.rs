@@ -1,11 +1,11 @@
 //! Filling a collection before a measurement. Records that exist already are replaced.
 
 use super::admin::{Admin, Refusal};
-use super::answer::Answer;
 use super::cluster::Cluster;
 use super::document::Documents;
 use super::link::COMMAND_NOT_FOUND;
 use super::options::{Acknowledgers, WriteConcern};
+use super::reply::Reply;
 use super::session::write_concern;
 use bson::{RawDocumentBuf, rawdoc};
 use std::ops::Range;
@@ -75,7 +75,7 @@ impl Loader<'_> {
             next += 1;
         }
         writer.finish();
-        let answer = Answer::read(self.admin.exchange()?);
+        let answer = Reply::read(self.admin.exchange()?);
         match answer.fault {
             None => Ok(next),
             Some(fault) if fault.is_duplicate() => self.replace(first..next).map(|()| next),
@@ -104,7 +104,7 @@ impl Loader<'_> {
             writer.end();
         }
         writer.finish();
-        match Answer::read(self.admin.exchange()?).fault {
+        match Reply::read(self.admin.exchange()?).fault {
             None => Ok(()),
             Some(fault) => Err(Refusal::Server(fault)),
         }

@@ -5,7 +5,6 @@
 //! target starts ([`probe`]), because some servers accept them and do nothing.
 
 mod admin;
-mod answer;
 mod checks;
 mod cluster;
 mod courier;
@@ -16,6 +15,7 @@ mod load;
 mod message;
 mod options;
 mod probe;
+mod reply;
 mod scram;
 mod script;
 mod session;

@@ -1,11 +1,11 @@
 //! Scripts of commands on one session: which command is due is decided by the core, how it is sent and what
 //! came of it here. A transaction is opened by its first command, as drivers do.
 
-use super::answer::{Answer, Fault, Level};
 use super::cluster::{Cluster, count, integer};
 use super::courier::{Courier, Step};
 use super::message::LONGEST_MESSAGE;
 use super::options::ReadPreference;
+use super::reply::{Fault, Level, Reply};
 use super::session::{logical_session, read_options, write_concern};
 use super::transfer::{
     COMMITS, Numbered, commit_outcome, definite, end_transaction, is_commit_unknown, transaction_options,
@@ -306,7 +306,7 @@ impl ScriptSession {
     /// The answer to what is under way has come.
     fn answered(&mut self) -> Option<Outcome> {
         let answer = match self.courier.answer() {
-            Ok(incoming) => Answer::read(incoming.body),
+            Ok(incoming) => Reply::read(incoming.body),
             Err(text) => return self.broken(&text, Failure::Other, true),
         };
         match (self.stage, answer.fault.clone()) {
@@ -393,7 +393,7 @@ impl ScriptSession {
     }
 
     /// A command was answered with an error.
-    fn refused(&mut self, answer: &Answer, fault: &Fault) -> Option<Outcome> {
+    fn refused(&mut self, answer: &Reply, fault: &Fault) -> Option<Outcome> {
         self.cluster.say_once(fault.code, &fault.message);
         if self.transaction == Transaction::Open {
             if fault.is_change_of_primary() {

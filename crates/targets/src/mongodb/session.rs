@@ -1,11 +1,11 @@
 //! Operations as YCSB's binding sends them: documents `{_id: key, field0: binary, ...}`.
 
-use super::answer::{Answer, Fault};
 use super::cluster::{Cluster, count, integer};
 use super::courier::{Courier, Step};
 use super::document::Documents;
 use super::message::{LONGEST_MESSAGE, MORE_TO_COME, Writer};
 use super::options::{Acknowledgers, Options, ReadPreference, WriteConcern};
+use super::reply::{Fault, Reply};
 use super::transfer::{Broken, Next, Numbered, Transfer};
 use crate::connection::Wait;
 use bson::{RawBsonRef, RawDocument};
@@ -332,7 +332,7 @@ impl<'a> MongoSession<'a> {
             Ok(incoming) => incoming.body,
             Err(_) => return Some(open(kind, Failure::Other)),
         };
-        let answer = Answer::read(body);
+        let answer = Reply::read(body);
         if let Some(fault) = answer.fault.clone() {
             self.cluster.say_once(fault.code, &fault.message);
             let documents = if let Op::InsertMany { count, .. } = op { count as usize } else { 1 };

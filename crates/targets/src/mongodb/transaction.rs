@@ -6,8 +6,8 @@
 //! second: after a commit whose answer was lost, came late, or was not confirmed.
 
 use super::admin::{Admin, Refusal};
-use super::answer::{Answer, Fault, Labels, Level};
 use super::cluster::{Cluster, count, integer};
+use super::reply::{Fault, Labels, Level, Reply};
 use super::session::read_options;
 use super::transfer::{
     Broken, Next, Numbered, Transfer, commit_outcome, definite, end_transaction, is_commit_unknown,
@@ -96,7 +96,7 @@ impl Transactor {
             Ok(body) => body.to_owned(),
             Err(refusal) => return Err(transient(&refusal.to_string())),
         };
-        let Some(fault) = Answer::read(&body).fault else { return Ok(body) };
+        let Some(fault) = Reply::read(&body).fault else { return Ok(body) };
         if fault.is_change_of_primary() {
             self.admin.courier.distrust();
         }
@@ -139,7 +139,7 @@ impl Transactor {
                 return Err(lost(&refusal.to_string(), unknown));
             }
         };
-        let Some(mut fault) = Answer::read(&body).fault else { return Ok(()) };
+        let Some(mut fault) = Reply::read(&body).fault else { return Ok(()) };
         if fault.is_change_of_primary() {
             self.admin.courier.distrust();
         }
@@ -260,7 +260,7 @@ impl Transactor {
             begun = true;
             writer.finish();
             let body = self.admin.exchange().map_err(|refusal| transient(&refusal.to_string()))?;
-            if let Some(fault) = Answer::read(body).fault {
+            if let Some(fault) = Reply::read(body).fault {
                 return Err(fault);
             }
             match next_batch(body, &mut documents)? {

@@ -5,10 +5,10 @@
 //! accounts are read, and what was computed from them is written back: a database that loses updates is to be
 //! seen losing them.
 
-use super::answer::{Answer, Fault, Level};
 use super::cluster::integer;
 use super::message::Writer;
 use super::options::{Acknowledgers, Options, WriteConcern};
+use super::reply::{Fault, Level, Reply};
 use super::session::{logical_session, write_concern};
 use bson::{RawBsonRef, RawDocument};
 use tipover_core::op::{Failure, Outcome};
@@ -194,7 +194,7 @@ impl Transfer {
 
     /// Goes on after the answer `body`.
     pub fn answered(&mut self, body: &RawDocument) -> Next {
-        let fault = Answer::read(body).fault;
+        let fault = Reply::read(body).fault;
         match (self.stage, fault) {
             (Stage::Abort(outcome), _) => Next::Finished(outcome),
             (Stage::Commit, None) => Next::Finished(Outcome::Done),

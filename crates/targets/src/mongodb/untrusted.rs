@@ -1,9 +1,9 @@
 //! What a server may say to this client, without a socket.
 
-use super::answer::Answer;
 use super::cluster::Hello;
 use super::message::{self, Writer};
 use super::options::Options;
+use super::reply::Reply;
 use super::scram::{Exchange, Mechanism};
 use super::session::cursor;
 use super::statistics::Statistics;
@@ -52,7 +52,7 @@ fn is_certainly_over(body: &RawDocument) -> bool {
 }
 
 fn read(body: &RawDocument) {
-    let answer = Answer::read(body);
+    let answer = Reply::read(body);
     for kind in [OpKind::Read, OpKind::Update, OpKind::InsertMany, OpKind::Insert] {
         let _ = answer.outcome(kind, 3);
     }

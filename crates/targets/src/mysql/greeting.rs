@@ -3,7 +3,7 @@
 use super::packet::{self, Reader, Report, put, put_counted};
 use super::proof;
 use crate::connection::sql::Report as _;
-use crate::connection::{Encryption, Greeting, Input, Place, Refusal, Step};
+use crate::connection::{Encryption, Greeting, Input, Refusal, Step, Url};
 use tipover_core::op::Failure;
 
 mod capability {
@@ -37,7 +37,7 @@ pub const PUBLIC_KEY: &str = "server-public-key-path";
 
 /// The side of the client.
 pub struct Hello {
-    place: Place,
+    place: Url,
     /// A statement that makes the settings of the session.
     settings: String,
     stage: Stage,
@@ -72,7 +72,7 @@ struct Server {
 
 impl Hello {
     /// To `place`, with a statement that makes the settings of the session; empty for none.
-    pub fn new(place: &Place, settings: &str) -> Self {
+    pub fn new(place: &Url, settings: &str) -> Self {
         Hello {
             place: place.clone(),
             settings: settings.to_string(),

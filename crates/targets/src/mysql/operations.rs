@@ -5,7 +5,7 @@ use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
 use super::table;
 use crate::connection::sql::{Report as _, Table};
-use crate::connection::{Answer, Greeting, Input, Protocol, Row, Step};
+use crate::connection::{Greeting, Input, Protocol, Received, Row, Step};
 use std::sync::Arc;
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
 use tipover_core::workload::Dataset;
@@ -138,13 +138,13 @@ impl<'a> Operations<'a> {
     }
 
     /// Understands one packet, whose payload is `payload` and begins at `begin` of the input.
-    fn packet(&mut self, payload: &[u8], begin: usize, output: &mut Vec<u8>) -> Option<Answer> {
+    fn packet(&mut self, payload: &[u8], begin: usize, output: &mut Vec<u8>) -> Option<Received> {
         let first = payload.first().copied();
         if first == Some(0xff) {
             let report = Report::parse(payload);
             let outcome = report.measured_outcome(self.op.kind());
             let last = outcome::is_stale(&report) || report.ends_connection();
-            return Some(if last { Answer::Last(outcome) } else { Answer::Complete(outcome) });
+            return Some(if last { Received::Last(outcome) } else { Received::Complete(outcome) });
         }
         let parsed = match self.phase {
             Phase::Prepared(statement) => self.prepared(payload, statement),
@@ -156,7 +156,7 @@ impl<'a> Operations<'a> {
                 // An OK: no rows, but a count of those that were found.
                 let found = Reader(&payload[1..]).length();
                 self.rows = found.unwrap_or(0);
-                return Some(Answer::Complete(self.conclude()));
+                return Some(Received::Complete(self.conclude()));
             }
             Phase::Result => self.result(payload),
             Phase::Columns(left) => {
@@ -168,12 +168,12 @@ impl<'a> Operations<'a> {
                 self.row = Some((begin, begin + payload.len()));
                 Some(())
             }
-            Phase::Rows if first == Some(0xfe) => return Some(Answer::Complete(self.conclude())),
+            Phase::Rows if first == Some(0xfe) => return Some(Received::Complete(self.conclude())),
             Phase::Rows => None,
         };
         if parsed.is_none() {
             let lost = if self.op.kind().writes() { Outcome::Unknown } else { Outcome::Refused };
-            return Some(Answer::Last(lost(Failure::Corrupt)));
+            return Some(Received::Last(lost(Failure::Corrupt)));
         }
         if let Phase::Described(statement, 0) = self.phase
             && let Some(id) = self.prepared[statement]
@@ -255,7 +255,7 @@ impl Protocol for Operations<'_> {
         true
     }
 
-    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer {
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Received {
         while let Some((_, range)) = packet::next(input) {
             let begin = input.position() + range.start;
             let answer = self.packet(&input.rest()[range.clone()], begin, output);
@@ -267,7 +267,7 @@ impl Protocol for Operations<'_> {
         if self.op.kind() != OpKind::Read {
             input.forget();
         }
-        Answer::More
+        Received::More
     }
 
     fn fetched<'b>(&'b self, input: &'b Input, field: u16) -> Option<&'b [u8]> {

@@ -5,7 +5,7 @@ use super::greeting::Hello;
 use super::outcome;
 use super::packet::{self, Reader, Report, put, put_counted};
 use crate::connection::sql::{Prepared, Report as _, Which};
-use crate::connection::{Answer, Course, Greeting, Input, Protocol, Step, text_value};
+use crate::connection::{Course, Greeting, Input, Protocol, Received, Step, text_value};
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
 use tipover_core::target::Remarks;
@@ -75,30 +75,30 @@ impl Scripted {
     }
 
     /// The session cannot go on with this operation, and no transaction may stay open.
-    fn abort(&mut self, command: usize, words: String) -> Answer {
+    fn abort(&mut self, command: usize, words: String) -> Received {
         self.course.abort(command, words);
         let refused = Outcome::Refused(Failure::Other);
-        if self.course.in_transaction { Answer::Last(refused) } else { Answer::Complete(refused) }
+        if self.course.in_transaction { Received::Last(refused) } else { Received::Complete(refused) }
     }
 
     /// Steps that need no answer, up to one that does.
-    fn go_on(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn go_on(&mut self, output: &mut Vec<u8>) -> Received {
         match self.course.next_step() {
             Err(abort) => self.abort(abort.command, abort.reason),
             Ok(script::Step::Send(command)) => {
                 self.course.sends();
                 self.course.sent = true;
                 self.send(command, output);
-                Answer::More
+                Received::More
             }
-            Ok(script::Step::Sleep(time)) => Answer::Pause(time),
+            Ok(script::Step::Sleep(time)) => Received::Pause(time),
             Ok(script::Step::Over)
                 if self.course.in_transaction && !self.course.scripts().keeps_transactions() =>
             {
                 let words = "end of script reached without completing the last transaction";
                 self.abort(self.course.command, words.into())
             }
-            Ok(script::Step::Over) => Answer::Complete(Outcome::Done),
+            Ok(script::Step::Over) => Received::Complete(Outcome::Done),
             Ok(script::Step::StartPipeline | script::Step::SyncPipeline | script::Step::EndPipeline) => {
                 self.abort(self.course.command, "this server has no pipelines".into())
             }
@@ -167,14 +167,14 @@ impl Scripted {
     }
 
     /// An OK packet, or the end of rows, which says the same: the affected rows, the last id, the status.
-    fn is_over(&mut self, payload: &[u8], output: &mut Vec<u8>) -> Option<Answer> {
+    fn is_over(&mut self, payload: &[u8], output: &mut Vec<u8>) -> Option<Received> {
         let mut reader = Reader(payload.get(1..)?);
         let changed = reader.length()?;
         reader.length()?;
         let status = reader.number(2)?;
         self.course.in_transaction = status & IN_TRANSACTION != 0;
         if let Some(outcome) = self.rolling_back.take() {
-            return Some(Answer::Complete(outcome));
+            return Some(Received::Complete(outcome));
         }
         self.course.changed(changed);
         if let Err(words) = self.course.complete_result() {
@@ -182,7 +182,7 @@ impl Scripted {
         }
         if status & MORE_RESULTS != 0 {
             self.part = Part::Begin;
-            return Some(Answer::More);
+            return Some(Received::More);
         }
         if let Err(words) = self.course.take_results() {
             return Some(self.abort(self.course.command, words));
@@ -195,37 +195,37 @@ impl Scripted {
     }
 
     /// The operation is over, and nothing stays of its open transaction.
-    fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Answer {
+    fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Received {
         if !self.course.in_transaction {
-            return Answer::Complete(outcome);
+            return Received::Complete(outcome);
         }
         self.rolling_back = Some(outcome);
         self.part = Part::Begin;
         put(output, 0, |payload| payload.extend_from_slice(b"\x03ROLLBACK"));
-        Answer::More
+        Received::More
     }
 
     /// The server refused a statement: the operation is over, and nothing stays of its open transaction.
-    fn failed(&mut self, report: &Report, output: &mut Vec<u8>) -> Answer {
+    fn failed(&mut self, report: &Report, output: &mut Vec<u8>) -> Received {
         if let Some(outcome) = self.rolling_back.take() {
-            return Answer::Last(outcome);
+            return Received::Last(outcome);
         }
         let may_retry = matches!(report.definite(), Outcome::Refused(Failure::Conflict));
         let said = (report.code.to_string(), format!("ERROR:  {report}"));
         let of = |kind, ends| report.outcome_of_script(kind, ends);
         let outcome = self.course.failed(self.course.result.complete, said, may_retry, of);
         if report.ends_connection() || outcome::is_stale(report) {
-            return Answer::Last(outcome);
+            return Received::Last(outcome);
         }
         // A commit that failed may have left the transaction open; its locks go with the connection.
         if self.course.in_transaction && matches!(outcome, Outcome::Unknown(_)) {
-            return Answer::Last(outcome);
+            return Received::Last(outcome);
         }
         self.rolled_back(outcome, output)
     }
 
     /// Understands one packet; `None` if it is no answer.
-    fn packet(&mut self, payload: &[u8], output: &mut Vec<u8>) -> Option<Answer> {
+    fn packet(&mut self, payload: &[u8], output: &mut Vec<u8>) -> Option<Received> {
         /// A row whose first value is so long begins with the same byte as the end.
         const LEAST_LONG_ROW: usize = 0xff_ffff;
         let first = payload.first().copied();
@@ -234,7 +234,7 @@ impl Scripted {
             if self.part == Part::Prepared && report.code == CANNOT_BE_PREPARED {
                 self.prepared.put(&self.which, Known::Text);
                 self.send_text(self.which.command, output);
-                return Some(Answer::More);
+                return Some(Received::More);
             }
             return Some(self.failed(&report, output));
         }
@@ -286,7 +286,7 @@ impl Scripted {
                 }
             }
         }
-        Some(Answer::More)
+        Some(Received::More)
     }
 }
 
@@ -339,26 +339,26 @@ impl Protocol for Scripted {
         self.course.begin(op)
     }
 
-    fn resume(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn resume(&mut self, output: &mut Vec<u8>) -> Received {
         self.course.time();
         self.go_on(output)
     }
 
-    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer {
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Received {
         while let Some((_, range)) = packet::next(input) {
             let answer = self.packet(&input.rest()[range.clone()], output);
             input.consume(range.end);
             match answer {
-                Some(Answer::More) => {}
+                Some(Received::More) => {}
                 Some(answer) => return answer,
                 None => {
                     self.course.complain(self.course.command, "what came is no answer".into());
-                    return Answer::Last(Outcome::Unknown(Failure::Corrupt));
+                    return Received::Last(Outcome::Unknown(Failure::Corrupt));
                 }
             }
         }
         input.forget();
-        Answer::More
+        Received::More
     }
 
     fn may_have_happened(&self) -> bool {

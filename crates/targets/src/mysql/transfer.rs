@@ -10,7 +10,7 @@ use super::greeting::Hello;
 use super::outcome;
 use super::packet::{self, Reader, Report, put};
 use crate::connection::sql::{Report as _, found};
-use crate::connection::{Answer, Greeting, Input, Protocol, Step};
+use crate::connection::{Greeting, Input, Protocol, Received, Step};
 use std::fmt::Write;
 use std::sync::Arc;
 use tipover_core::check;
@@ -61,7 +61,7 @@ pub struct Vault {
     /// Where the row that was read begins and ends.
     row: Option<(usize, usize)>,
     /// What the operation at hand has read of balances or lists.
-    brought: check::Answer,
+    brought: check::Returned,
 }
 
 /// Bytes as a literal.
@@ -84,7 +84,7 @@ impl Vault {
             moves: None,
             rows: 0,
             row: None,
-            brought: check::Answer::Nothing,
+            brought: check::Returned::Nothing,
         }
     }
 
@@ -155,20 +155,20 @@ impl Vault {
         true
     }
 
-    fn go_on(&mut self, stage: Stage, output: &mut Vec<u8>) -> Answer {
-        if let (Stage::List(step), check::Answer::Lists(lists)) = (stage, &mut self.brought) {
+    fn go_on(&mut self, stage: Stage, output: &mut Vec<u8>) -> Received {
+        if let (Stage::List(step), check::Returned::Lists(lists)) = (stage, &mut self.brought) {
             // Empty until a row comes.
             lists.push(matches!(self.op.steps()[step], ListStep::Read { .. }).then(Vec::new));
         }
         self.say(stage, output);
-        Answer::More
+        Received::More
     }
 
     /// The statement that was due is done.
-    fn done(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn done(&mut self, output: &mut Vec<u8>) -> Received {
         let refused = |failure| Stage::Abort(Outcome::Refused(failure));
         match self.stage {
-            Stage::Single => Answer::Complete(match self.op {
+            Stage::Single => Received::Complete(match self.op {
                 Op::Read { .. } if self.rows == 0 => Outcome::Refused(Failure::NotFound),
                 _ => Outcome::Done,
             }),
@@ -190,31 +190,31 @@ impl Vault {
             Stage::Move(_) => self.go_on(Stage::Commit, output),
             Stage::Ask if self.rows == 0 => self.go_on(refused(Failure::NotFound), output),
             Stage::Ask => self.go_on(refused(Failure::Overdraft), output),
-            Stage::Commit => Answer::Complete(Outcome::Done),
-            Stage::Abort(outcome) => Answer::Complete(outcome),
+            Stage::Commit => Received::Complete(Outcome::Done),
+            Stage::Abort(outcome) => Received::Complete(outcome),
         }
     }
 
     /// The server answered with an error.
-    fn failed(&mut self, report: &Report, output: &mut Vec<u8>) -> Answer {
+    fn failed(&mut self, report: &Report, output: &mut Vec<u8>) -> Received {
         let last = outcome::is_stale(report) || report.ends_connection();
         let outcome = match self.stage {
             Stage::Single | Stage::Commit => report.measured_outcome(self.op.kind()),
-            Stage::Abort(outcome) => return Answer::Last(outcome),
+            Stage::Abort(outcome) => return Received::Last(outcome),
             // Nothing stays of a transaction that nobody committed.
             _ => report.definite(),
         };
         match self.stage {
-            _ if last => Answer::Last(outcome),
-            Stage::Single => Answer::Complete(outcome),
+            _ if last => Received::Last(outcome),
+            Stage::Single => Received::Complete(outcome),
             // A commit that failed may have left the transaction open; its locks go with the connection.
-            Stage::Commit if matches!(outcome, Outcome::Unknown(_)) => Answer::Last(outcome),
+            Stage::Commit if matches!(outcome, Outcome::Unknown(_)) => Received::Last(outcome),
             _ => self.go_on(Stage::Abort(outcome), output),
         }
     }
 
     /// Understands one packet, whose payload is `payload` and begins at `begin` of the input.
-    fn packet(&mut self, payload: &[u8], begin: usize, output: &mut Vec<u8>) -> Answer {
+    fn packet(&mut self, payload: &[u8], begin: usize, output: &mut Vec<u8>) -> Received {
         const LEAST_ROW_OF_8_BYTES: usize = 9;
         let first = payload.first().copied();
         if first == Some(0xff) {
@@ -231,7 +231,7 @@ impl Vault {
                 let Some(columns) = columns else {
                     let open = self.op.kind().writes() && self.may_have_happened();
                     let lost = if open { Outcome::Unknown } else { Outcome::Refused };
-                    return Answer::Last(lost(Failure::Corrupt));
+                    return Received::Last(lost(Failure::Corrupt));
                 };
                 let described = !self.hello.caches_metadata() || reader.byte() == Some(1);
                 self.part = if described && columns > 0 { Part::Columns(columns) } else { Part::Rows };
@@ -247,7 +247,7 @@ impl Vault {
                 self.bring(payload);
             }
         }
-        Answer::More
+        Received::More
     }
 
     /// Takes a row of balances or lists.
@@ -255,11 +255,11 @@ impl Vault {
         let mut reader = Reader(row);
         let mut text = || reader.counted().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         match &mut self.brought {
-            check::Answer::Balances(balances) => {
+            check::Returned::Balances(balances) => {
                 let row = (0..3).map(|_| text()).collect();
                 balances.push(found::account(&self.bank, &row));
             }
-            check::Answer::Lists(lists) => {
+            check::Returned::Lists(lists) => {
                 if let Some(Some(list)) = lists.last_mut() {
                     *list = found::list(&text().unwrap_or_default());
                 }
@@ -282,9 +282,9 @@ impl Protocol for Vault {
     fn encode(&mut self, op: &Op, output: &mut Vec<u8>) -> bool {
         self.op = op.clone();
         self.brought = match op {
-            Op::ReadBalances => check::Answer::Balances(Vec::new()),
-            Op::Transaction { .. } => check::Answer::Lists(Vec::new()),
-            _ => check::Answer::Nothing,
+            Op::ReadBalances => check::Returned::Balances(Vec::new()),
+            Op::Transaction { .. } => check::Returned::Lists(Vec::new()),
+            _ => check::Returned::Nothing,
         };
         let (from, to, amount) = match *op {
             Op::Transfer { from, to, amount, .. } => (from, to, amount),
@@ -300,24 +300,24 @@ impl Protocol for Vault {
         self.say(Stage::Begin, output)
     }
 
-    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer {
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Received {
         while let Some((_, range)) = packet::next(input) {
             let begin = input.position() + range.start;
             let before = self.stage;
             let payload = input.rest()[range.clone()].to_vec();
             let answer = self.packet(&payload, begin, output);
             input.consume(range.end);
-            if answer != Answer::More || self.stage != before {
+            if answer != Received::More || self.stage != before {
                 return answer;
             }
         }
         if !matches!(self.op, Op::Read { .. }) {
             input.forget();
         }
-        Answer::More
+        Received::More
     }
 
-    fn brought(&self) -> check::Answer {
+    fn brought(&self) -> check::Returned {
         self.brought.clone()
     }
 

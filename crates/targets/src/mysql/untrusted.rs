@@ -10,7 +10,7 @@ use super::table::SYNTAX;
 use super::transfer::Vault;
 use crate::connection::sql::{Found, Sql, Table};
 use crate::connection::untrusted::{Manner, converse};
-use crate::connection::{Input, Place};
+use crate::connection::{Input, Url};
 use std::sync::Arc;
 use tipover_core::workload::bank::{Bank, BankSpec};
 use tipover_core::workload::script::{Dialect, Protocol};
@@ -30,7 +30,7 @@ pub fn mysql(bytes: &[u8]) {
     let mode = if manner.choice & 4 == 0 { "disable" } else { "prefer" };
     let address = format!("mysql://anna:{}@localhost/bank?ssl-mode={mode}", PASSWORD.replace(' ', "%20"));
     let address = address.parse().expect("a constant");
-    let place = Place::parse(&address, super::Flavour::DIALECT, &[]).expect("a constant");
+    let place = Url::parse(&address, super::Flavour::DIALECT, &[]).expect("a constant");
     let hello = Hello::new(&place, "SET autocommit = 1");
     match manner.choice & 3 {
         0 => {

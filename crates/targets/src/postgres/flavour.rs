@@ -7,7 +7,7 @@ use super::script::Scripted;
 use super::table::{self, literal};
 use super::transfer::Vault;
 use crate::connection::sql::{CONFIRMED_WITHIN, Client as _, FoundTable, Report as _, Sql};
-use crate::connection::{Dialect, Place, Refusal, Route};
+use crate::connection::{Dialect, Refusal, Route, Url};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Flavour {
 
 impl Flavour {
     /// The first words of a session.
-    pub fn hello(&self, place: &Place) -> Hello {
+    pub fn hello(&self, place: &Url) -> Hello {
         Hello::new(place, &self.settings)
     }
 
@@ -65,15 +65,15 @@ impl Sql for Flavour {
     /// The server takes them as they are.
     const PARAMETERS: &'static [&'static str] = &["application_name", "options"];
 
-    fn connect(&self, place: &Place, route: &Route) -> Result<(Client, usize), Refusal> {
+    fn connect(&self, place: &Url, route: &Route) -> Result<(Client, usize), Refusal> {
         Client::connect(route, self.hello(place), place.connect_timeout)
     }
 
-    fn vault(&self, place: &Place, bank: &Arc<Bank>) -> Vault {
+    fn vault(&self, place: &Url, bank: &Arc<Bank>) -> Vault {
         Vault::new(self.hello(place), bank.clone(), self.isolation())
     }
 
-    fn scripted(&self, place: &Place, scripts: &Arc<Scripts>) -> Scripted {
+    fn scripted(&self, place: &Url, scripts: &Arc<Scripts>) -> Scripted {
         Scripted::new(self.hello(place), scripts.clone())
     }
 

@@ -2,7 +2,7 @@
 
 use super::message::{self, Report, put, put_text, put_untagged};
 use crate::connection::sql::Report as _;
-use crate::connection::{Encryption, Greeting, Input, Place, Refusal, Step};
+use crate::connection::{Encryption, Greeting, Input, Refusal, Step, Url};
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use tipover_core::op::Failure;
 
 /// The side of the client.
 pub struct Hello {
-    place: Place,
+    place: Url,
     settings: BTreeMap<String, String>,
     stage: Stage,
     proof: Proof,
@@ -45,7 +45,7 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 
 impl Hello {
     /// To `place`, with these settings of the session.
-    pub fn new(place: &Place, settings: &BTreeMap<String, String>) -> Self {
+    pub fn new(place: &Url, settings: &BTreeMap<String, String>) -> Self {
         Hello {
             place: place.clone(),
             settings: settings.clone(),

@@ -5,7 +5,7 @@ use super::flavour::Flavour;
 use super::greeting::Hello;
 use super::message::put;
 use crate::connection::sql::{Client as _, Sql};
-use crate::connection::{Place, Route, testing};
+use crate::connection::{Route, Url, testing};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ fn at<T>(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let url = format!("postgres://anna:{}@127.0.0.1:{port}/x?sslmode=disable", PASSWORD.replace(' ', "%20"));
-    let place = Place::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap();
+    let place = Url::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();

@@ -4,7 +4,7 @@ use super::greeting::Hello;
 use super::message::{self, Report, put, put_counted, put_counting, put_text};
 use super::table;
 use crate::connection::sql::{Report as _, Table};
-use crate::connection::{Answer, Greeting, Input, Protocol, Row, Step};
+use crate::connection::{Greeting, Input, Protocol, Received, Row, Step};
 use std::io::Write;
 use std::sync::Arc;
 use tipover_core::op::{Failure, Fields, Op, OpKind, Outcome};
@@ -238,7 +238,7 @@ impl Protocol for Operations<'_> {
         true
     }
 
-    fn answer(&mut self, input: &mut Input, _: &mut Vec<u8>) -> Answer {
+    fn answer(&mut self, input: &mut Input, _: &mut Vec<u8>) -> Received {
         while let Some((letter, range)) = message::next(input) {
             let (begin, end) = (input.position() + range.start, input.position() + range.end);
             let body = &input.rest()[range.clone()];
@@ -258,20 +258,20 @@ impl Protocol for Operations<'_> {
                     // A plan or name that is of no more use comes back only with a new connection.
                     let stale = matches!(report.code.as_str(), "26000" | "0A000" | "42P05");
                     if report.ends_connection() || stale {
-                        return Answer::Last(report.measured_outcome(answer.kind));
+                        return Received::Last(report.measured_outcome(answer.kind));
                     }
                     answer.failure.get_or_insert(report);
                 }
                 b'Z' => {
                     input.consume(range.end);
-                    return Answer::Complete(self.conclude());
+                    return Received::Complete(self.conclude());
                 }
                 b'1' => answer.unconfirmed = None,
                 // BindComplete, the end of a read, parameters that changed, notifications.
                 b'2' | b'C' | b'S' | b'A' => {}
                 _ => {
                     let lost = if answer.kind.writes() { Outcome::Unknown } else { Outcome::Refused };
-                    return Answer::Last(lost(Failure::Corrupt));
+                    return Received::Last(lost(Failure::Corrupt));
                 }
             }
             input.consume(range.end);
@@ -279,7 +279,7 @@ impl Protocol for Operations<'_> {
         if self.answer.kind != OpKind::Read {
             input.forget();
         }
-        Answer::More
+        Received::More
     }
 
     fn fetched<'b>(&'b self, input: &'b Input, field: u16) -> Option<&'b [u8]> {

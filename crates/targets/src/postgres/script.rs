@@ -4,7 +4,7 @@
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_text};
 use crate::connection::sql::{Prepared, Report as _, Which};
-use crate::connection::{Answer, Course, Greeting, Input, Protocol, Step, text_value};
+use crate::connection::{Course, Greeting, Input, Protocol, Received, Step, text_value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tipover_core::op::{Failure, Op, Outcome};
@@ -55,17 +55,17 @@ impl Scripted {
     }
 
     /// The session cannot go on, or not with this operation.
-    fn abort(&mut self, command: usize, words: String) -> Answer {
+    fn abort(&mut self, command: usize, words: String) -> Received {
         self.course.abort(command, words);
         // What was sent in a pipeline is not answered yet, and a transaction may be open.
         match self.in_pipeline || self.course.in_transaction || self.awaited > 0 {
-            true => Answer::Last(Outcome::Refused(Failure::Other)),
-            false => Answer::Complete(Outcome::Refused(Failure::Other)),
+            true => Received::Last(Outcome::Refused(Failure::Other)),
+            false => Received::Complete(Outcome::Refused(Failure::Other)),
         }
     }
 
     /// Steps that need no answer, up to one that does.
-    fn go_on(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn go_on(&mut self, output: &mut Vec<u8>) -> Received {
         loop {
             let step = match self.course.next_step() {
                 Ok(step) => step,
@@ -82,7 +82,7 @@ impl Scripted {
                     self.course.sends();
                     self.send(command, output);
                     if !self.in_pipeline {
-                        return Answer::More;
+                        return Received::More;
                     }
                     self.course.time();
                 }
@@ -91,7 +91,7 @@ impl Scripted {
                         // What was said so far goes out first; its answers come with the end of the pipeline.
                         self.flush(output);
                     }
-                    return Answer::Pause(time);
+                    return Received::Pause(time);
                 }
                 script::Step::StartPipeline if !extended => {
                     return self
@@ -112,14 +112,14 @@ impl Scripted {
                     self.sync(output);
                     self.course.syncs();
                     self.ends_pipeline = true;
-                    return Answer::More;
+                    return Received::More;
                 }
                 script::Step::Over => return self.over(),
             }
         }
     }
 
-    fn over(&mut self) -> Answer {
+    fn over(&mut self) -> Received {
         if self.in_pipeline {
             return self.abort(self.course.command, "end of script reached with pipeline open".into());
         }
@@ -127,7 +127,7 @@ impl Scripted {
             let words = "end of script reached without completing the last transaction";
             return self.abort(self.course.command, words.into());
         }
-        Answer::Complete(Outcome::Done)
+        Received::Complete(Outcome::Done)
     }
 
     fn sync(&mut self, output: &mut Vec<u8>) {
@@ -200,10 +200,10 @@ impl Scripted {
     }
 
     /// The server is ready, after everything that was sent.
-    fn ready(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn ready(&mut self, output: &mut Vec<u8>) -> Received {
         if let Some(outcome) = self.rolling_back.take() {
             self.failure = None;
-            return Answer::Complete(outcome);
+            return Received::Complete(outcome);
         }
         if let Some((request, report)) = self.failure.take() {
             return self.failed(request, &report, output);
@@ -226,18 +226,18 @@ impl Scripted {
     }
 
     /// The operation is over, and nothing stays of its open transaction.
-    fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Answer {
+    fn rolled_back(&mut self, outcome: Outcome, output: &mut Vec<u8>) -> Received {
         if !self.course.in_transaction || self.course.remarks().ended {
-            return Answer::Complete(outcome);
+            return Received::Complete(outcome);
         }
         self.rolling_back = Some(outcome);
         put(output, b'Q', |body| put_text(body, "ROLLBACK"));
         self.awaited += 1;
-        Answer::More
+        Received::More
     }
 
     /// The server refused a statement: the operation is over, and nothing stays of its open transaction.
-    fn failed(&mut self, request: usize, report: &Report, output: &mut Vec<u8>) -> Answer {
+    fn failed(&mut self, request: usize, report: &Report, output: &mut Vec<u8>) -> Received {
         (self.in_pipeline, self.ends_pipeline) = (false, false);
         let may_retry = matches!(report.code.as_str(), "40001" | "40P01");
         let said = (report.code.clone(), format!("{}:  {report}", report.severity));
@@ -247,7 +247,7 @@ impl Scripted {
     }
 
     /// A message of the server; `Some` if it ends the operation.
-    fn message(&mut self, letter: u8, body: &[u8], output: &mut Vec<u8>) -> Option<Answer> {
+    fn message(&mut self, letter: u8, body: &[u8], output: &mut Vec<u8>) -> Option<Received> {
         match letter {
             b'T' if self.course.stores() => {
                 (self.course.result.names, self.course.result.rows) = (column_names(body), 0);
@@ -286,7 +286,7 @@ impl Scripted {
                 if report.ends_connection() {
                     let words = format!("{}:  {report}", report.severity);
                     self.course.complain(self.course.command, words);
-                    return Some(Answer::Last(report.outcome(self.course.kind())));
+                    return Some(Received::Last(report.outcome(self.course.kind())));
                 }
                 if self.in_pipeline {
                     self.course.ended_with(report.outcome_of_script(self.course.kind(), false));
@@ -309,7 +309,7 @@ impl Scripted {
                 }
                 if self.awaited == 0 {
                     return match self.ready(output) {
-                        Answer::More => None,
+                        Received::More => None,
                         answer => Some(answer),
                     };
                 }
@@ -320,7 +320,7 @@ impl Scripted {
             b'2' | b'n' | b'T' | b'N' | b'S' | b'A' | b'H' | b'd' | b'c' | b's' => {}
             _ => {
                 self.course.complain(self.course.command, "what came is no answer".into());
-                return Some(Answer::Last(Outcome::Unknown(Failure::Corrupt)));
+                return Some(Received::Last(Outcome::Unknown(Failure::Corrupt)));
             }
         }
         None
@@ -362,12 +362,12 @@ impl Protocol for Scripted {
         self.course.begin(op)
     }
 
-    fn resume(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn resume(&mut self, output: &mut Vec<u8>) -> Received {
         self.course.time();
         self.go_on(output)
     }
 
-    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer {
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Received {
         while let Some((letter, range)) = message::next(input) {
             // Most messages are small, and the input must be free while the next request is made.
             let body = &input.rest()[range.clone()];
@@ -378,7 +378,7 @@ impl Protocol for Scripted {
             }
         }
         input.forget();
-        Answer::More
+        Received::More
     }
 
     fn may_have_happened(&self) -> bool {

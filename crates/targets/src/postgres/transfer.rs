@@ -8,7 +8,7 @@
 use super::greeting::Hello;
 use super::message::{self, Report, put, put_counted, put_text};
 use crate::connection::sql::{Report as _, Texts, found};
-use crate::connection::{Answer, Greeting, Input, Protocol, Step};
+use crate::connection::{Greeting, Input, Protocol, Received, Step};
 use std::sync::Arc;
 use tipover_core::check;
 use tipover_core::check::payload::payload;
@@ -91,7 +91,7 @@ pub struct Vault {
     rolled_back: bool,
     unreplicated: bool,
     /// What the operation at hand has read of balances or lists.
-    brought: check::Answer,
+    brought: check::Returned,
 }
 
 impl Vault {
@@ -114,7 +114,7 @@ impl Vault {
             failure: None,
             rolled_back: false,
             unreplicated: false,
-            brought: check::Answer::Nothing,
+            brought: check::Returned::Nothing,
         }
     }
 
@@ -177,7 +177,7 @@ impl Vault {
         }
     }
 
-    fn go_on(&mut self, stage: Stage, output: &mut Vec<u8>) -> Answer {
+    fn go_on(&mut self, stage: Stage, output: &mut Vec<u8>) -> Received {
         (self.stage, self.rows, self.balance) = (stage, 0, None);
         match stage {
             Stage::Move(which) => {
@@ -203,13 +203,13 @@ impl Vault {
             Stage::Commit => self.say("COMMIT", output),
             _ => self.say("ROLLBACK", output),
         }
-        Answer::More
+        Received::More
     }
 
     /// A list that is read is empty until a row comes.
     fn answer_of_step(&mut self, step: usize) {
         let reads = matches!(self.op.steps()[step], ListStep::Read { .. });
-        if let check::Answer::Lists(lists) = &mut self.brought {
+        if let check::Returned::Lists(lists) = &mut self.brought {
             lists.push(reads.then(Vec::new));
         }
     }
@@ -217,8 +217,8 @@ impl Vault {
     /// Takes a row of balances or lists.
     fn bring(&mut self, row: &Texts) {
         match &mut self.brought {
-            check::Answer::Balances(balances) => balances.push(found::account(&self.bank, row)),
-            check::Answer::Lists(lists) => {
+            check::Returned::Balances(balances) => balances.push(found::account(&self.bank, row)),
+            check::Returned::Lists(lists) => {
                 if let Some(Some(list)) = lists.last_mut() {
                     *list = found::list(row[0].as_deref().unwrap_or_default());
                 }
@@ -228,20 +228,20 @@ impl Vault {
     }
 
     /// Everything that was sent was answered.
-    fn answered(&mut self, output: &mut Vec<u8>) -> Answer {
+    fn answered(&mut self, output: &mut Vec<u8>) -> Received {
         let failure = self.failure.take();
         match (self.stage, failure) {
-            (Stage::Single, Some(report)) => Answer::Complete(report.measured_outcome(self.op.kind())),
-            (Stage::Single, None) => Answer::Complete(match self.op {
+            (Stage::Single, Some(report)) => Received::Complete(report.measured_outcome(self.op.kind())),
+            (Stage::Single, None) => Received::Complete(match self.op {
                 Op::Read { .. } if self.rows == 0 => Outcome::Refused(Failure::NotFound),
                 _ => self.done(),
             }),
-            (Stage::Abort(outcome), None) => Answer::Complete(outcome),
-            (Stage::Abort(outcome), Some(_)) => Answer::Last(outcome),
-            (Stage::Commit, Some(report)) => Answer::Complete(report.measured_outcome(self.op.kind())),
+            (Stage::Abort(outcome), None) => Received::Complete(outcome),
+            (Stage::Abort(outcome), Some(_)) => Received::Last(outcome),
+            (Stage::Commit, Some(report)) => Received::Complete(report.measured_outcome(self.op.kind())),
             // The server answers the commit of a transaction that had failed by rolling it back.
-            (Stage::Commit, None) if self.rolled_back => Answer::Complete(Outcome::Refused(Failure::Other)),
-            (Stage::Commit, None) => Answer::Complete(self.done()),
+            (Stage::Commit, None) if self.rolled_back => Received::Complete(Outcome::Refused(Failure::Other)),
+            (Stage::Commit, None) => Received::Complete(self.done()),
             (_, Some(report)) => self.go_on(Stage::Abort(report.definite()), output),
             (Stage::Open, None) if self.op.steps().is_empty() => self.go_on(Stage::Commit, output),
             (Stage::Open, None) => self.go_on(Stage::List(0), output),
@@ -292,7 +292,7 @@ impl Protocol for Vault {
         (self.op, self.stage, self.awaited, self.rows, self.row) = (op.clone(), Stage::Single, 0, 0, None);
         (self.failure, self.unconfirmed, self.unnamed, self.balance) = (None, None, 0, None);
         (self.unreplicated, self.rolled_back) = (false, false);
-        self.brought = check::Answer::Nothing;
+        self.brought = check::Returned::Nothing;
         match *op {
             Op::Insert { record } => self.write(record, 1, output),
             Op::Update { record, version, .. } => self.write(record, version, output),
@@ -305,11 +305,11 @@ impl Protocol for Vault {
                 self.note(id, from, to, amount, output);
             }
             Op::ReadBalances => {
-                self.brought = check::Answer::Balances(Vec::new());
+                self.brought = check::Returned::Balances(Vec::new());
                 self.say(found::BALANCES, output);
             }
             Op::Transaction { .. } => {
-                self.brought = check::Answer::Lists(Vec::new());
+                self.brought = check::Returned::Lists(Vec::new());
                 self.stage = Stage::Open;
                 let begin = std::mem::take(&mut self.begin);
                 self.say(&begin, output);
@@ -320,7 +320,7 @@ impl Protocol for Vault {
         true
     }
 
-    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Answer {
+    fn answer(&mut self, input: &mut Input, output: &mut Vec<u8>) -> Received {
         while let Some((letter, range)) = message::next(input) {
             let (begin, end) = (input.position() + range.start, input.position() + range.end);
             let body = &input.rest()[range.clone()];
@@ -328,7 +328,7 @@ impl Protocol for Vault {
                 b'D' => {
                     self.rows += 1;
                     self.row = Some((begin, end));
-                    if self.brought != check::Answer::Nothing {
+                    if self.brought != check::Returned::Nothing {
                         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
                         let mut row: Texts = message::columns(body).map(|value| value.map(text)).collect();
                         row.resize(3, None);
@@ -349,7 +349,7 @@ impl Protocol for Vault {
                     // A plan or name that is of no more use comes back only with a new connection.
                     let stale = matches!(report.code.as_str(), "26000" | "0A000" | "42P05");
                     if report.ends_connection() || stale {
-                        return Answer::Last(self.last(&report));
+                        return Received::Last(self.last(&report));
                     }
                     self.failure.get_or_insert(report);
                 }
@@ -360,9 +360,9 @@ impl Protocol for Vault {
                         continue;
                     }
                     match self.answered(output) {
-                        Answer::More => {
+                        Received::More => {
                             input.forget();
-                            return Answer::More;
+                            return Received::More;
                         }
                         answer => return answer,
                     }
@@ -373,7 +373,7 @@ impl Protocol for Vault {
                 _ => {
                     let open = self.op.kind().writes() && self.may_have_happened();
                     let lost = if open { Outcome::Unknown } else { Outcome::Refused };
-                    return Answer::Last(lost(Failure::Corrupt));
+                    return Received::Last(lost(Failure::Corrupt));
                 }
             }
             input.consume(range.end);
@@ -381,7 +381,7 @@ impl Protocol for Vault {
         if !matches!(self.op, Op::Read { .. }) {
             input.forget();
         }
-        Answer::More
+        Received::More
     }
 
     fn may_have_happened(&self) -> bool {
@@ -397,7 +397,7 @@ impl Protocol for Vault {
         self.rows as u32
     }
 
-    fn brought(&self) -> check::Answer {
+    fn brought(&self) -> check::Returned {
         self.brought.clone()
     }
 

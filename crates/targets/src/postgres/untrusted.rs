@@ -9,7 +9,7 @@ use super::table::SYNTAX;
 use super::transfer::Vault;
 use crate::connection::sql::{Found, Sql, Table};
 use crate::connection::untrusted::{Manner, converse};
-use crate::connection::{Input, Place};
+use crate::connection::{Input, Url};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tipover_core::workload::bank::{Bank, BankSpec};
@@ -20,7 +20,7 @@ use tipover_core::workload::{Dataset, Scripts};
 pub fn postgres(bytes: &[u8]) {
     let (manner, said) = Manner::of(bytes);
     let address = "postgres://anna:secret@localhost/bank".parse().expect("a constant");
-    let place = Place::parse(&address, super::Flavour::DIALECT, &[]).expect("a constant");
+    let place = Url::parse(&address, super::Flavour::DIALECT, &[]).expect("a constant");
     let hello = Hello::new(&place, &BTreeMap::new());
     let may_encrypt = manner.choice & 4 != 0;
     match manner.choice & 3 {

@@ -3,7 +3,7 @@
 use super::durable::Flushes;
 use super::session::outcome_of;
 use tipover_core::check::payload::payload;
-use tipover_core::check::{Answer, TransferRow, Version};
+use tipover_core::check::{Returned, TransferRow, Version};
 use tipover_core::op::{Failure, Op, Outcome, Step};
 use tipover_core::target::{self, BankRows, Lists, TargetError};
 use tipover_wiredtiger::{Connection, Cursor, Error, Session};
@@ -24,7 +24,7 @@ pub struct Checks<'a> {
     /// What the last read of a key brought.
     fetched: Option<Vec<u8>>,
     /// What the last operation read of balances or lists.
-    answer: Answer,
+    answer: Returned,
 }
 
 impl<'a> Checks<'a> {
@@ -44,7 +44,7 @@ impl<'a> Checks<'a> {
             flushes,
             session,
             fetched: None,
-            answer: Answer::Nothing,
+            answer: Returned::Nothing,
         })
     }
 
@@ -108,7 +108,7 @@ impl<'a> Checks<'a> {
                     Step::Read { .. } => Some(list.chunks_exact(8).map(number).collect()),
                 });
             }
-            Ok(Ok(Answer::Lists(answers)))
+            Ok(Ok(Returned::Lists(answers)))
         })?;
         Ok(answer.map(|answer| self.answer = answer))
     }
@@ -129,7 +129,7 @@ impl<'a> Checks<'a> {
             Op::Transfer { id, from, to, amount } => self.transfer(id, from, to, amount),
             Op::ReadBalances => {
                 let found = self.once(|checks| checks.balances().map(Ok))?;
-                Ok(found.map(|found| self.answer = Answer::Balances(found)))
+                Ok(found.map(|found| self.answer = Returned::Balances(found)))
             }
             Op::Transaction { ref steps } => self.transaction(steps),
             _ => Ok(Err(Failure::Unsupported)),
@@ -154,7 +154,7 @@ fn number(bytes: &[u8]) -> u64 {
 
 impl target::Session for Checks<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
-        (self.fetched, self.answer) = (None, Answer::Nothing);
+        (self.fetched, self.answer) = (None, Returned::Nothing);
         match self.once_executed(op) {
             Err(error) => outcome_of(&error, op.kind()),
             Ok(Err(failure)) => Outcome::Refused(failure),
@@ -174,7 +174,7 @@ impl target::Session for Checks<'_> {
         u32::from(self.fetched.is_some())
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Returned {
         self.answer.clone()
     }
 }

@@ -26,7 +26,7 @@ use tipover_core::metric::{Metric, Sample};
 use tipover_core::peer;
 use tipover_core::units::Bytes;
 use tipover_disk::DaemonCommand;
-use tipover_lab::keeper::{self, Answer, Daemons, KeeperError, Order, Request, Status};
+use tipover_lab::keeper::{self, Daemons, KeeperError, Order, Reply, Request, Status};
 use tipover_lab::{Binaries, Cluster, Node};
 
 /// Start, look at, use and end clusters of databases on this machine
@@ -172,10 +172,8 @@ impl Lab {
             }
             LabVerb::Counters { name } => {
                 match ask(name, &Request::Counters)? {
-                    Answer::Counters(nodes) => {
-                        show_counters(&serde_json::from_value::<Vec<_>>(nodes)?, json)?
-                    }
-                    Answer::Failed(reason) => bail!("{reason}"),
+                    Reply::Counters(nodes) => show_counters(&serde_json::from_value::<Vec<_>>(nodes)?, json)?,
+                    Reply::Failed(reason) => bail!("{reason}"),
                     _ => bail!("the keeper of {name} answered another question"),
                 }
                 Ok(Ending::Held)
@@ -183,8 +181,8 @@ impl Lab {
             LabVerb::Exec(exec) => exec.execute(),
             LabVerb::Down { name } => {
                 match ask(name, &Request::Down)? {
-                    Answer::Gone => {}
-                    Answer::Failed(reason) => bail!("{reason}"),
+                    Reply::Gone => {}
+                    Reply::Failed(reason) => bail!("{reason}"),
                     _ => bail!("the keeper of {name} answered another question"),
                 }
                 if !json {
@@ -248,8 +246,8 @@ impl Up {
         }
         match answer {
             None => bail!("the laboratory's keeper ended without a word ({})", keeper.wait()?),
-            Some(Answer::Up(status)) => show(&status, json)?,
-            Some(Answer::Failed(reason)) => bail!("{reason}"),
+            Some(Reply::Up(status)) => show(&status, json)?,
+            Some(Reply::Failed(reason)) => bail!("{reason}"),
             Some(_) => bail!("the keeper answered another question"),
         }
         Ok(Ending::Held)
@@ -354,7 +352,7 @@ pub fn shape(disk: &str) -> Result<String> {
 }
 
 /// Asks the keeper of this name.
-fn ask(name: &str, request: &Request) -> Result<Answer> {
+fn ask(name: &str, request: &Request) -> Result<Reply> {
     keeper::ask(name, request).map_err(|error| match error {
         KeeperError::NotUp { .. } | KeeperError::Name(_) => BadInput(error.to_string()).into(),
         other => anyhow::Error::from(other).context(format!("asking the keeper of {name}")),
@@ -363,10 +361,10 @@ fn ask(name: &str, request: &Request) -> Result<Answer> {
 
 fn status(name: &str) -> Result<Status> {
     match ask(name, &Request::Status)? {
-        Answer::Up(status) => Ok(*status),
-        Answer::Failed(reason) => bail!("{reason}"),
-        Answer::Gone => bail!("{name} is going down"),
-        Answer::Counters(_) => bail!("the keeper of {name} answered another question"),
+        Reply::Up(status) => Ok(*status),
+        Reply::Failed(reason) => bail!("{reason}"),
+        Reply::Gone => bail!("{name} is going down"),
+        Reply::Counters(_) => bail!("the keeper of {name} answered another question"),
     }
 }
 

@@ -13,7 +13,7 @@
 use super::agent::Agent;
 use super::message::{Block, Here, Reply, Say, State};
 use super::{PARTS, unix_s};
-use crate::agent::{Answer, Command};
+use crate::agent::{self, Command};
 use crate::clock::Clock;
 use crate::trial::{AgentProcess, Fellow, Fellows};
 use anyhow::{Context, Result, bail};
@@ -219,7 +219,7 @@ impl Remote {
     fn start(&mut self, start: &Say) -> Result<()> {
         self.say(start)?;
         match self.answer()? {
-            Reply::Did { answer } if matches!(*answer, Answer::Started { .. }) => Ok(()),
+            Reply::Did { answer } if matches!(*answer, agent::Reply::Started { .. }) => Ok(()),
             other => bail!("expected to hear of the start, got {other:?}"),
         }
     }
@@ -238,7 +238,7 @@ impl Fellow for Remote {
         self.say(&Say::Do { command: command.clone() })
     }
 
-    fn hear(&mut self) -> Result<Answer> {
+    fn hear(&mut self) -> Result<agent::Reply> {
         match self.answer()? {
             Reply::Did { answer } => Ok(*answer),
             other => bail!("expected an answer of its agent, got {other:?}"),
@@ -379,7 +379,7 @@ impl<'a> Helper<'a> {
         seed: u64,
         part: Part,
         origin_ns: u64,
-    ) -> Result<Answer> {
+    ) -> Result<agent::Reply> {
         let mut cells = self.experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
         let planned = &cells.find(|own| own.id() == cell).context("no cell of the block")?.spec;
         let mut specs = changes(planned, self.block.search.as_ref());
@@ -397,7 +397,7 @@ impl<'a> Helper<'a> {
         Ok(answer)
     }
 
-    fn pass_on(&mut self, command: &Command) -> Result<Answer> {
+    fn pass_on(&mut self, command: &Command) -> Result<agent::Reply> {
         let Started { child, spec, clock } = self.started.as_mut().context("its agent was not started")?;
         if !may_be_told(command, &spec.load, self.block.search.as_ref(), clock.now()) {
             bail!("an agent of another machine is not told {command:?}");

@@ -1,7 +1,7 @@
 //! What is said through the fleet's streams, as JSON: blocks, what they demand, who could carry them out, and
 //! what came of them. Nothing here talks to a server.
 
-use crate::agent::{Answer, Command};
+use crate::agent::{self, Command};
 use crate::foresight::needs;
 use crate::machine::{self, Needs, Severity};
 use serde::{Deserialize, Serialize};
@@ -34,14 +34,14 @@ pub struct Block {
     /// The cells of its trials, each once.
     pub cells: Vec<Cell>,
     /// The trials, in their order.
-    pub trials: Vec<Place>,
+    pub trials: Vec<TrialIndex>,
     /// Instead of trials: what is searched in its only cell.
     pub search: Option<SearchSpec>,
 }
 
 /// Where a trial stands among the cells of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct TrialIndex {
     /// Its cell, counted from 0.
     pub cell: usize,
     /// Which repetition.
@@ -61,7 +61,7 @@ impl Block {
                 cells.push(trial.cell);
                 cells.len() - 1
             });
-            places.push(Place { cell, repeat: trial.repeat, twin: trial.twin });
+            places.push(TrialIndex { cell, repeat: trial.repeat, twin: trial.twin });
         }
         Block { trials: places, ..Block::of_cells(experiment, cells.into_iter().cloned().collect(), command) }
     }
@@ -103,7 +103,7 @@ impl Block {
         if ids.len() != self.cells.len() {
             return Err("a cell stands twice in the block".into());
         }
-        let one = |place: &Place| {
+        let one = |place: &TrialIndex| {
             let wanted = self.cells.get(place.cell).ok_or("a trial of the block has no cell")?;
             let cell = cells.iter().find(|cell| cell.id() == wanted.id()).ok_or("a cell was lost")?;
             Ok(Trial { cell, repeat: place.repeat, twin: place.twin })
@@ -470,7 +470,7 @@ pub enum Reply {
     /// What its agent answered.
     Did {
         /// That.
-        answer: Box<Answer>,
+        answer: Box<agent::Reply>,
     },
     /// It could not, or would not.
     Refused {

@@ -3,7 +3,7 @@
 use super::planned::{SHOWN, basis, page, verdict};
 use super::{Block, Cell, Columns, Emphasis, Number, Page, Section};
 use crate::study::bracketed::{Bracketed, Candidate, Searched};
-use tipover_core::predict::plan::Answer;
+use tipover_core::predict::plan::Outlook;
 
 /// The page.
 pub fn of_bracketed(found: &Bracketed, command: &str) -> Page {
@@ -19,9 +19,9 @@ pub fn of_bracketed(found: &Bracketed, command: &str) -> Page {
 
 fn candidates(found: &Bracketed) -> Block {
     let rank = |one: &Candidate| match one.answer {
-        Answer::Holds => 0,
-        Answer::CannotTell => 1,
-        Answer::DoesNotHold => 2,
+        Outlook::Holds => 0,
+        Outlook::CannotTell => 1,
+        Outlook::DoesNotHold => 2,
     };
     let mut rows: Vec<&Candidate> = found.candidates.iter().collect();
     let cost = |one: &Candidate| one.price_per_month.unwrap_or(one.memory_bytes);

@@ -8,7 +8,7 @@ use super::{
 use crate::study::imitation::{CarriedOut, Imitated, PassedOver};
 use crate::study::planned::{Curve, Planned, predicted};
 use tipover_core::predict::Interval;
-use tipover_core::predict::plan::{Answer, Judged, Limit};
+use tipover_core::predict::plan::{Bottleneck, Judged, Outlook};
 use tipover_core::study::evidence::Checked;
 use tipover_core::study::{Cells, Figure, Foretold, Quantity};
 use tipover_core::units::{significant, span};
@@ -86,27 +86,27 @@ fn interval(of: &Interval, times: f64, unit: &str) -> Cell {
 }
 
 /// An answer in its colour.
-pub(super) fn verdict(answer: Answer) -> Cell {
+pub(super) fn verdict(answer: Outlook) -> Cell {
     match answer {
-        Answer::Holds => Cell::verdict(Verdict::Held, "holds"),
-        Answer::DoesNotHold => Cell::verdict(Verdict::NotHeld, "does not hold"),
-        Answer::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
+        Outlook::Holds => Cell::verdict(Verdict::Held, "holds"),
+        Outlook::DoesNotHold => Cell::verdict(Verdict::NotHeld, "does not hold"),
+        Outlook::CannotTell => Cell::verdict(Verdict::CannotTell, "cannot tell"),
     }
 }
 
-fn limit(limit: Limit) -> &'static str {
+fn limit(limit: Bottleneck) -> &'static str {
     match limit {
-        Limit::Processors => "processors",
-        Limit::DiskRequests => "the disk's requests per second",
-        Limit::DiskLatency => "the disk's latency, several requests after another",
+        Bottleneck::Processors => "processors",
+        Bottleneck::DiskRequests => "the disk's requests per second",
+        Bottleneck::DiskLatency => "the disk's latency, several requests after another",
     }
 }
 
 fn candidates(planned: &Planned) -> Table {
     let rank = |one: &Judged| match one.answer {
-        Answer::Holds => 0,
-        Answer::CannotTell => 1,
-        Answer::DoesNotHold => 2,
+        Outlook::Holds => 0,
+        Outlook::CannotTell => 1,
+        Outlook::DoesNotHold => 2,
     };
     let mut rows: Vec<&Judged> = planned.candidates.iter().collect();
     let cost = |one: &Judged| one.price_per_month.unwrap_or(one.memory_bytes);

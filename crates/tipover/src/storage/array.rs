@@ -7,8 +7,8 @@
 
 use super::climb::in_flight;
 use super::load::Disks;
+use super::location::{Access, Location};
 use super::measure::{Bench, Window};
-use super::place::{Access, Place};
 use super::surroundings::Surroundings;
 use super::{Stop, check as stopped};
 use anyhow::{Context, Result, bail};
@@ -96,9 +96,9 @@ pub fn check(
     load.io.flushes = None;
     let array = Disks::array(files, sizing.raid, block);
     // The place is only for messages; what is measured are the files.
-    let place = Place::find(folder.path())?;
+    let location = Location::find(folder.path())?;
     let mut surroundings = Surroundings::none();
-    let mut bench = Bench { place: &place, surroundings: &mut surroundings, stop, progress };
+    let mut bench = Bench { location: &location, surroundings: &mut surroundings, stop, progress };
     let before = completed(&built)?;
     let (measured, _) = bench.measure(&load, &array, window, "measuring the array")?;
     let after = completed(&built)?;
@@ -154,11 +154,11 @@ fn one(
         transport: tipover_disk::Transport::Auto,
         daemon: how.daemon.clone(),
     })?;
-    let place = Place::find(at)?;
+    let location = Location::find(at)?;
     // Stripes do not divide the size evenly: the last one may reach a little further on one disk.
     let size = Bytes(SIZE.0 + 4 * 65_536_u64.next_multiple_of(block.0));
-    place.prepare(Some(size), true, false, stop, &mut |_| ())?;
-    let file = place.open(Access { writes: true, direct: true, dsync: false })?;
+    location.prepare(Some(size), true, false, stop, &mut |_| ())?;
+    let file = location.open(Access { writes: true, direct: true, dsync: false })?;
     disk.drop_caches()?;
     disk.set_spec(spec)?;
     Ok((disk, file))

@@ -2,8 +2,8 @@
 
 use super::climb::in_flight;
 use super::load::Disks;
+use super::location::{Access as Opening, Location};
 use super::measure::{Bench, Window, open_files};
-use super::place::{Access as Opening, Place};
 use super::surroundings::Surroundings;
 use super::{Stop, Unusable};
 use anyhow::{Context, Result};
@@ -64,15 +64,15 @@ pub fn capture_copy(
         daemon,
     })
     .map_err(|e| refused(e.to_string()))?;
-    let place = Place::find(&at)?;
+    let location = Location::find(&at)?;
     let size = Bytes(COPY.0.min(sitting.load.io.size.0));
-    let size = place.prepare(Some(size), true, false, stop, &mut |_| ())?;
+    let size = location.prepare(Some(size), true, false, stop, &mut |_| ())?;
     disk.set_spec(spec).map_err(|e| refused(e.to_string()))?;
     let mut load = sitting.load.clone();
     load.io.size = size;
-    let disks = open_files(&place, Opening { writes: sitting.writes, direct: true, dsync: false })?;
+    let disks = open_files(&location, Opening { writes: sitting.writes, direct: true, dsync: false })?;
     let mut surroundings = Surroundings::none();
-    let mut bench = Bench { place: &place, surroundings: &mut surroundings, stop, progress };
+    let mut bench = Bench { location: &location, surroundings: &mut surroundings, stop, progress };
     let captured = capture(&Sitting { load: &load, ..sitting.clone() }, &disks, &mut bench)?;
     drop(disks);
     disk.unmount()?;

@@ -19,7 +19,7 @@ use tipover_core::storage::{EngineKind, Load, Moved};
 use tipover_core::units::{Bytes, Tick};
 use tipover_core::workload::file_io::FileStream;
 use tipover_core::workload::{Arrivals, Schedule};
-use tipover_targets::file::{Answer, Engine, Request, engine};
+use tipover_targets::file::{Completion, Engine, Request, engine};
 
 /// The files under a load: one, or several as an array.
 #[derive(Debug, Clone)]
@@ -56,18 +56,18 @@ impl Disks {
             return ((0, op), None);
         }
         let groups = disks / u64::from(self.copies());
-        let place = |offset: u64| {
+        let location = |offset: u64| {
             let stripe = offset / self.stripe;
             (stripe % groups, stripe / groups * self.stripe + offset % self.stripe)
         };
         match (op, self.raid) {
             (Op::ReadAt { offset, length }, raid) => {
-                let (group, offset) = place(offset);
+                let (group, offset) = location(offset);
                 let disk = if raid == Raid::Ten { 2 * group + turn % 2 } else { group };
                 ((disk as u32, Op::ReadAt { offset, length }), None)
             }
             (Op::WriteAt { offset, length }, raid) => {
-                let (group, offset) = place(offset);
+                let (group, offset) = location(offset);
                 let op = Op::WriteAt { offset, length };
                 match raid {
                     Raid::Zero => ((group as u32, op), None),
@@ -422,7 +422,7 @@ impl Worker<'_> {
 
     /// Records what was answered.
     #[inline]
-    fn settle(&mut self, answers: &mut Vec<Answer>, shelf: &Shelf) {
+    fn settle(&mut self, answers: &mut Vec<Completion>, shelf: &Shelf) {
         if answers.is_empty() {
             return;
         }
@@ -431,8 +431,8 @@ impl Worker<'_> {
         let mut kept = shelf.0.lock();
         for answer in answers.drain(..) {
             let slot = answer.slot % depth;
-            let place = &mut self.slots[slot as usize];
-            let flight = place.as_mut().expect("an answer belongs to a request in flight");
+            let location = &mut self.slots[slot as usize];
+            let flight = location.as_mut().expect("an answer belongs to a request in flight");
             flight.left -= 1;
             if answer.outcome != Outcome::Done {
                 flight.outcome = answer.outcome;
@@ -441,7 +441,7 @@ impl Worker<'_> {
                 continue;
             }
             let InFlight { kind, length, due, began, outcome, .. } = *flight;
-            *place = None;
+            *location = None;
             self.free.push(slot);
             kept.books.record(kind, outcome, &Timing { due, began, ended }, 0);
             if outcome == Outcome::Done {

@@ -1,7 +1,7 @@
 //! One load, measured once.
 
 use super::load::{self, Cut, Disks};
-use super::place::{Access, Place};
+use super::location::{Access, Location};
 use super::surroundings::{Reading, Surroundings};
 use super::{Stop, Unusable, check};
 use crate::clock::Clock;
@@ -23,7 +23,7 @@ pub struct Window {
 
 /// A place with what is beside it, ready to be measured again and again.
 pub struct Bench<'a> {
-    pub place: &'a Place,
+    pub location: &'a Location,
     pub surroundings: &'a mut Surroundings,
     pub stop: Stop<'a>,
     pub progress: &'a mut dyn FnMut(&str, f64),
@@ -33,8 +33,8 @@ pub struct Bench<'a> {
 ///
 /// # Errors
 /// [`Unusable`].
-pub fn open_files(place: &Place, access: Access) -> Result<Disks, Unusable> {
-    place.open(access).map(Disks::one)
+pub fn open_files(location: &Location, access: Access) -> Result<Disks, Unusable> {
+    location.open(access).map(Disks::one)
 }
 
 /// Pieces of a window, so that one sees whether it was steady.

@@ -1,6 +1,6 @@
 //! What is beside a load: the device that counts, the pressure that the kernel measures, the page cache.
 
-use super::place::Place;
+use super::location::Location;
 use crate::clock::Clock;
 use crate::probe::{Device, Pressure, Probe};
 use anyhow::Result;
@@ -38,11 +38,11 @@ pub struct Reading {
 
 impl Surroundings {
     /// Looks beneath `place`: at its file system, its device, and what queues there.
-    pub fn of(place: &Place) -> Surroundings {
+    pub fn of(location: &Location) -> Surroundings {
         let mut missing = Vec::new();
-        let counter = match shaped(&place.path) {
+        let counter = match shaped(&location.path) {
             Ok(Some(disk)) => Some(Counter::Shaped(Box::new(disk))),
-            Ok(None) | Err(_) => match Device::under(&place.path) {
+            Ok(None) | Err(_) => match Device::under(&location.path) {
                 Ok(device) => Some(Counter::Block(device)),
                 Err(reason) => {
                     missing.push(reason.to_string());
@@ -57,7 +57,7 @@ impl Surroundings {
                 None
             }
         };
-        Surroundings { counter, pressure, data: File::open(&place.data).ok(), missing }
+        Surroundings { counter, pressure, data: File::open(&location.data).ok(), missing }
     }
 
     /// Of something that nobody counts as a whole: an array of ours.
@@ -121,7 +121,7 @@ impl Surroundings {
     }
 
     /// What is known about the medium.
-    pub fn medium(&self, place: &Place, direct: bool, data: Bytes) -> Medium {
+    pub fn medium(&self, location: &Location, direct: bool, data: Bytes) -> Medium {
         let (mut rotational, mut volatile_cache, mut shaped_flush_ns) = (None, None, None);
         match &self.counter {
             Some(Counter::Shaped(disk)) => {
@@ -134,7 +134,7 @@ impl Surroundings {
             None => {}
         }
         Medium {
-            memory: place.is_memory(),
+            memory: location.is_memory(),
             rotational,
             volatile_cache,
             shaped_flush_ns,

@@ -1,7 +1,7 @@
 //! A canary: every now and then a few small requests, for hours or days, at less than a hundredth of the
 //! disk's time.
 
-use super::place::{Access, Place};
+use super::location::{Access, Location};
 use super::{Stop, Unusable};
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
@@ -38,7 +38,7 @@ const BLOCK: u32 = 4096;
 /// # Errors
 /// The log cannot be read or written, or the disk not be opened.
 pub fn watch(
-    place: &Place,
+    location: &Location,
     log: &Path,
     how: Watch,
     stop: Stop<'_>,
@@ -52,7 +52,7 @@ pub fn watch(
         Err(error) => return Err(Unusable(format!("{}: {error}", log.display())).into()),
     };
     let mut file = reopened(log)?;
-    let data = place.open(Access { writes: how.writes, direct: true, dsync: false })?;
+    let data = location.open(Access { writes: how.writes, direct: true, dsync: false })?;
     let mut engine = engine(EngineKind::Psync, vec![data].into(), 1, BLOCK as usize, now_unix_s())?;
     let begin = looks.first().map_or_else(now_unix_s, |look| look.at_unix_s);
     loop {
@@ -107,16 +107,16 @@ fn look(engine: &mut dyn Engine, how: Watch) -> Look {
         failed += u32::from(!done);
         (time, busy)
     };
-    let mut place = || random.below(blocks) * u64::from(BLOCK);
+    let mut location = || random.below(blocks) * u64::from(BLOCK);
     let mut flush = None;
     if how.writes {
-        let (write, _) = once(Op::WriteAt { offset: place(), length: BLOCK });
+        let (write, _) = once(Op::WriteAt { offset: location(), length: BLOCK });
         let (sync, _) = once(Op::Flush { data_only: true });
         flush = Some(write + sync);
     }
     let mut reads = Vec::new();
     for _ in 0..READS {
-        let (time, busy) = once(Op::ReadAt { offset: place(), length: BLOCK });
+        let (time, busy) = once(Op::ReadAt { offset: location(), length: BLOCK });
         reads.push(time);
         // The next one may take as long.
         if busy + time > allowed {
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn a_canary_that_was_killed_goes_on_where_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::find(folder.path()).unwrap();
-        let size = place.prepare(Some(Bytes::mib(1)), true, false, &|| false, &mut |_| ()).unwrap();
+        let location = Location::find(folder.path()).unwrap();
+        let size = location.prepare(Some(Bytes::mib(1)), true, false, &|| false, &mut |_| ()).unwrap();
         let log = folder.path().join("canary.jsonl");
         let how =
             Watch { every: Duration::from_millis(20), total: Duration::from_secs(3600), size, writes: true };
@@ -154,7 +154,7 @@ mod tests {
             let mut said = |_: &Look| {
                 seen.fetch_add(1, Ordering::Relaxed);
             };
-            watch(&place, &log, how, &stop, &mut said).map_err(|error| error.to_string())
+            watch(&location, &log, how, &stop, &mut said).map_err(|error| error.to_string())
         };
         let first = match so_many(3) {
             Ok(looks) => looks,
@@ -171,6 +171,6 @@ mod tests {
         assert!(second.iter().all(|look| look.failed == 0 && look.reads >= 1 && look.flush.is_some()));
         // It ends by itself, from the first look in the log on.
         let over = Watch { total: Duration::ZERO, ..how };
-        assert_eq!(watch(&place, &log, over, &|| false, &mut |_| ()).unwrap().len(), 4);
+        assert_eq!(watch(&location, &log, over, &|| false, &mut |_| ()).unwrap().len(), 4);
     }
 }

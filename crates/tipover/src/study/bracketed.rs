@@ -5,7 +5,7 @@ use serde::Serialize;
 use tipover_core::device;
 use tipover_core::experiment::Promise;
 use tipover_core::predict::bracket::{self, Bracket, Given, Tipped};
-use tipover_core::predict::plan::{self, Answer, Catalogue};
+use tipover_core::predict::plan::{self, Catalogue, Outlook};
 use tipover_core::search::SearchRecord;
 use tipover_core::study::tipped;
 use tipover_core::units::{Bytes, significant};
@@ -22,10 +22,10 @@ pub struct Candidate {
     /// Of machine and disk together; absent where one has none.
     pub price_per_month: Option<f64>,
     /// Whether the promise holds.
-    pub answer: Answer,
+    pub answer: Outlook,
     /// With the data that there will be in a year, if they grow.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_a_year: Option<Answer>,
+    pub in_a_year: Option<Outlook>,
     /// Operations per second that it holds and fails at least.
     pub bracket: Bracket,
     /// The setting of a plan that gives it this disk.
@@ -108,7 +108,7 @@ pub fn bracketed(
         .flat_map(|machine| catalogue.disk.iter().map(move |disk| (machine, disk)))
         .map(|(machine, disk)| judge(machine, disk))
         .collect();
-    let best = best(&candidates, Answer::Holds).cloned();
+    let best = best(&candidates, Outlook::Holds).cloned();
     // One more search would not mend those that contradict each other.
     let measure_next = match contradictions.is_empty() {
         true => best_to_search(&candidates, wanted, (source, scale)),
@@ -152,7 +152,7 @@ fn judge<'a>(
             disk: device::Spec { name: None, ..spec.clone() },
         };
         let answer = |bracket: &Bracket| match contradicted {
-            true => Answer::CannotTell,
+            true => Outlook::CannotTell,
             false => bracket.answer(wanted.question.load),
         };
         let of = |growth: f64| Bracket::of(&given(growth), wanted.question.promise, tipped);
@@ -176,7 +176,7 @@ fn are_priced(candidates: &[Candidate]) -> bool {
 }
 
 /// The cheapest with this answer; where a price is missing the one with the least memory.
-fn best(candidates: &[Candidate], answer: Answer) -> Option<&Candidate> {
+fn best(candidates: &[Candidate], answer: Outlook) -> Option<&Candidate> {
     let priced = are_priced(candidates);
     let cost = |one: &Candidate| one.price_per_month.filter(|_| priced).unwrap_or(one.memory_bytes);
     candidates.iter().filter(|one| one.answer == answer).min_by(|a, b| cost(a).total_cmp(&cost(b)))
@@ -188,7 +188,7 @@ fn best_to_search(
     wanted: &Wanted,
     (source, scale): (&str, &str),
 ) -> Option<String> {
-    let one = best(candidates, Answer::CannotTell)?;
+    let one = best(candidates, Outlook::CannotTell)?;
     let memory = Bytes(one.memory_bytes as u64);
     let records = wanted.records.map_or(String::new(), |records| format!(" --records {records}"));
     let set = format!("--set 'disk.shape={}' --set 'machine.memory={memory}'", one.shape);
@@ -219,7 +219,7 @@ fn sentences(
         }
         None => format!("No candidate of {all} is known to keep {promise} at {load}/s."),
     }];
-    let unknown = candidates.iter().filter(|one| one.answer == Answer::CannotTell).count();
+    let unknown = candidates.iter().filter(|one| one.answer == Outlook::CannotTell).count();
     if unknown > 0 {
         said.push(format!(
             "For {unknown} of them the answer is cannot tell: they lie between places that were searched, or beyond them, \
@@ -229,9 +229,9 @@ fn sentences(
     }
     if let Some(then) = best.and_then(|one| one.in_a_year) {
         said.push(match then {
-            Answer::Holds => "With the data of a year from now it keeps it still.".into(),
-            Answer::DoesNotHold => "With the data of a year from now it does not any more.".into(),
-            Answer::CannotTell => {
+            Outlook::Holds => "With the data of a year from now it keeps it still.".into(),
+            Outlook::DoesNotHold => "With the data of a year from now it does not any more.".into(),
+            Outlook::CannotTell => {
                 "Whether it does with the data of a year from now nobody can tell: so many records were not searched.".into()
             }
         });

@@ -421,10 +421,10 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Plan
     let trust = Trust::of(&checked);
     let mut candidates = basis.judge(&basis.today, &basis.catalogue, &wanted.question);
     if trust == Trust::Contradicted {
-        candidates.iter_mut().for_each(|one| one.answer = plan::Answer::CannotTell);
+        candidates.iter_mut().for_each(|one| one.answer = plan::Outlook::CannotTell);
     }
     let best = plan::best(&candidates).cloned();
-    let uncertain = candidates.iter().any(|one| one.answer == plan::Answer::CannotTell);
+    let uncertain = candidates.iter().any(|one| one.answer == plan::Outlook::CannotTell);
     let measure_next = match trust {
         // More trials beside those that contradict each other would not mend them.
         Trust::Contradicted => Some(format!("tipover --results again run {}", name_of(source))),
@@ -477,7 +477,7 @@ impl Planned {
             }
             self.contradicted = true;
             self.best = None;
-            self.candidates.iter_mut().for_each(|one| one.answer = plan::Answer::CannotTell);
+            self.candidates.iter_mut().for_each(|one| one.answer = plan::Outlook::CannotTell);
             self.headline.insert(0, words);
         } else {
             self.headline.push(words);
@@ -529,7 +529,7 @@ fn headline(
             candidates.len()
         ),
     }];
-    let unknown = count(plan::Answer::CannotTell);
+    let unknown = count(plan::Outlook::CannotTell);
     if unknown > 0 {
         sentences.push(format!(
             "For {unknown} candidates the answer is cannot tell: they lie in the tipping region.{}",

@@ -1,6 +1,6 @@
 //! The laboratory's end of the pipe to an agent.
 
-use crate::agent::{Answer, Command, Secret, Servers};
+use crate::agent::{Command, Reply, Secret, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -80,10 +80,10 @@ impl AgentProcess {
     }
 
     /// Waits for its next answer.
-    pub fn hear(&mut self) -> Result<Answer> {
+    pub fn hear(&mut self) -> Result<Reply> {
         match self.answers.recv_timeout(PATIENCE) {
             Ok(line) => match serde_json::from_str(&line?).context("the agent's answer is not one")? {
-                Answer::Failed { reason } => bail!("{reason}"),
+                Reply::Failed { reason } => bail!("{reason}"),
                 answer => Ok(answer),
             },
             Err(RecvTimeoutError::Timeout) => bail!("the agent did not answer for {} s", PATIENCE.as_secs()),
@@ -99,7 +99,7 @@ impl AgentProcess {
     }
 
     /// Sends a command and waits for the answer to it.
-    pub fn ask(&mut self, command: &Command) -> Result<Answer> {
+    pub fn ask(&mut self, command: &Command) -> Result<Reply> {
         self.tell(command)?;
         self.hear()
     }
@@ -114,7 +114,7 @@ impl AgentProcess {
         seed: u64,
         part: Part,
         clock: Clock,
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         self.ask(&Command::Start {
             spec: Box::new(spec.clone()),
             address: spec.target.address.as_ref().map(|address| Secret(address.with_secrets().into())),
@@ -129,7 +129,7 @@ impl AgentProcess {
     /// The target's statistics, while no sessions run.
     pub fn sample(&mut self) -> Result<Sample> {
         match self.ask(&Command::Sample)? {
-            Answer::Sampled(sample) => Ok(sample),
+            Reply::Sampled(sample) => Ok(sample),
             other => bail!("expected statistics, got {other:?}"),
         }
     }
@@ -143,8 +143,8 @@ impl AgentProcess {
         self.tell(&Command::Load { threads })?;
         loop {
             match self.hear()? {
-                Answer::Loading { records } => progress(records)?,
-                Answer::Loaded { facts } => return Ok(facts),
+                Reply::Loading { records } => progress(records)?,
+                Reply::Loaded { facts } => return Ok(facts),
                 other => bail!("expected to hear of loading, got {other:?}"),
             }
         }

@@ -4,8 +4,8 @@
 use super::Report;
 use super::site::bring_records;
 use crate::agent::{Secret, Servers};
+use crate::endpoints::Endpoint;
 use crate::interrupt::Interrupt;
-use crate::places::Place;
 use crate::probe::NodeProbe;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -185,20 +185,20 @@ impl Running {
     }
 
     /// The survivors and each replica by itself.
-    pub fn sources(&self, spec: &Spec, seed: u64) -> Vec<(Source, Place)> {
+    pub fn sources(&self, spec: &Spec, seed: u64) -> Vec<(Source, Endpoint)> {
         if let Some(url) = self.cluster.client_url() {
-            let survivors = (Source::Survivors, Place::new(spec, seed, &url));
+            let survivors = (Source::Survivors, Endpoint::new(spec, seed, &url));
             return std::iter::once(survivors).chain(self.secondaries(spec, seed)).collect();
         }
         let survivor = self.cluster.survivor();
-        let mut sources: Vec<(Source, Place)> = self
+        let mut sources: Vec<(Source, Endpoint)> = self
             .names()
             .into_iter()
             .filter_map(|name| {
-                let place = Place::new(spec, seed, &self.cluster.url(&name).ok()?);
+                let endpoint = Endpoint::new(spec, seed, &self.cluster.url(&name).ok()?);
                 let survives = survivor == Some(name.as_str());
                 let source = if survives { Source::Survivors } else { Source::Replica(name) };
-                Some((source, place))
+                Some((source, endpoint))
             })
             .collect();
         sources.sort_by(|a, b| a.0.cmp(&b.0));
@@ -207,13 +207,13 @@ impl Running {
 
     /// The secondaries of a replica set of MongoDB's. A member of a shard has only a part of the data, so in
     /// a sharded cluster nobody is read alone.
-    fn secondaries(&self, spec: &Spec, seed: u64) -> Vec<(Source, Place)> {
+    fn secondaries(&self, spec: &Spec, seed: u64) -> Vec<(Source, Endpoint)> {
         let sharded = self.cluster.recipe().replication == Replication::Sharded;
         let set = self.cluster.layout().first_data_set().filter(|_| !sharded);
         let names = set.into_iter().flat_map(|set| set.data_nodes());
         let others = names.filter(|name| *name != self.cluster.primary());
-        let place = |name: &String| Some(Place::new(spec, seed, &self.cluster.url(name).ok()?));
-        others.filter_map(|name| Some((Source::Replica(name.clone()), place(name)?))).collect()
+        let endpoint = |name: &String| Some(Endpoint::new(spec, seed, &self.cluster.url(name).ok()?));
+        others.filter_map(|name| Some((Source::Replica(name.clone()), endpoint(name)?))).collect()
     }
 
     /// Whether every node's server runs.
@@ -265,7 +265,7 @@ fn bytes_below(folder: &Path) -> Bytes {
 pub struct NodeWatch {
     name: String,
     probe: NodeProbe,
-    place: Option<Place>,
+    endpoint: Option<Endpoint>,
     server: Option<Box<dyn Target>>,
 }
 
@@ -278,7 +278,7 @@ impl NodeWatch {
         let watch = |node: &Node| NodeWatch {
             name: node.name().into(),
             probe: NodeProbe::of(node),
-            place: cluster.url(node.name()).ok().map(|url| Place::new(spec, seed, &url)),
+            endpoint: cluster.url(node.name()).ok().map(|url| Endpoint::new(spec, seed, &url)),
             server: None,
         };
         cluster.nodes().iter().map(watch).collect()
@@ -313,7 +313,7 @@ impl NodeWatch {
 
     fn server(&mut self) -> Option<&dyn Target> {
         if self.server.is_none() {
-            self.server = self.place.as_ref()?.target(STATISTICS).ok();
+            self.server = self.endpoint.as_ref()?.target(STATISTICS).ok();
         }
         self.server.as_deref()
     }

@@ -12,9 +12,9 @@ use super::watch::Visible;
 use super::world::{AtWork, RealWorld};
 use crate::agent::{Command, Secret};
 use crate::clock::Clock;
+use crate::endpoints::Endpoint;
 use crate::history;
 use crate::in_words;
-use crate::places::Place;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -362,7 +362,7 @@ impl RealWorld<'_> {
     /// Reads everything twice from the survivors and, if all follow, from each replica.
     fn read_back(
         &self,
-        sources: &[(Source, Place)],
+        sources: &[(Source, Endpoint)],
         spec: &Spec,
         known: &BTreeMap<u64, Tick>,
         whole: bool,
@@ -374,11 +374,12 @@ impl RealWorld<'_> {
                 std::thread::sleep(breaking.read_again);
             }
             let readable = |source: &Source| whole || *source == Source::Survivors;
-            for (source, place) in sources.iter().filter(|(source, _)| readable(source)) {
-                let mut done = self.read_one(&mut read, breaking, (pass, source), place);
+            for (source, endpoint) in sources.iter().filter(|(source, _)| readable(source)) {
+                let mut done = self.read_one(&mut read, breaking, (pass, source), endpoint);
                 if done.is_ok() && !known.is_empty() {
-                    let scan =
-                        patiently(place, PATIENCE, |target| loading::scan(spec, target, known, self.clock));
+                    let scan = patiently(endpoint, PATIENCE, |target| {
+                        loading::scan(spec, target, known, self.clock)
+                    });
                     done = scan.map(|(missing, wrong)| {
                         let (source, at) = (source.clone(), self.clock.now());
                         read.loaded.push(LoadedScan { source, pass, at, missing, wrong });
@@ -402,24 +403,24 @@ impl RealWorld<'_> {
         read: &mut Read,
         breaking: &BreakSpec,
         (pass, source): (u32, &Source),
-        place: &Place,
+        endpoint: &Endpoint,
     ) -> Result<(), TargetError> {
         let (source, now) = (|| source.clone(), || self.clock.now());
         if breaking.checks.contains(&Check::Ledger) || breaking.checks.contains(&Check::Register) {
-            let rows = patiently(place, PATIENCE, |target| target.read_keys())?;
+            let rows = patiently(endpoint, PATIENCE, |target| target.read_keys())?;
             read.keys.push(KeyScan { source: source(), pass, at: now(), rows });
         }
         if breaking.checks.contains(&Check::Bank) {
-            let (balances, transfers) = patiently(place, PATIENCE, |target| target.read_bank())?;
+            let (balances, transfers) = patiently(endpoint, PATIENCE, |target| target.read_bank())?;
             read.bank.push(BankScan { source: source(), pass, at: now(), balances, transfers });
         }
         if breaking.checks.contains(&Check::Tpcb) {
-            let rows = patiently(place, PATIENCE, |target| target.read_tpcb())?;
+            let rows = patiently(endpoint, PATIENCE, |target| target.read_tpcb())?;
             read.tpcb.push(TpcbScan { source: source(), pass, at: now(), rows });
         }
         // Of a replica, nobody is asked for lists: their fates are those among the survivors.
         if breaking.checks.contains(&Check::Isolation) && source() == Source::Survivors {
-            let lists = patiently(place, PATIENCE, |target| target.read_lists())?;
+            let lists = patiently(endpoint, PATIENCE, |target| target.read_lists())?;
             read.lists.push(ListScan { source: source(), pass, at: now(), lists });
         }
         Ok(())
@@ -428,13 +429,13 @@ impl RealWorld<'_> {
 
 /// Asks until it is answered: a server that has just come back may refuse for a while.
 pub(super) fn patiently<R>(
-    place: &Place,
+    endpoint: &Endpoint,
     patience: Duration,
     ask: impl Fn(&dyn Target) -> Result<R, TargetError>,
 ) -> Result<R, TargetError> {
     let began = Instant::now();
     loop {
-        let connected = place.target(PATIENCE);
+        let connected = endpoint.target(PATIENCE);
         let patience = if connected.is_ok() { RECOVERED.min(patience) } else { patience };
         match connected.and_then(|target| ask(target.as_ref())) {
             Ok(answer) => return Ok(answer),

@@ -2,7 +2,7 @@
 //! where a fleet sends it together one on each of the others.
 
 use super::agent_process::AgentProcess;
-use crate::agent::{Answer, Command, Cut, Share};
+use crate::agent::{Command, Cut, Reply, Share};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub trait Fellow: Send {
     ///
     /// # Errors
     /// It is gone, does not answer, or could not do it.
-    fn hear(&mut self) -> Result<Answer>;
+    fn hear(&mut self) -> Result<Reply>;
 
     /// Its clock against ours, asked anew.
     ///
@@ -95,7 +95,7 @@ impl Generators {
     ///
     /// # Errors
     /// One of them could not do it, died or does not answer: with its name.
-    pub fn ask(&mut self, command: &Command) -> Result<Answer> {
+    pub fn ask(&mut self, command: &Command) -> Result<Reply> {
         if self.others.is_empty() || !command.is_of_sessions() {
             return self.here.ask(command);
         }
@@ -110,7 +110,7 @@ impl Generators {
             other.told(|fellow| fellow.tell(command))?;
         }
         let mut answer = self.here.ask(command)?;
-        let shares: Vec<(String, u32, Answer)> = self
+        let shares: Vec<(String, u32, Reply)> = self
             .others
             .iter_mut()
             .map(|other| {
@@ -119,17 +119,17 @@ impl Generators {
             })
             .collect::<Result<_>>()?;
         match &mut answer {
-            Answer::Paused { unanswered } => {
+            Reply::Paused { unanswered } => {
                 *unanswered += shares.iter().fold(0, |sum, (_, _, answer)| match answer {
-                    Answer::Paused { unanswered } => sum + unanswered,
+                    Reply::Paused { unanswered } => sum + unanswered,
                     _ => sum,
                 });
             }
-            Answer::Interval(own) => {
+            Reply::Interval(own) => {
                 let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
                 let mut cuts = vec![Share { machine: self.name.clone(), processors, cut: (**own).clone() }];
                 for (machine, processors, answer) in shares {
-                    let Answer::Interval(cut) = answer else { bail!("{machine} answered {answer:?}") };
+                    let Reply::Interval(cut) = answer else { bail!("{machine} answered {answer:?}") };
                     cuts.push(Share { machine, processors, cut: *cut });
                 }
                 own.add_up(cuts)?;
@@ -145,7 +145,7 @@ impl Generators {
     /// As [`Generators::ask`].
     pub fn cut(&mut self) -> Result<Cut> {
         match self.ask(&Command::Cut)? {
-            Answer::Interval(cut) => Ok(*cut),
+            Reply::Interval(cut) => Ok(*cut),
             other => bail!("expected an interval, got {other:?}"),
         }
     }

@@ -4,7 +4,7 @@
 use super::cluster::PATIENCE;
 use super::faults::{Begun, Conducted, FOLLOWS, Times, patiently};
 use super::world::{AtWork, RealWorld};
-use crate::agent::{Answer, Command};
+use crate::agent::{Command, Reply};
 use crate::clock::Clock;
 use crate::drive::{self, Plan};
 use crate::history;
@@ -59,7 +59,7 @@ impl RealWorld<'_> {
                     self.log(mark.interval(Phase::Load, spec), draft);
                     conducting.tell_carried(self.context.report);
                 }
-                let Answer::Brought(brought) = readers.agent.ask(&Command::Brought)? else {
+                let Reply::Brought(brought) = readers.agent.ask(&Command::Brought)? else {
                     bail!("expected to hear how much is there");
                 };
                 loaded = brought;
@@ -112,9 +112,9 @@ impl RealWorld<'_> {
             let known = known_since(&history::read(&self.staged()?.join(history::LOADING))?.history);
             let survivors =
                 running.sources(spec, seed).into_iter().find(|(who, _)| *who == Source::Survivors);
-            let (source, place) = survivors.context("nobody can be asked for the records")?;
+            let (source, endpoint) = survivors.context("nobody can be asked for the records")?;
             let (missing, wrong) =
-                patiently(&place, PATIENCE, |target| scan(spec, target, &known, self.clock))?;
+                patiently(&endpoint, PATIENCE, |target| scan(spec, target, &known, self.clock))?;
             loaded.scans.push(LoadedScan { source, pass: 1, at: self.clock.now(), missing, wrong });
         }
         let injections = carried.into_iter().map(|carried| carried.injection).collect();

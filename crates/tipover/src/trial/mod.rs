@@ -24,7 +24,7 @@ pub use search::{planned, search};
 pub use site::{Site, data_key, mount_options};
 pub use tipover_core::trial::share_warm_up;
 
-use crate::agent::{Answer, Servers};
+use crate::agent::{Reply, Servers};
 use crate::clock::Clock;
 use crate::store::{self, Kept};
 use anyhow::{Result, bail};
@@ -116,7 +116,7 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
 /// It cannot be reached, or does not let us in.
 pub fn ask_server(spec: &Spec) -> Result<Facts> {
     let mut agent = AgentProcess::start(None, None)?;
-    let Answer::Started { facts, .. } =
+    let Reply::Started { facts, .. } =
         agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Part::ALL, Clock::start())?
     else {
         bail!("expected to hear of the start");

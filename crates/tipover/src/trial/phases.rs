@@ -6,7 +6,7 @@ use super::generators::Shares;
 use super::tenants::TenantCounts;
 use super::watch::{Mark, Readers, Watch};
 use super::world::{AtWork, RealWorld};
-use crate::agent::{Answer, Command};
+use crate::agent::{Command, Reply};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -250,7 +250,7 @@ impl RealWorld<'_> {
                 let told = asks.then(|| readers.agent.ask(&Command::Statements)).transpose()?;
                 let evidence = spec.trial.in_words(course.operations(), course.seconds());
                 let mut measured = measured(spec, course, cost_ns, readers, evidence, draft)?;
-                if let Some(Answer::Statements(times)) = told {
+                if let Some(Reply::Statements(times)) = told {
                     measured.0.server_times = Some(times);
                 }
                 measured
@@ -292,7 +292,7 @@ impl RealWorld<'_> {
     /// Begins nothing more of an open loop, and counts what was not answered.
     fn pause(&self, readers: &mut Readers, course: &mut Course) -> Result<()> {
         if let Some(offered) = &mut course.offered
-            && let Answer::Paused { unanswered } = readers.agent.ask(&Command::Pause)?
+            && let Reply::Paused { unanswered } = readers.agent.ask(&Command::Pause)?
         {
             offered.unanswered = u64::from(unanswered);
         }

@@ -5,7 +5,7 @@ use super::faults::{FOLLOWS, Times};
 use super::watch::{Readers, Watch};
 use super::world::RealWorld;
 use super::{Site, Surroundings};
-use crate::agent::{Answer, Command, Cut, Share};
+use crate::agent::{Command, Cut, Reply, Share};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -237,7 +237,7 @@ impl RealWorld<'_> {
         // Another primary has another disk, whose counters have nothing to do with these.
         let after = if self::primary(watch) == primary { self.device(watch)? } else { None };
         let device = after.zip(before).and_then(|(after, before)| after.rates_since(&before));
-        let Answer::Paused { unanswered } = watch.readers.agent.ask(&Command::Pause)? else {
+        let Reply::Paused { unanswered } = watch.readers.agent.ask(&Command::Pause)? else {
             bail!("expected to hear of the pause");
         };
         // What was answered meanwhile counts with its latency.

@@ -3,7 +3,7 @@
 use super::agent_process::AgentProcess;
 use super::cluster::Running;
 use super::{Interrupt, Report};
-use crate::agent::{Answer, Command, Servers};
+use crate::agent::{Command, Reply, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -222,10 +222,10 @@ pub fn bring_records(
     let mut patient = spec.clone();
     patient.load.timeout = Duration::ZERO;
     let begun = agent.begin(&patient, PathBuf::new(), servers, 0, Part::ALL, Clock::start())?;
-    let Answer::Started { mut facts, .. } = begun else {
+    let Reply::Started { mut facts, .. } = begun else {
         bail!("expected to hear of the start");
     };
-    let Answer::Examined(found) = agent.ask(&Command::Examine)? else {
+    let Reply::Examined(found) = agent.ask(&Command::Examine)? else {
         bail!("expected to hear what is there");
     };
     let evidence = if dataset.records == 0 && spec.lab.is_none() {

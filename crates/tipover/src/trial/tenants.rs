@@ -4,7 +4,7 @@
 use super::agent_process::AgentProcess;
 use super::cluster::Running;
 use super::site::Site;
-use crate::agent::{Answer, Command, Cut, Servers};
+use crate::agent::{Command, Cut, Reply, Servers};
 use crate::clock::Clock;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl Tenants {
     pub fn cut(&mut self) -> Result<(TenantCuts, BTreeMap<String, Sample>)> {
         let (mut cuts, mut samples) = (vec![], BTreeMap::new());
         for tenant in self.all.iter_mut().filter(|_| self.at_work) {
-            let Answer::Interval(cut) = tenant.agent.ask(&Command::Cut)? else {
+            let Reply::Interval(cut) = tenant.agent.ask(&Command::Cut)? else {
                 bail!("expected an interval of another tenant of the disk");
             };
             tenant.requests += cut.books.done();

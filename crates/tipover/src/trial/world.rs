@@ -9,7 +9,7 @@ use super::site::{Site, bring_records};
 use super::tenants::Tenants;
 use super::watch::{Mark, Readers, Watch};
 use super::{Surroundings, local, provenance};
-use crate::agent::{Answer, Command, Servers};
+use crate::agent::{Command, Reply, Servers};
 use crate::clock::Clock;
 use crate::history;
 use crate::machine;
@@ -255,7 +255,7 @@ impl<'a> RealWorld<'a> {
         let staged = self.staged()?;
         watch.readers.agent.ask(&Command::Halt)?;
         let (history, evidence) = (staged.join(history::HISTORY), staged.join(history::EVIDENCE));
-        let Answer::Checked(judgement) = watch.readers.agent.ask(&Command::Check { history, evidence })?
+        let Reply::Checked(judgement) = watch.readers.agent.ask(&Command::Check { history, evidence })?
         else {
             bail!("expected to hear of a verdict");
         };
@@ -323,7 +323,7 @@ impl<'a> RealWorld<'a> {
         let servers = cluster.as_ref().map(Running::servers).unwrap_or_default();
         let part = Part { number: 0, of: spec.load.machines };
         let answer = agent.begin(spec, folder, &servers, seed, part, self.clock)?;
-        let Answer::Started { facts, metrics, generator_cost_ns } = answer else {
+        let Reply::Started { facts, metrics, generator_cost_ns } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
         self.judge_server(spec, &facts);

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Instant, SystemTime};
-use tipover_core::check::Answer;
+use tipover_core::check::Returned;
 use tipover_core::measure::{Histogram, histogram};
 use tipover_core::metric::Metric;
 use tipover_core::op::{Op, OpKind, Outcome};
@@ -88,7 +88,7 @@ impl Session for Timed<'_> {
     fn fetched_records(&self) -> u32 {
         self.inner().fetched_records()
     }
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Returned {
         self.inner().answer()
     }
     fn wire(&mut self) -> Option<&mut dyn Wire> {

@@ -2,7 +2,7 @@
 //! acknowledged is there, once; what was refused or never sent is not; and of a transaction without an answer
 //! all is there, or nothing.
 
-use crate::check::history::{Answer, Entry, History};
+use crate::check::history::{Entry, History, Returned};
 use crate::check::ledger::{AFTER_THE_END, seconds};
 use crate::check::reading::{last_of_replicas, of_survivors};
 use crate::check::{Finding, ListScan, Verdict};
@@ -55,7 +55,7 @@ fn found_in(scan: &ListScan) -> Found {
 fn read_by_clients(history: &History) -> BTreeSet<(u64, u64)> {
     let mut read = BTreeSet::new();
     for entry in &history.entries {
-        let Answer::Lists(lists) = &entry.answer else { continue };
+        let Returned::Lists(lists) = &entry.answer else { continue };
         for (step, list) in entry.op.steps().iter().zip(lists).filter(|_| entry.is_done()) {
             if let (Step::Read { key }, Some(list)) = (step, list) {
                 read.extend(list.iter().map(|value| (*key, *value)));

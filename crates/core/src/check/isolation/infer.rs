@@ -1,7 +1,7 @@
 //! From what transactions read and appended to who must come before whom.
 
 use super::graph::{Edge, Graph, Kind, READ_WRITE, SESSION, THROUGH, TIME, WRITE_READ, WRITE_WRITE};
-use crate::check::history::{Answer, Entry};
+use crate::check::history::{Entry, Returned};
 use crate::check::reading::LABORATORY;
 use crate::op::{Op, Outcome, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -64,7 +64,7 @@ struct Inference<'a> {
 
 fn lists(entry: &Entry) -> impl Iterator<Item = (u64, &Vec<u64>)> {
     let lists: &[Option<Vec<u64>>] = match &entry.answer {
-        Answer::Lists(lists) if entry.is_done() => lists,
+        Returned::Lists(lists) if entry.is_done() => lists,
         _ => &[],
     };
     entry.op.steps().iter().zip(lists).filter_map(|(step, list)| match (step, list) {
@@ -146,7 +146,7 @@ impl<'a> Inference<'a> {
     fn note_reads(&mut self, reader: u32) {
         let entry = self.found.nodes[reader as usize];
         let answers: Vec<Option<&Vec<u64>>> = match &entry.answer {
-            Answer::Lists(lists) if entry.is_done() => lists.iter().map(Option::as_ref).collect(),
+            Returned::Lists(lists) if entry.is_done() => lists.iter().map(Option::as_ref).collect(),
             _ => vec![],
         };
         let mut own: HashMap<u64, Vec<u64>> = HashMap::new();

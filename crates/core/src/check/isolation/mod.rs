@@ -11,7 +11,7 @@ mod fates;
 mod graph;
 mod infer;
 
-use super::history::{Answer, Entry};
+use super::history::{Entry, Returned};
 use super::ledger::seconds;
 use super::reading::{LABORATORY, reads_of_lists};
 use super::{Checker, Finding, Observation, Verdict};
@@ -216,7 +216,7 @@ fn tell(found: &Dependencies, cycle: &[Edge]) -> String {
 
 fn transaction(entry: &Entry) -> String {
     let list = |at: usize| match &entry.answer {
-        Answer::Lists(lists) => lists.get(at).and_then(|list| list.as_ref()).map(|list| short(list)),
+        Returned::Lists(lists) => lists.get(at).and_then(|list| list.as_ref()).map(|list| short(list)),
         _ => None,
     };
     let told: Vec<String> = entry
@@ -275,7 +275,7 @@ impl Checker for Isolation {
 /// Whether any client was told what is in a list.
 fn has_read(entries: &[Entry]) -> bool {
     let told = |entry: &Entry| match &entry.answer {
-        Answer::Lists(lists) => entry.is_done() && lists.iter().any(Option::is_some),
+        Returned::Lists(lists) => entry.is_done() && lists.iter().any(Option::is_some),
         _ => false,
     };
     entries.iter().any(told)

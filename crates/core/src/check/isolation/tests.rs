@@ -27,7 +27,7 @@ fn entry(n: u64, text: &str) -> Entry {
             _ => (outcome = Outcome::Refused(Failure::Conflict), ()),
         };
     }
-    let answer = if outcome == Outcome::Done { Answer::Lists(lists) } else { Answer::Nothing };
+    let answer = if outcome == Outcome::Done { Returned::Lists(lists) } else { Returned::Nothing };
     let op = Op::Transaction { steps: steps.into() };
     Entry {
         ended: Some(Tick(ended.parse().unwrap())),
@@ -178,7 +178,7 @@ fn no_number_of_unseen_appends_leaves_it_open() {
             let key = u64::from('x');
             let steps = [Step::Read { key }, Step::Append { key, value: n + 10 }].into();
             entry.op = Op::Transaction { steps };
-            entry.answer = Answer::Lists(vec![Some(vec![1]), None]);
+            entry.answer = Returned::Lists(vec![Some(vec![1]), None]);
             entry
         };
         history.extend((0..unseen).map(lone));
@@ -188,7 +188,7 @@ fn no_number_of_unseen_appends_leaves_it_open() {
         // One that read, and many that append blindly: an order exists.
         for entry in &mut history[3..] {
             entry.op = Op::Transaction { steps: entry.op.steps()[1..].into() };
-            entry.answer = Answer::Lists(vec![None]);
+            entry.answer = Returned::Lists(vec![None]);
         }
         let (model, finding) = Isolation { claimed: Model::None }.strongest(&history);
         assert_eq!(model, Model::StrictSerializable, "{unseen}: {finding:#?}");
@@ -241,7 +241,7 @@ fn simulated(json: &str) -> Vec<Entry> {
         match line["type"].as_str() {
             Some("ok") => {
                 entry.outcome = Outcome::Done;
-                entry.answer = Answer::Lists(lists);
+                entry.answer = Returned::Lists(lists);
             }
             Some("fail") => entry.outcome = Outcome::Refused(Failure::Conflict),
             _ => {}

@@ -18,7 +18,7 @@ fn read_of(record: u64, client: u32, value: u64, times: (u64, u64)) -> Entry {
     let found = (value > 0).then(|| Version::of(record, value));
     let sent =
         Entry::sent(client, u64::from(client), Op::Read { record, fields: Fields::All }, Tick(times.0));
-    Entry { ended: Some(Tick(times.1)), outcome: Outcome::Done, answer: Answer::Value(found), ..sent }
+    Entry { ended: Some(Tick(times.1)), outcome: Outcome::Done, answer: Returned::Value(found), ..sent }
 }
 
 fn read(client: u32, value: u64, times: (u64, u64)) -> Entry {
@@ -93,8 +93,10 @@ fn final_readings_are_the_last_reads_of_all() {
     other.op = Op::Read { record: 2, fields: Fields::All };
     assert_eq!(seen(vec![(1, 1)], vec![write(0, 1, (1, 2), DONE), other]).verdict, Verdict::NoEvidence);
     // Bytes without a number are nothing that anybody wrote.
-    let bare =
-        Entry { answer: Answer::Value(Some(Version { key_sequence: 0, payload: 9 })), ..read(1, 0, (0, 0)) };
+    let bare = Entry {
+        answer: Returned::Value(Some(Version { key_sequence: 0, payload: 9 })),
+        ..read(1, 0, (0, 0))
+    };
     assert_eq!(check(vec![bare, write(0, 1, (1, 2), DONE), read(1, 1, (3, 4))]).verdict, Verdict::Invalid);
 }
 
@@ -115,7 +117,7 @@ pub(in crate::check) fn brute_force(entries: &[Entry]) -> bool {
                         .all(|j| j == i || !open(j) || end_of(&entries[j]) >= entries[i].began.0);
                 may && match (entries[i].op.written(), &entries[i].answer) {
                     (Some((_, key_sequence)), _) => go(entries, done | 1 << i, key_sequence, seen),
-                    (_, Answer::Value(found)) => {
+                    (_, Returned::Value(found)) => {
                         found.map_or(0, |version| version.key_sequence) == value
                             && go(entries, done | 1 << i, value, seen)
                     }

@@ -14,7 +14,7 @@ pub(super) enum Texts {
     /// Words that were seen, with blanks between.
     Words { words: Weighted<String>, count: Whole },
     /// Characters of the classes that stand in the same places in all texts.
-    Patterns { patterns: Weighted<Vec<Place>>, letters: [Option<Weighted<char>>; 4] },
+    Patterns { patterns: Weighted<Vec<Position>>, letters: [Option<Weighted<char>>; 4] },
     /// Characters of an alphabet.
     Letters { length: Whole, letters: Weighted<char> },
 }
@@ -22,7 +22,7 @@ pub(super) enum Texts {
 /// One place of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Place {
+pub(super) enum Position {
     Digit,
     Lower,
     Upper,
@@ -48,13 +48,13 @@ fn frequent<T: Ord + Clone>(things: impl Iterator<Item = T>, most: usize) -> Wei
     Weighted::new(counts)
 }
 
-fn class(c: char, hexadecimal: bool) -> Place {
+fn class(c: char, hexadecimal: bool) -> Position {
     match c {
-        '0'..='9' | 'a'..='f' if hexadecimal => Place::Hexadecimal,
-        '0'..='9' => Place::Digit,
-        'a'..='z' => Place::Lower,
-        'A'..='Z' => Place::Upper,
-        other => Place::Same(other),
+        '0'..='9' | 'a'..='f' if hexadecimal => Position::Hexadecimal,
+        '0'..='9' => Position::Digit,
+        'a'..='z' => Position::Lower,
+        'A'..='Z' => Position::Upper,
+        other => Position::Same(other),
     }
 }
 
@@ -84,12 +84,12 @@ impl Texts {
     fn patterns(texts: &[String]) -> Option<Texts> {
         // Identifiers such as UUIDs have one pattern if their letters and digits are one class.
         let hexadecimal = texts.iter().all(|text| {
-            text.len() >= 8 && text.chars().all(|c| c == '-' || class(c, true) == Place::Hexadecimal)
+            text.len() >= 8 && text.chars().all(|c| c == '-' || class(c, true) == Position::Hexadecimal)
         });
-        let mut patterns: BTreeMap<Vec<Place>, (Vec<char>, Vec<bool>, u64)> = BTreeMap::new();
+        let mut patterns: BTreeMap<Vec<Position>, (Vec<char>, Vec<bool>, u64)> = BTreeMap::new();
         for text in texts {
             let letters: Vec<char> = text.chars().collect();
-            let places: Vec<Place> = letters.iter().map(|c| class(*c, hexadecimal)).collect();
+            let places: Vec<Position> = letters.iter().map(|c| class(*c, hexadecimal)).collect();
             if places.len() > LONGEST_PATTERN || patterns.len() > PATTERNS {
                 return None;
             }
@@ -103,14 +103,16 @@ impl Texts {
         if patterns.len() > PATTERNS || patterns.len() * 4 > texts.len() {
             return None;
         }
-        let letters = [Place::Digit, Place::Lower, Place::Upper, Place::Hexadecimal].map(|wanted| {
-            let of_class = texts.iter().flat_map(|t| t.chars()).filter(|c| class(*c, hexadecimal) == wanted);
-            let letters = frequent(of_class, LETTERS);
-            (!letters.things.is_empty()).then_some(letters)
-        });
+        let letters =
+            [Position::Digit, Position::Lower, Position::Upper, Position::Hexadecimal].map(|wanted| {
+                let of_class =
+                    texts.iter().flat_map(|t| t.chars()).filter(|c| class(*c, hexadecimal) == wanted);
+                let letters = frequent(of_class, LETTERS);
+                (!letters.things.is_empty()).then_some(letters)
+            });
         let patterns = patterns.into_iter().map(|(places, (first, same, count))| {
-            let place = |((place, first), same): ((Place, char), bool)| match same {
-                true => Place::Same(first),
+            let place = |((place, first), same): ((Position, char), bool)| match same {
+                true => Position::Same(first),
                 false => place,
             };
             (places.into_iter().zip(first).zip(same).map(place).collect(), count)
@@ -133,14 +135,14 @@ impl Texts {
             Texts::Patterns { patterns, letters } => {
                 for place in patterns.draw(random) {
                     let class = match place {
-                        Place::Same(c) => {
+                        Position::Same(c) => {
                             text.push(*c);
                             continue;
                         }
-                        Place::Digit => 0,
-                        Place::Lower => 1,
-                        Place::Upper => 2,
-                        Place::Hexadecimal => 3,
+                        Position::Digit => 0,
+                        Position::Lower => 1,
+                        Position::Upper => 2,
+                        Position::Hexadecimal => 3,
                     };
                     text.push(letters[class].as_ref().map_or('0', |letters| *letters.draw(random)));
                 }
@@ -163,13 +165,13 @@ impl Texts {
                 format!("{least} to {most} words of {}", words.things.len())
             }
             Texts::Patterns { patterns, .. } => {
-                let show = |places: &Vec<Place>| -> String {
-                    let letter = |place: &Place| match place {
-                        Place::Digit => '9',
-                        Place::Lower => 'a',
-                        Place::Upper => 'A',
-                        Place::Hexadecimal => 'f',
-                        Place::Same(c) => *c,
+                let show = |places: &Vec<Position>| -> String {
+                    let letter = |place: &Position| match place {
+                        Position::Digit => '9',
+                        Position::Lower => 'a',
+                        Position::Upper => 'A',
+                        Position::Hexadecimal => 'f',
+                        Position::Same(c) => *c,
                     };
                     places.iter().map(letter).collect()
                 };

@@ -1,7 +1,7 @@
 //! Statements of MongoDB: commands as documents in Extended JSON, with variables at any place of them.
 
 use super::Names;
-use super::text::{Mistake, Piece, Place, is_name, pieces};
+use super::text::{Cursor, Mistake, Piece, is_name, pieces};
 use super::value::Value;
 use crate::nearest::did_you_mean;
 use crate::workload::documents::{Bson, DocumentSink, milliseconds};
@@ -103,26 +103,26 @@ const WRAPPERS: [&str; 12] = [
 
 /// Reads the statement at `place`, up to its semicolon, a meta command or the end; the place goes on behind
 /// it.
-pub(super) fn order(place: &mut Place<'_>, names: &mut Names) -> Result<Order, Mistake> {
-    let begin = place.at;
-    let order = match place.rest().starts_with('{') {
-        true => Order::Command(template(place, names)?),
-        false => word(place)?,
+pub(super) fn order(cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Order, Mistake> {
+    let begin = cursor.at;
+    let order = match cursor.rest().starts_with('{') {
+        true => Order::Command(template(cursor, names)?),
+        false => word(cursor)?,
     };
-    let mut ahead = *place;
+    let mut ahead = *cursor;
     ahead.skip_blanks();
     let rest = ahead.rest();
     if rest.starts_with(';') {
-        place.at = ahead.at + 1;
+        cursor.at = ahead.at + 1;
     } else if !(rest.is_empty() || rest.starts_with('\\') || rest.starts_with("--")) {
         return Err(ahead.mistake(ahead.at, "a semicolon ends a command"));
     }
-    debug_assert!(place.at > begin, "a statement has at least one character");
+    debug_assert!(cursor.at > begin, "a statement has at least one character");
     Ok(order)
 }
 
-fn word(place: &mut Place<'_>) -> Result<Order, Mistake> {
-    let rest = place.rest();
+fn word(cursor: &mut Cursor<'_>) -> Result<Order, Mistake> {
+    let rest = cursor.rest();
     let length = rest.find([';', '\\', '\n']).unwrap_or(rest.len());
     let said = rest[..length].split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
     let order = match said.as_str() {
@@ -134,10 +134,10 @@ fn word(place: &mut Place<'_>) -> Result<Order, Mistake> {
             let words = format!(
                 "a statement for MongoDB is a command, as in {{ \"find\": \"items\" }}, or BEGIN, COMMIT or ROLLBACK{near}"
             );
-            return Err(place.mistake(place.at, words));
+            return Err(cursor.mistake(cursor.at, words));
         }
     };
-    place.at += length;
+    cursor.at += length;
     Ok(order)
 }
 
@@ -147,25 +147,25 @@ impl Template {
     /// # Errors
     /// The first mistake.
     pub fn recorded(text: &str) -> Result<Template, Mistake> {
-        let mut place = Place { script: "recorded", text, at: 0, end: text.len() };
+        let mut cursor = Cursor { script: "recorded", text, at: 0, end: text.len() };
         let mut names = Names::default();
         let mut reader =
-            Reader { place: &mut place, names: &mut names, nodes: Vec::new(), is_constant: true };
+            Reader { cursor: &mut cursor, names: &mut names, nodes: Vec::new(), is_constant: true };
         reader.blanks();
         let template = reader.command()?;
-        match place.rest().trim() {
+        match cursor.rest().trim() {
             "" => Ok(template),
-            _ => Err(place.mistake(place.at, "something stands behind the command")),
+            _ => Err(cursor.mistake(cursor.at, "something stands behind the command")),
         }
     }
 }
 
-fn template(place: &mut Place<'_>, names: &mut Names) -> Result<Template, Mistake> {
-    Reader { place, names, nodes: Vec::new(), is_constant: false }.command()
+fn template(cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Template, Mistake> {
+    Reader { cursor, names, nodes: Vec::new(), is_constant: false }.command()
 }
 
 struct Reader<'r, 'a, 'n> {
-    place: &'r mut Place<'a>,
+    cursor: &'r mut Cursor<'a>,
     names: &'n mut Names,
     nodes: Vec<Node>,
     /// Whether a colon before a name means nothing.
@@ -174,24 +174,24 @@ struct Reader<'r, 'a, 'n> {
 
 impl Reader<'_, '_, '_> {
     fn blanks(&mut self) {
-        let rest = self.place.rest();
-        self.place.at += rest.len() - rest.trim_ascii_start().len();
+        let rest = self.cursor.rest();
+        self.cursor.at += rest.len() - rest.trim_ascii_start().len();
     }
 
     fn wrong<T>(&self, words: impl Into<String>) -> Result<T, Mistake> {
-        Err(self.place.mistake(self.place.at, words))
+        Err(self.cursor.mistake(self.cursor.at, words))
     }
 
     /// The next character behind blanks.
     fn next(&mut self) -> Option<char> {
         self.blanks();
-        self.place.rest().chars().next()
+        self.cursor.rest().chars().next()
     }
 
     fn expect(&mut self, expected: char) -> Result<(), Mistake> {
         match self.next() {
             Some(c) if c == expected => {
-                self.place.at += c.len_utf8();
+                self.cursor.at += c.len_utf8();
                 Ok(())
             }
             Some(c) => self.wrong(format!("here stands {c:?} where {expected:?} must")),
@@ -200,16 +200,16 @@ impl Reader<'_, '_, '_> {
     }
 
     fn command(mut self) -> Result<Template, Mistake> {
-        let begin = self.place.at;
-        let text = self.place.text;
+        let begin = self.cursor.at;
+        let text = self.cursor.text;
         let mut has = Vec::new();
         self.object(&mut has, 0)?;
         let Some(name) = has.first().cloned() else {
             return Err(self
-                .place
+                .cursor
                 .mistake(begin, "an empty document is no command: its first name says which"));
         };
-        let written = &text[begin..self.place.at];
+        let written = &text[begin..self.cursor.at];
         let writes = written.contains("\"$out\"") || written.contains("\"$merge\"");
         let changes = !READS.contains(&name.as_str()) || writes;
         // A statement of a delete without a limit of 1, or an update of many, has no one document.
@@ -234,21 +234,21 @@ impl Reader<'_, '_, '_> {
         self.expect('{')?;
         self.push(Node::Begin)?;
         if self.next() == Some('}') {
-            self.place.at += 1;
+            self.cursor.at += 1;
             return self.push(Node::End);
         }
         loop {
             self.blanks();
-            let at = self.place.at;
+            let at = self.cursor.at;
             let name = self.text()?;
             if name.contains('\0') {
-                return Err(self.place.mistake(at, "a name has no character that is zero"));
+                return Err(self.cursor.mistake(at, "a name has no character that is zero"));
             }
             self.key(name, keys, depth)?;
             match self.next() {
-                Some(',') => self.place.at += 1,
+                Some(',') => self.cursor.at += 1,
                 Some('}') => {
-                    self.place.at += 1;
+                    self.cursor.at += 1;
                     return self.push(Node::End);
                 }
                 Some(c) => return self.wrong(format!("here stands {c:?} where ',' or '}}' must")),
@@ -305,15 +305,15 @@ impl Reader<'_, '_, '_> {
         self.expect('[')?;
         self.push(Node::BeginArray)?;
         if self.next() == Some(']') {
-            self.place.at += 1;
+            self.cursor.at += 1;
             return self.push(Node::EndArray);
         }
         loop {
             self.value(depth + 1)?;
             match self.next() {
-                Some(',') => self.place.at += 1,
+                Some(',') => self.cursor.at += 1,
                 Some(']') => {
-                    self.place.at += 1;
+                    self.cursor.at += 1;
                     return self.push(Node::EndArray);
                 }
                 Some(c) => return self.wrong(format!("here stands {c:?} where ',' or ']' must")),
@@ -324,25 +324,25 @@ impl Reader<'_, '_, '_> {
 
     /// `:name`.
     fn variable(&mut self) -> Result<usize, Mistake> {
-        let rest = &self.place.rest()[1..];
+        let rest = &self.cursor.rest()[1..];
         let length = rest.find(|c: char| !super::text::is_letter(c)).unwrap_or(rest.len());
         if self.is_constant || !is_name(&rest[..length]) {
             return self.wrong("behind a colon in the place of a value stands the name of a variable");
         }
         let number = self.names.number(&rest[..length]);
-        self.place.at += 1 + length;
+        self.cursor.at += 1 + length;
         Ok(number)
     }
 
     /// A number, `true`, `false` or `null`.
     fn literal(&mut self) -> Result<Value, Mistake> {
-        let rest = self.place.rest();
+        let rest = self.cursor.rest();
         let ends = |c: char| !(c.is_ascii_alphanumeric() || "+-._".contains(c));
         let word = &rest[..rest.find(ends).unwrap_or(rest.len())];
         let value = json_word(word);
         match value {
             Some(value) => {
-                self.place.at += word.len();
+                self.cursor.at += word.len();
                 Ok(value)
             }
             None if word.is_empty() => {
@@ -361,8 +361,8 @@ impl Reader<'_, '_, '_> {
     /// A JSON text at hand, understood.
     fn text(&mut self) -> Result<String, Mistake> {
         self.blanks();
-        let begin = self.place.at;
-        let rest = self.place.rest();
+        let begin = self.cursor.at;
+        let rest = self.cursor.rest();
         if !rest.starts_with('"') {
             return match rest.chars().next() {
                 Some(c) => self.wrong(format!("here stands {c:?} where a name between double quotes must")),
@@ -372,31 +372,31 @@ impl Reader<'_, '_, '_> {
         let mut end = 1;
         loop {
             match rest.as_bytes().get(end) {
-                None => return Err(self.place.mistake(begin, "what is opened by \" here is never closed")),
+                None => return Err(self.cursor.mistake(begin, "what is opened by \" here is never closed")),
                 Some(b'"') => break,
                 Some(b'\\') => end += 2,
                 Some(_) => end += 1,
             }
         }
         let Some(written) = rest.get(..=end) else {
-            return Err(self.place.mistake(begin, "what is opened by \" here is never closed"));
+            return Err(self.cursor.mistake(begin, "what is opened by \" here is never closed"));
         };
         let text = serde_json::from_str(written);
         match text {
             Ok(text) => {
-                self.place.at += end + 1;
+                self.cursor.at += end + 1;
                 Ok(text)
             }
             Err(error) => {
                 let words = error.to_string();
                 let words = words.split(" at line").next().unwrap_or_default();
-                Err(self.place.mistake(begin, format!("this is no text of JSON: {words}")))
+                Err(self.cursor.mistake(begin, format!("this is no text of JSON: {words}")))
             }
         }
     }
 
     fn object_or_wrapper(&mut self, depth: usize) -> Result<(), Mistake> {
-        let mut ahead = *self.place;
+        let mut ahead = *self.cursor;
         ahead.at += 1;
         ahead.at += ahead.rest().len() - ahead.rest().trim_ascii_start().len();
         let rest = ahead.rest();
@@ -406,8 +406,8 @@ impl Reader<'_, '_, '_> {
                 .find(|name| rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('"')))
         });
         let Some(wrapper) = found else { return self.object(&mut Vec::new(), depth + 1) };
-        let at = self.place.at;
-        self.place.at = ahead.at + wrapper.len() + 2;
+        let at = self.cursor.at;
+        self.cursor.at = ahead.at + wrapper.len() + 2;
         self.expect(':')?;
         self.wrapped(wrapper, at)?;
         self.expect('}')
@@ -424,7 +424,7 @@ impl Reader<'_, '_, '_> {
             "$uuid" => Type::Uuid,
             "$numberDecimal" => {
                 return Err(self
-                    .place
+                    .cursor
                     .mistake(at, "decimal numbers of 128 bits cannot be sent: write $numberDouble"));
             }
             _ => return self.constant(wrapper, at),
@@ -443,7 +443,7 @@ impl Reader<'_, '_, '_> {
             Some('{') if kind == Type::Date => {
                 self.expect('{')?;
                 if self.text()? != "$numberLong" {
-                    return Err(self.place.mistake(at, "$date holds a text, milliseconds or $numberLong"));
+                    return Err(self.cursor.mistake(at, "$date holds a text, milliseconds or $numberLong"));
                 }
                 self.expect(':')?;
                 let text = self.text()?;
@@ -453,7 +453,7 @@ impl Reader<'_, '_, '_> {
             _ => {
                 let value = self.literal()?;
                 let (tag, bytes) = typed(&value, &kind)
-                    .map_err(|words| self.place.mistake(at, format!("{wrapper}: {words}")))?;
+                    .map_err(|words| self.cursor.mistake(at, format!("{wrapper}: {words}")))?;
                 self.push(Node::Raw(tag, bytes))
             }
         }
@@ -467,13 +467,13 @@ impl Reader<'_, '_, '_> {
         let text: String =
             words.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "" }).collect();
         let value = Value::Quoted(text.into());
-        let (tag, bytes) = typed(&value, &kind).map_err(|words| self.place.mistake(at, words))?;
+        let (tag, bytes) = typed(&value, &kind).map_err(|words| self.cursor.mistake(at, words))?;
         self.push(Node::Raw(tag, bytes))
     }
 
     /// Wrappers with values of their own form.
     fn constant(&mut self, wrapper: &str, at: usize) -> Result<(), Mistake> {
-        let wrong = |this: &Self, words: &str| Err(this.place.mistake(at, format!("{wrapper}: {words}")));
+        let wrong = |this: &Self, words: &str| Err(this.cursor.mistake(at, format!("{wrapper}: {words}")));
         match wrapper {
             "$minKey" | "$maxKey" => {
                 self.literal()?;
@@ -500,7 +500,7 @@ impl Reader<'_, '_, '_> {
                 _ => self.literal()?.to_string(),
             });
             match self.next() {
-                Some(',') => self.place.at += 1,
+                Some(',') => self.cursor.at += 1,
                 _ => break,
             }
         }
@@ -730,12 +730,12 @@ fn wrapped(text: &str) -> Option<(u8, Vec<u8>)> {
     if !text.starts_with("{\"$") {
         return None;
     }
-    let mut place = Place { script: "", text, at: 0, end: text.len() };
+    let mut cursor = Cursor { script: "", text, at: 0, end: text.len() };
     let mut names = Names::default();
-    let mut reader = Reader { place: &mut place, names: &mut names, nodes: Vec::new(), is_constant: true };
+    let mut reader = Reader { cursor: &mut cursor, names: &mut names, nodes: Vec::new(), is_constant: true };
     reader.object_or_wrapper(0).ok()?;
     match reader.nodes.pop() {
-        Some(Node::Raw(kind, bytes)) if reader.nodes.is_empty() && place.rest().trim().is_empty() => {
+        Some(Node::Raw(kind, bytes)) if reader.nodes.is_empty() && cursor.rest().trim().is_empty() => {
             Some((kind, bytes))
         }
         _ => None,

@@ -4,7 +4,7 @@
 use super::Names;
 use super::draw::Chance;
 use super::function::{Function, MOST_ARGUMENTS, NAMED, Named};
-use super::text::{Mistake, Place, is_letter};
+use super::text::{Cursor, Mistake, is_letter};
 use super::value::Value;
 use crate::nearest::did_you_mean;
 
@@ -40,9 +40,9 @@ pub struct Expression(Vec<Code>);
 
 impl Expression {
     /// Reads what is at `place` up to its end.
-    pub(super) fn parse(place: Place<'_>, names: &mut Names) -> Result<Expression, Mistake> {
+    pub(super) fn parse(cursor: Cursor<'_>, names: &mut Names) -> Result<Expression, Mistake> {
         let mut reader =
-            Reader { lexer: Lexer { place }, token: (Token::End, 0), code: Vec::new(), names, depth: 0 };
+            Reader { lexer: Lexer { cursor }, token: (Token::End, 0), code: Vec::new(), names, depth: 0 };
         reader.advance()?;
         reader.expression(0)?;
         match reader.token.0 {
@@ -124,22 +124,22 @@ const SIGNS: [&str; 20] = [
 ];
 
 struct Lexer<'a> {
-    place: Place<'a>,
+    cursor: Cursor<'a>,
 }
 
 impl Lexer<'_> {
     /// The next token and where it begins.
     fn next(&mut self) -> Result<(Token, usize), Mistake> {
-        self.place.skip_blanks();
-        let at = self.place.at;
-        let rest = self.place.rest();
+        self.cursor.skip_blanks();
+        let at = self.cursor.at;
+        let rest = self.cursor.rest();
         let Some(first) = rest.chars().next() else { return Ok((Token::End, at)) };
         let (token, length) = match first {
             '0'..='9' | '.' => self.number(rest)?,
             ':' => {
                 let length = rest[1..].find(|c: char| !is_letter(c)).unwrap_or(rest.len() - 1);
                 if length == 0 {
-                    return Err(self.place.mistake(at, "a colon needs the name of a variable behind it"));
+                    return Err(self.cursor.mistake(at, "a colon needs the name of a variable behind it"));
                 }
                 (Token::Variable(rest[1..=length].to_string()), length + 1)
             }
@@ -150,10 +150,10 @@ impl Lexer<'_> {
             ',' => (Token::Sign(","), 1),
             c => match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
                 Some(sign) => (Token::Sign(sign), sign.len()),
-                None => return Err(self.place.mistake(at, format!("unexpected character ({c})"))),
+                None => return Err(self.cursor.mistake(at, format!("unexpected character ({c})"))),
             },
         };
-        self.place.at += length;
+        self.cursor.at += length;
         Ok((token, at))
     }
 
@@ -166,7 +166,7 @@ impl Lexer<'_> {
             end += 1 + digits(end + 1);
         }
         if end == 1 && whole == 0 {
-            return Err(self.place.mistake(self.place.at, "unexpected character (.)"));
+            return Err(self.cursor.mistake(self.cursor.at, "unexpected character (.)"));
         }
         if matches!(bytes.get(end), Some(b'e' | b'E')) {
             let signed = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
@@ -183,7 +183,7 @@ impl Lexer<'_> {
                 Err(_) if text == "9223372036854775808" => Token::LeastInteger,
                 Err(_) => {
                     let words = format!("bigint constant overflow ({})", shown());
-                    return Err(self.place.mistake(self.place.at, words));
+                    return Err(self.cursor.mistake(self.cursor.at, words));
                 }
             };
             return Ok((token, end));
@@ -192,7 +192,7 @@ impl Lexer<'_> {
             Ok(value) if value.is_finite() => Ok((Token::Constant(Value::Double(value)), end)),
             _ => {
                 let words = format!("double constant overflow ({})", shown());
-                Err(self.place.mistake(self.place.at, words))
+                Err(self.cursor.mistake(self.cursor.at, words))
             }
         }
     }
@@ -232,17 +232,17 @@ impl Reader<'_, '_> {
             Token::Word(word) => format!("there is `{word}`"),
             Token::Sign(sign) => format!("there is `{sign}`"),
         };
-        self.lexer.place.mistake(self.token.1, format!("syntax error: {wanted} should be here, and {found}"))
+        self.lexer.cursor.mistake(self.token.1, format!("syntax error: {wanted} should be here, and {found}"))
     }
 
     fn too_large(&self) -> Mistake {
-        self.lexer.place.mistake(self.token.1, "bigint constant overflow (9223372036854775808)")
+        self.lexer.cursor.mistake(self.token.1, "bigint constant overflow (9223372036854775808)")
     }
 
     fn emit(&mut self, code: Code) -> Result<usize, Mistake> {
         if self.code.len() == LONGEST {
             let words = format!("the expression has more than {LONGEST} parts");
-            return Err(self.lexer.place.mistake(self.token.1, words));
+            return Err(self.lexer.cursor.mistake(self.token.1, words));
         }
         self.code.push(code);
         Ok(self.code.len() - 1)
@@ -280,7 +280,7 @@ impl Reader<'_, '_> {
         self.depth += 1;
         if self.depth > DEEPEST {
             let words = format!("the expression is nested more than {DEEPEST} deep");
-            return Err(self.lexer.place.mistake(self.token.1, words));
+            return Err(self.lexer.cursor.mistake(self.token.1, words));
         }
         self.operand()?;
         let mut compared = false;
@@ -467,11 +467,11 @@ impl Reader<'_, '_> {
         let Some(named) = NAMED.iter().find(|named| named.name == name) else {
             let known = NAMED.iter().filter(|named| named.dialect <= dialect);
             let near = did_you_mean(name, known.map(|named| named.name));
-            return Err(self.lexer.place.mistake(at, format!("unexpected function name ({name}){near}")));
+            return Err(self.lexer.cursor.mistake(at, format!("unexpected function name ({name}){near}")));
         };
         if named.dialect > dialect {
             let words = format!("{name} is none of pgbench's functions: it is for the scripts of plans");
-            return Err(self.lexer.place.mistake(at, words));
+            return Err(self.lexer.cursor.mistake(at, words));
         }
         self.advance()?;
         self.expect_sign("(")?;
@@ -511,6 +511,6 @@ impl Reader<'_, '_> {
                 "unexpected number of arguments ({name}): it takes {least} or {most}, and there are {count}"
             ),
         };
-        Err(self.lexer.place.mistake(at, words))
+        Err(self.lexer.cursor.mistake(at, words))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::alike::Alike;
 use super::expression::Expression;
-use super::text::{Mistake, Place, is_name};
+use super::text::{Cursor, Mistake, is_name};
 use super::value::Value;
 use super::{Names, draw::Chance};
 use serde::{Deserialize, Serialize};
@@ -76,19 +76,19 @@ impl Samples {
     /// The first mistake in the file or in the draw.
     pub fn read(spec: SampleSpec, names: &mut Names) -> Result<Samples, Mistake> {
         let text = spec.text.as_deref().unwrap_or_default();
-        let place = Place { script: &spec.file, text, at: 0, end: text.len() };
+        let cursor = Cursor { script: &spec.file, text, at: 0, end: text.len() };
         if text.len() > MOST_BYTES {
             let words =
                 format!("it has more than {MOST_BYTES} bytes: rows stand in every record; take a sample");
-            return Err(place.mistake(0, words));
+            return Err(cursor.mistake(0, words));
         }
-        let mut lines = cells(place)?.into_iter();
-        let header = lines.next().ok_or_else(|| place.mistake(0, "the first line names the columns"))?;
+        let mut lines = cells(cursor)?.into_iter();
+        let header = lines.next().ok_or_else(|| cursor.mistake(0, "the first line names the columns"))?;
         let mut columns = Vec::new();
         for Cell { at, text: name, .. } in &header {
             let name = format!("{}{}", spec.prefix, name.trim());
             if !is_name(&name) {
-                return Err(place.mistake(*at, format!("no variable can be called {name:?}")));
+                return Err(cursor.mistake(*at, format!("no variable can be called {name:?}")));
             }
             columns.push(Column { variable: names.number(&name), alike: None });
         }
@@ -97,14 +97,14 @@ impl Samples {
             if line.len() != header.len() {
                 let words =
                     format!("the line has {} values, and there are {} columns", line.len(), header.len());
-                return Err(place.mistake(line[0].at, words));
+                return Err(cursor.mistake(line[0].at, words));
             }
             rows.push(line);
         }
         if rows.is_empty() {
-            return Err(place.mistake(text.len(), "there is no row behind the header"));
+            return Err(cursor.mistake(text.len(), "there is no row behind the header"));
         }
-        let of_draw = Place { script: "draw", text: &spec.draw, at: 0, end: spec.draw.len() };
+        let of_draw = Cursor { script: "draw", text: &spec.draw, at: 0, end: spec.draw.len() };
         names.mentioned.clear();
         let draw = Expression::parse(of_draw, names)?;
         let wants = std::mem::take(&mut names.mentioned);
@@ -199,10 +199,10 @@ impl Cell {
 }
 
 /// Lines of values (RFC 4180); empty lines are none.
-fn cells(place: Place<'_>) -> Result<Vec<Vec<Cell>>, Mistake> {
-    let text = place.text;
+fn cells(cursor: Cursor<'_>) -> Result<Vec<Vec<Cell>>, Mistake> {
+    let text = cursor.text;
     if let Some(at) = text.find('\0') {
-        return Err(place.mistake(at, "this byte is zero: is it a table?"));
+        return Err(cursor.mistake(at, "this byte is zero: is it a table?"));
     }
     let bytes = text.as_bytes();
     let (mut lines, mut line, mut at) = (Vec::new(), Vec::new(), 0);
@@ -218,7 +218,7 @@ fn cells(place: Place<'_>) -> Result<Vec<Vec<Cell>>, Mistake> {
             loop {
                 let rest = &text[at + 1..];
                 let Some(length) = rest.find('"') else {
-                    return Err(place.mistake(begin, "what is opened by \" here is never closed"));
+                    return Err(cursor.mistake(begin, "what is opened by \" here is never closed"));
                 };
                 value.push_str(&rest[..length]);
                 at += length + 2;
@@ -244,7 +244,7 @@ fn cells(place: Place<'_>) -> Result<Vec<Vec<Cell>>, Mistake> {
                 }
             }
             None | Some(b'\n' | b'\r') => lines.push(std::mem::take(&mut line)),
-            Some(_) => return Err(place.mistake(at, "a comma or the end of the line should be here")),
+            Some(_) => return Err(cursor.mistake(at, "a comma or the end of the line should be here")),
         }
     }
     Ok(lines)

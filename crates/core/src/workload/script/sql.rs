@@ -1,11 +1,11 @@
 //! Where an SQL statement ends: not at a semicolon in quotes, comments, parentheses or the body of a
 //! function.
 
-use super::text::{Mistake, Place, is_letter};
+use super::text::{Cursor, Mistake, is_letter};
 
 /// A statement being read.
 pub(super) struct Scan<'a> {
-    place: Place<'a>,
+    cursor: Cursor<'a>,
     /// As it is sent: `\;` has become a semicolon, `\:` a colon.
     text: String,
     parentheses: usize,
@@ -16,12 +16,12 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub fn new(place: Place<'a>) -> Self {
-        Scan { place, text: String::new(), parentheses: 0, words: Vec::new(), bodies: 0, joins: false }
+    pub fn new(cursor: Cursor<'a>) -> Self {
+        Scan { cursor, text: String::new(), parentheses: 0, words: Vec::new(), bodies: 0, joins: false }
     }
 
     pub fn at(&self) -> usize {
-        self.place.at
+        self.cursor.at
     }
 
     /// Whether what was read are several statements, to be sent at once.
@@ -31,14 +31,14 @@ impl<'a> Scan<'a> {
 
     /// Takes `length` bytes as they stand.
     fn take(&mut self, length: usize) {
-        self.text.push_str(&self.place.rest()[..length]);
-        self.place.at += length;
+        self.text.push_str(&self.cursor.rest()[..length]);
+        self.cursor.at += length;
     }
 
     /// Reads until the semicolon, a meta command, or the end of the script.
     pub fn statement(&mut self) -> Result<String, Mistake> {
-        while let Some(first) = self.place.rest().chars().next() {
-            let rest = self.place.rest();
+        while let Some(first) = self.cursor.rest().chars().next() {
+            let rest = self.cursor.rest();
             match first {
                 ';' if self.parentheses == 0 && self.bodies == 0 => {
                     self.take(1);
@@ -48,7 +48,7 @@ impl<'a> Scan<'a> {
                     Some(escaped @ (b';' | b':')) => {
                         self.text.push(char::from(*escaped));
                         self.joins |= *escaped == b';';
-                        self.place.at += 2;
+                        self.cursor.at += 2;
                         self.words.clear();
                     }
                     _ => break,
@@ -74,7 +74,7 @@ impl<'a> Scan<'a> {
     }
 
     fn word(&mut self) -> Result<(), Mistake> {
-        let rest = self.place.rest();
+        let rest = self.cursor.rest();
         let length = rest.find(|c: char| !is_letter(c) && c != '$').unwrap_or(rest.len());
         let word = &rest[..length];
         if matches!(word, "E" | "e") && rest[length..].starts_with('\'') {
@@ -107,7 +107,7 @@ impl<'a> Scan<'a> {
     }
 
     fn quoted(&mut self, quote: char, escapes: bool) -> Result<(), Mistake> {
-        let (begin, bytes) = (self.place.at, self.place.rest().as_bytes());
+        let (begin, bytes) = (self.cursor.at, self.cursor.rest().as_bytes());
         let mut length = 1;
         while let Some(&byte) = bytes.get(length) {
             length += 1;
@@ -119,12 +119,12 @@ impl<'a> Scan<'a> {
                 return Ok(());
             }
         }
-        Err(self.place.mistake(begin, format!("what is opened by {quote} here is never closed")))
+        Err(self.cursor.mistake(begin, format!("what is opened by {quote} here is never closed")))
     }
 
     /// `$tag$ ... $tag$`, or a parameter.
     fn dollars(&mut self) -> Result<(), Mistake> {
-        let (begin, rest) = (self.place.at, self.place.rest());
+        let (begin, rest) = (self.cursor.at, self.cursor.rest());
         let length = rest[1..].find(|c: char| !is_letter(c)).map_or(rest.len(), |length| 1 + length);
         let is_tag = rest[length..].starts_with('$') && !rest[1..].starts_with(|c: char| c.is_ascii_digit());
         if !is_tag {
@@ -139,14 +139,14 @@ impl<'a> Scan<'a> {
             }
             None => {
                 let shown: String = tag.chars().take(40).collect();
-                Err(self.place.mistake(begin, format!("what is opened by {shown} here is never closed")))
+                Err(self.cursor.mistake(begin, format!("what is opened by {shown} here is never closed")))
             }
         }
     }
 
     /// Comments of this kind nest.
     fn comment(&mut self) -> Result<(), Mistake> {
-        let (begin, bytes) = (self.place.at, self.place.rest().as_bytes());
+        let (begin, bytes) = (self.cursor.at, self.cursor.rest().as_bytes());
         let (mut depth, mut at) = (0usize, 0);
         loop {
             match bytes.get(at..at + 2) {
@@ -164,7 +164,7 @@ impl<'a> Scan<'a> {
                 }
                 Some(_) => at += 1,
                 None => {
-                    return Err(self.place.mistake(begin, "the comment that begins here is never closed"));
+                    return Err(self.cursor.mistake(begin, "the comment that begins here is never closed"));
                 }
             }
         }

@@ -196,14 +196,14 @@ pub(super) fn is_name(name: &str) -> bool {
 
 /// A piece of a script, and where in it one is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Cursor<'a> {
     pub script: &'a str,
     pub text: &'a str,
     pub at: usize,
     pub end: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Cursor<'a> {
     pub fn rest(&self) -> &'a str {
         &self.text[self.at..self.end]
     }
@@ -266,27 +266,27 @@ pub(super) fn parse(script: &str, bytes: &[u8], names: &mut Names) -> Result<Vec
         Err(error) => {
             let valid = &bytes[..error.valid_up_to()];
             let text = String::from_utf8_lossy(valid);
-            let place = Place { script, text: &text, at: 0, end: text.len() };
+            let cursor = Cursor { script, text: &text, at: 0, end: text.len() };
             return Err(
-                place.mistake(text.len(), "this is not UTF-8: is it a script, and how is it encoded?")
+                cursor.mistake(text.len(), "this is not UTF-8: is it a script, and how is it encoded?")
             );
         }
     };
-    let place = Place { script, text, at: 0, end: text.len() };
+    let cursor = Cursor { script, text, at: 0, end: text.len() };
     if let Some(at) = text.find('\0') {
-        return Err(place.mistake(at, "this byte is zero: is it a script?"));
+        return Err(cursor.mistake(at, "this byte is zero: is it a script?"));
     }
     let (commands, blocks, pending) = (Vec::new(), Vec::new(), Pending::default());
-    let mut reader = Reader { place, commands, names, blocks, reached: (0, 1, 1), pending };
+    let mut reader = Reader { cursor, commands, names, blocks, reached: (0, 1, 1), pending };
     reader.script()?;
     if reader.commands.is_empty() {
-        return Err(place.mistake(0, format!("empty command list for script \"{script}\"")));
+        return Err(cursor.mistake(0, format!("empty command list for script \"{script}\"")));
     }
     Ok(reader.commands)
 }
 
 struct Reader<'a, 'n> {
-    place: Place<'a>,
+    cursor: Cursor<'a>,
     commands: Vec<Command>,
     names: &'n mut Names,
     blocks: Vec<Block>,
@@ -333,24 +333,24 @@ impl<'a> Reader<'a, '_> {
     fn script(&mut self) -> Result<(), Mistake> {
         loop {
             self.skip_between()?;
-            if self.place.at == self.place.end {
+            if self.cursor.at == self.cursor.end {
                 break;
             }
             if self.commands.len() == MOST_COMMANDS {
                 let words = format!("the script has more than {MOST_COMMANDS} commands");
-                return Err(self.place.mistake(self.place.at, words));
+                return Err(self.cursor.mistake(self.cursor.at, words));
             }
-            match self.place.rest().as_bytes()[0] {
+            match self.cursor.rest().as_bytes()[0] {
                 b'\\' => self.meta()?,
                 _ => self.sql()?,
             }
         }
         if let Some(at) = self.pending.at {
-            return Err(self.place.mistake(at, "no statement follows that this could be about"));
+            return Err(self.cursor.mistake(at, "no statement follows that this could be about"));
         }
         match self.blocks.pop() {
             None => Ok(()),
-            Some(block) => Err(self.place.mistake(block.at, "\\if without matching \\endif")),
+            Some(block) => Err(self.cursor.mistake(block.at, "\\if without matching \\endif")),
         }
     }
 
@@ -359,33 +359,33 @@ impl<'a> Reader<'a, '_> {
     fn skip_between(&mut self) -> Result<(), Mistake> {
         let mut same_line = matches!(self.commands.last(), Some(Command { action: Action::Sql(_), .. }));
         loop {
-            let rest = self.place.rest();
+            let rest = self.cursor.rest();
             let trimmed = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
-            self.place.at += rest.len() - trimmed.len();
+            self.cursor.at += rest.len() - trimmed.len();
             same_line &= !rest[..rest.len() - trimmed.len()].contains('\n');
             if !trimmed.starts_with("--") {
                 return Ok(());
             }
-            let begin = self.place.at;
+            let begin = self.cursor.at;
             let end = begin + trimmed.find('\n').unwrap_or(trimmed.len());
-            self.place.at = end;
+            self.cursor.at = end;
             if self.names.dialect >= Dialect::Plan {
-                self.remark(Place { at: begin + 2, end, ..self.place }, same_line)?;
+                self.remark(Cursor { at: begin + 2, end, ..self.cursor }, same_line)?;
             }
         }
     }
 
     /// Understands a comment that says something of a statement.
-    fn remark(&mut self, mut place: Place<'a>, about_last: bool) -> Result<(), Mistake> {
+    fn remark(&mut self, mut cursor: Cursor<'a>, about_last: bool) -> Result<(), Mistake> {
         const LONGEST_NAME: usize = 60;
-        place.skip_blanks();
-        let begin = place.at;
-        let Some((word, rest)) = place.rest().split_once(':') else { return Ok(()) };
+        cursor.skip_blanks();
+        let begin = cursor.at;
+        let Some((word, rest)) = cursor.rest().split_once(':') else { return Ok(()) };
         if !["name", "expect"].contains(&word) {
             return Ok(());
         }
-        place.at += word.len() + 1;
-        place.skip_blanks();
+        cursor.at += word.len() + 1;
+        cursor.skip_blanks();
         let text = rest.trim();
         let statement = match self.commands.last_mut() {
             Some(Command { action: Action::Sql(statement), .. }) if about_last => Some(statement),
@@ -399,23 +399,23 @@ impl<'a> Reader<'a, '_> {
             }
         };
         if word == "expect" {
-            let what = expectation(place, text, self.names)?;
+            let what = expectation(cursor, text, self.names)?;
             expected.push(Expected { text: text.into(), what });
             return Ok(());
         }
         if text.is_empty() || text.chars().count() > LONGEST_NAME || text.contains(char::is_control) {
             let words = format!("a name has from 1 to {LONGEST_NAME} characters");
-            return Err(place.mistake(place.at, words));
+            return Err(cursor.mistake(cursor.at, words));
         }
         if name.replace(text.into()).is_some() {
-            return Err(place.mistake(begin, "the statement has a name already"));
+            return Err(cursor.mistake(begin, "the statement has a name already"));
         }
         Ok(())
     }
 
     fn push(&mut self, action: Action, at: usize, text: &str) {
         let (from, mut line, mut column) = self.reached;
-        for c in self.place.text[from..at].chars() {
+        for c in self.cursor.text[from..at].chars() {
             (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
         }
         self.reached = (at, line, column);
@@ -424,21 +424,21 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn sql(&mut self) -> Result<(), Mistake> {
-        let begin = self.place.at;
+        let begin = self.cursor.at;
         if self.names.dialect == Dialect::Commands {
             // A semicolon alone is no statement.
-            if self.place.rest().starts_with(';') {
-                self.place.at += 1;
+            if self.cursor.rest().starts_with(';') {
+                self.cursor.at += 1;
                 return Ok(());
             }
-            let order = document::order(&mut self.place, self.names)?;
-            let text = &self.place.text[begin..self.place.at];
+            let order = document::order(&mut self.cursor, self.names)?;
+            let text = &self.cursor.text[begin..self.cursor.at];
             self.statement(begin, text.trim_end(), Vec::new(), Some(order), false);
             return Ok(());
         }
-        let mut scan = super::sql::Scan::new(self.place);
+        let mut scan = super::sql::Scan::new(self.cursor);
         let text = scan.statement()?;
-        self.place.at = scan.at();
+        self.cursor.at = scan.at();
         let joined = scan.joins();
         let trimmed = text.trim_end();
         // A semicolon alone is no statement.
@@ -450,7 +450,7 @@ impl<'a> Reader<'a, '_> {
         if count > MOST_USES {
             let words =
                 format!("the statement uses {count} variables, and {MOST_USES} is the most that can be");
-            return Err(self.place.mistake(begin, words));
+            return Err(self.cursor.mistake(begin, words));
         }
         self.statement(begin, trimmed, pieces, None, joined);
         Ok(())
@@ -471,8 +471,8 @@ impl<'a> Reader<'a, '_> {
 
     /// A meta command, up to the end of its line.
     fn meta(&mut self) -> Result<(), Mistake> {
-        let begin = self.place.at;
-        let text = self.place.text;
+        let begin = self.cursor.at;
+        let text = self.cursor.text;
         let mut end = begin;
         while let Some(newline) = text[end..].find('\n').map(|newline| end + newline) {
             end = newline;
@@ -485,8 +485,8 @@ impl<'a> Reader<'a, '_> {
         if !text[end..].starts_with('\n') {
             end = text.len();
         }
-        let mut line = Place { at: begin + 1, end, ..self.place };
-        self.place.at = end;
+        let mut line = Cursor { at: begin + 1, end, ..self.cursor };
+        self.cursor.at = end;
         let Some((word, at)) = line.word().filter(|(_, at)| *at == begin + 1) else {
             return Err(line.mistake(begin, "a backslash needs the name of a command behind it"));
         };
@@ -497,7 +497,7 @@ impl<'a> Reader<'a, '_> {
         &mut self,
         word: &str,
         (begin, at): (usize, usize),
-        line: &mut Place<'a>,
+        line: &mut Cursor<'a>,
     ) -> Result<(), Mistake> {
         let action = match word {
             "set" => {
@@ -537,18 +537,18 @@ impl<'a> Reader<'a, '_> {
             return Err(line.mistake(at, format!("{what} in command \"{word}\": {extra}")));
         }
         self.link(&action, begin)?;
-        let text = &self.place.text[begin..line.end];
+        let text = &self.cursor.text[begin..line.end];
         self.push(action, begin, text);
         Ok(())
     }
 
-    fn argument(&self, line: &mut Place<'a>, begin: usize, word: &str) -> Result<(&'a str, usize), Mistake> {
+    fn argument(&self, line: &mut Cursor<'a>, begin: usize, word: &str) -> Result<(&'a str, usize), Mistake> {
         let missing = || line.mistake(begin, format!("missing argument in command \"{word}\""));
         let missing = missing();
         line.word().ok_or(missing)
     }
 
-    fn store(&mut self, all: bool, begin: usize, line: &mut Place<'a>) -> Result<(), Mistake> {
+    fn store(&mut self, all: bool, begin: usize, line: &mut Cursor<'a>) -> Result<(), Mistake> {
         let word = if all { "aset" } else { "gset" };
         let prefix = line.word().map_or("", |(prefix, _)| prefix).to_string();
         if let Some((extra, at)) = line.word() {
@@ -563,7 +563,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn sleep(&mut self, begin: usize, line: &mut Place<'a>) -> Result<Action, Mistake> {
+    fn sleep(&mut self, begin: usize, line: &mut Cursor<'a>) -> Result<Action, Mistake> {
         let (number, at) = self.argument(line, begin, "sleep")?;
         let (amount, unit) = match number.strip_prefix(':') {
             Some(name) if is_name(name) => (Amount::Variable(self.names.number(name)), ""),
@@ -599,8 +599,8 @@ impl<'a> Reader<'a, '_> {
     /// Connects the branches of conditional blocks.
     fn link(&mut self, action: &Action, at: usize) -> Result<(), Mistake> {
         let here = self.commands.len();
-        let lone = |word: &str| self.place.mistake(at, format!("\\{word} without matching \\if"));
-        let after = |word: &str| self.place.mistake(at, format!("\\{word} after \\else"));
+        let lone = |word: &str| self.cursor.mistake(at, format!("\\{word} without matching \\if"));
+        let after = |word: &str| self.cursor.mistake(at, format!("\\{word} after \\else"));
         let word = action.name();
         match action {
             Action::If(..) => {
@@ -661,16 +661,16 @@ pub(super) fn pieces(text: &str, names: &mut Names, parts: bool) -> Vec<Piece> {
 }
 
 /// `1 row`, `3 rows`, `1..10 rows`, or an expression.
-fn expectation(place: Place<'_>, text: &str, names: &mut Names) -> Result<Expectation, Mistake> {
+fn expectation(cursor: Cursor<'_>, text: &str, names: &mut Names) -> Result<Expectation, Mistake> {
     let number = text.strip_suffix("rows").or(text.strip_suffix("row")).map(str::trim_end);
     let bounds = number.filter(|number| number.starts_with(|c: char| c.is_ascii_digit()));
     let Some(bounds) = bounds else {
-        return Expression::parse(place, names).map(Expectation::True);
+        return Expression::parse(cursor, names).map(Expectation::True);
     };
     let (least, most) = bounds.split_once("..").unwrap_or((bounds, bounds));
     match (least.parse(), most.parse()) {
         (Ok(least), Ok(most)) if least <= most => Ok(Expectation::Rows(least, most)),
-        _ => Err(place.mistake(place.at, "rows are expected as `1 row`, `3 rows` or `1..10 rows`")),
+        _ => Err(cursor.mistake(cursor.at, "rows are expected as `1 row`, `3 rows` or `1..10 rows`")),
     }
 }
 

@@ -14,7 +14,7 @@ pub use prepared::{Prepared, Which};
 pub use table::{Found, Syntax, Table};
 
 use super::course::tell_once;
-use super::{Dialect, Link, Place, Protocol, Refusal, Route};
+use super::{Dialect, Link, Protocol, Refusal, Route, Url};
 use parking_lot::Mutex;
 use std::fmt::Display;
 use std::io;
@@ -119,13 +119,13 @@ pub trait Sql: Sized + Send + Sync {
     const PARAMETERS: &'static [&'static str];
 
     /// Connects to `place`; also says which way of `route` it was.
-    fn connect(&self, place: &Place, route: &Route) -> Result<(Self::Client, usize), Refusal>;
+    fn connect(&self, place: &Url, route: &Route) -> Result<(Self::Client, usize), Refusal>;
 
     /// A session on the ledger, the lists, and the accounts of `bank`.
-    fn vault(&self, place: &Place, bank: &Arc<Bank>) -> Self::Vault;
+    fn vault(&self, place: &Url, bank: &Arc<Bank>) -> Self::Vault;
 
     /// A session that runs `scripts`.
-    fn scripted(&self, place: &Place, scripts: &Arc<Scripts>) -> Self::Scripted;
+    fn scripted(&self, place: &Url, scripts: &Arc<Scripts>) -> Self::Scripted;
 
     /// Looks for the table of `dataset`, in whatever case its names are; `None` if there is none.
     fn find_table(client: &mut Self::Client, dataset: &Dataset) -> FoundTable<Self>;
@@ -162,7 +162,7 @@ pub struct Server<S: Sql> {
     /// What is special about it.
     pub sql: S,
     /// Where it is, and as whom to ask it.
-    pub place: Place,
+    pub place: Url,
     /// What the accounts and transfers of checks are called.
     pub bank: Arc<Bank>,
     route: Route,
@@ -190,7 +190,7 @@ impl<S: Sql> Server<S> {
         let address = spec.target.address.as_ref().ok_or_else(missing)?;
         let doing = format!("connecting to {address}");
         let failed = |reason: String| TargetError::new(&doing, reason);
-        let place = Place::parse(address, S::DIALECT, S::PARAMETERS).map_err(failed)?;
+        let place = Url::parse(address, S::DIALECT, S::PARAMETERS).map_err(failed)?;
         let route = Route::to(&place).map_err(failed)?;
         let (mut client, way) = sql.connect(&place, &route).map_err(|refusal| failed(refusal.reason))?;
         client.set_timeout(PATIENCE).map_err(|error| failed(error.to_string()))?;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::connection::sql::Sql;
-use crate::connection::{Place, Route};
+use crate::connection::{Route, Url};
 use crate::mysql::client::Client;
 use crate::mysql::greeting::Hello;
 use crate::mysql::packet::{Reader, put};
@@ -204,10 +204,10 @@ impl Write for Seen {
 }
 
 /// Where `listener` listens, for a user with `password`.
-pub(super) fn place_at(listener: &TcpListener, password: &str, parameters: &str) -> Place {
+pub(super) fn place_at(listener: &TcpListener, password: &str, parameters: &str) -> Url {
     let port = listener.local_addr().unwrap().port();
     let url = format!("mysql://anna:{}@127.0.0.1:{port}/?{parameters}", password.replace('%', "%25"));
-    Place::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap()
+    Url::parse(&url.parse().unwrap(), Flavour::DIALECT, Flavour::PARAMETERS).unwrap()
 }
 
 /// Logs in at a server of these manners with `password` and `parameters`; the answer, and what the network

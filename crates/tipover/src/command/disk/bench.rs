@@ -6,7 +6,7 @@ use crate::command::run::command_line;
 use crate::command::{BadInput, Ending};
 use crate::report::{self, Terminal};
 use crate::storage::{
-    self, Access, ArrayCheck, Bench, Climb, Company, Place, Sitting, Stopped, Surroundings, Window,
+    self, Access, ArrayCheck, Bench, Climb, Company, Location, Sitting, Stopped, Surroundings, Window,
     open_files,
 };
 use crate::store;
@@ -218,27 +218,27 @@ impl DiskBench {
     }
 
     fn carry_out(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
-        let place = Place::find(&self.path)?;
+        let location = Location::find(&self.path)?;
         let mut load = self.load()?;
         let stop = || interrupt.check().is_err();
         let mut shown = Progress::default();
         let writes = self.writes();
         let size = {
             let mut filling = |share| shown.say("writing the data", share);
-            place.prepare(self.size, writes, self.overwrite, &stop, &mut filling)?
+            location.prepare(self.size, writes, self.overwrite, &stop, &mut filling)?
         };
         load.io.size = Bytes(size.0 / load.io.blocks.least().0 * load.io.blocks.least().0);
         load.io.check().map_err(BadInput)?;
         let access = Access { writes, direct: !self.buffered, dsync: self.dsync };
-        let disks = open_files(&place, access)?;
-        let mut surroundings = Surroundings::of(&place);
-        let medium = surroundings.medium(&place, access.direct, load.io.size);
+        let disks = open_files(&location, access)?;
+        let mut surroundings = Surroundings::of(&location);
+        let medium = surroundings.medium(&location, access.direct, load.io.size);
         let (shape, missing) = (surroundings.shape(), surroundings.missing.clone());
         let on = surroundings.device().map_or(String::new(), |device| format!(" on {device}"));
         let mut record = BenchRecord {
             format: tipover_core::record::FORMAT,
-            path: place.path.display().to_string(),
-            place: format!("{}{on}", place.what()),
+            path: location.path.display().to_string(),
+            place: format!("{}{on}", location.what()),
             shape: shape.as_ref().map(ToString::to_string),
             medium,
             measured: None,
@@ -253,7 +253,7 @@ impl DiskBench {
         let company = Company::begin(surroundings.shaped().is_some());
         let mut say = |what: &str, share: f64| shown.say(what, share);
         let mut bench =
-            Bench { place: &place, surroundings: &mut surroundings, stop: &stop, progress: &mut say };
+            Bench { location: &location, surroundings: &mut surroundings, stop: &stop, progress: &mut say };
         if let Some(name) = &self.capture {
             return self.capture(name, &load, &disks, &mut bench, json);
         }
@@ -273,7 +273,7 @@ impl DiskBench {
             record.measured = Some(measured);
         }
         if self.safety {
-            record.durable = self.durable(&load, &place, &mut bench)?;
+            record.durable = self.durable(&load, &location, &mut bench)?;
         }
         if let Some(steps) = self.surface {
             let time = self.time.unwrap_or(Duration::from_millis(200));
@@ -289,7 +289,7 @@ impl DiskBench {
         record.beside = company.end();
         drop(disks);
         if self.remove {
-            place.remove();
+            location.remove();
         }
         shown.end();
         publish(&record, results, json)
@@ -432,7 +432,7 @@ impl DiskBench {
     }
 
     /// Writes that must be durable, in the two ways that databases use.
-    fn durable(&self, load: &Load, place: &Place, bench: &mut Bench<'_>) -> Result<Vec<Measured>> {
+    fn durable(&self, load: &Load, location: &Location, bench: &mut Bench<'_>) -> Result<Vec<Measured>> {
         let window = Window { warm_up: self.warm_up, time: self.time.unwrap_or(Duration::from_secs(3)) };
         let mut one = load.clone();
         (one.engine, one.threads, one.depth, one.arrivals) = (EngineKind::Psync, 1, 1, None);
@@ -440,10 +440,10 @@ impl DiskBench {
         one.io.flushes = Some(Flushes { every_writes: 1, data_only: true });
         let access = Access { writes: true, direct: !self.buffered, dsync: false };
         let flushed =
-            bench.measure(&one, &open_files(place, access)?, window, "writes, each with a flush")?.0;
+            bench.measure(&one, &open_files(location, access)?, window, "writes, each with a flush")?.0;
         one.io.flushes = None;
         let access = Access { dsync: true, ..access };
-        let dsync = bench.measure(&one, &open_files(place, access)?, window, "writes with O_DSYNC")?.0;
+        let dsync = bench.measure(&one, &open_files(location, access)?, window, "writes with O_DSYNC")?.0;
         Ok(vec![flushed, dsync])
     }
 
@@ -467,7 +467,7 @@ impl DiskBench {
                 BadInput(format!("{} is there; give another name, or --overwrite", path.display())).into()
             );
         }
-        let source = format!("measured by `{}` on {}", command_line(), bench.place.path.display());
+        let source = format!("measured by `{}` on {}", command_line(), bench.location.path.display());
         let time = self.time.unwrap_or(Duration::from_secs(3));
         let sitting = Sitting { name, source: &source, load, writes: self.writes(), time };
         let original = storage::capture(&sitting, disks, bench)?;

@@ -96,7 +96,7 @@ impl Replay {
             return Err(BadInput(format!("--speed {}: give a number above 0", self.speed)).into());
         }
         let plan = self.plan()?;
-        let disk = Place::make(&self.folder, plan.file, interrupt)?;
+        let disk = ReplayFile::make(&self.folder, plan.file, interrupt)?;
         let workers = self.depth.map_or_else(|| (2 * plan.most_at_once).clamp(4, 256), usize::from);
         eprintln!(
             "sending {} requests {}",
@@ -153,7 +153,7 @@ impl Replay {
         Ok(Plan { requests, file, discards, most_at_once: most_at_once(&records), complete })
     }
 
-    fn answer(&self, plan: &Plan, disk: &Place, outcomes: &[Outcome]) -> Value {
+    fn answer(&self, plan: &Plan, disk: &ReplayFile, outcomes: &[Outcome]) -> Value {
         let elapsed = outcomes.iter().map(|o| o.ended).max().unwrap_or_default();
         let kinds = [(Kind::Read, "read"), (Kind::Write, "write"), (Kind::Flush, "flush")];
         let kinds: Vec<Value> = kinds
@@ -197,14 +197,14 @@ fn most_at_once(records: &[Record]) -> usize {
 }
 
 /// The file that is read and written. It has no name, so that nobody has to remove it.
-struct Place {
+struct ReplayFile {
     file: OwnedFd,
     /// Whether requests go past the page cache.
     direct: bool,
 }
 
-impl Place {
-    fn make(folder: &Path, size: Bytes, interrupt: &Interrupt) -> Result<Place> {
+impl ReplayFile {
+    fn make(folder: &Path, size: Bytes, interrupt: &Interrupt) -> Result<ReplayFile> {
         let shown = folder.display();
         match std::fs::metadata(folder) {
             Ok(m) if m.is_dir() => {}
@@ -248,16 +248,18 @@ impl Place {
         file.sync_all().with_context(|| format!("flushing the file in {shown}"))?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).ok();
         let mut place = match direct {
-            Ok(file) => Place { file, direct: true },
-            Err(_) => Place { file: file.into(), direct: false },
+            Ok(file) => ReplayFile { file, direct: true },
+            Err(_) => ReplayFile { file: file.into(), direct: false },
         };
         // Some file systems open for it and then refuse.
         let mut memory = Memory::new(BLOCK as usize);
         if place.direct && size.0 > 0 && rustix::io::pread(&place.file, memory.of(BLOCK as usize), 0).is_err()
         {
             let through = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place.file));
-            place =
-                Place { file: File::options().read(true).write(true).open(through)?.into(), direct: false };
+            place = ReplayFile {
+                file: File::options().read(true).write(true).open(through)?.into(),
+                direct: false,
+            };
         }
         Ok(place)
     }
@@ -293,7 +295,7 @@ impl Memory {
 /// user asked to stop.
 fn send(
     requests: &[Planned],
-    disk: &Place,
+    disk: &ReplayFile,
     workers: usize,
     timed: bool,
     interrupt: &Interrupt,

@@ -3,7 +3,7 @@
 use super::absolute;
 use crate::command::{BadInput, Ending};
 use crate::report;
-use crate::storage::{self, Place};
+use crate::storage::{self, Location};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -59,15 +59,17 @@ impl DiskWatch {
         if self.every < Duration::from_millis(100) {
             return Err(BadInput("--every must be at least 100 ms, or the canary is a load".into()).into());
         }
-        let place = Place::find(&self.path)?;
-        let log =
-            self.log.clone().unwrap_or_else(|| results.join(format!("canary-{}.jsonl", slug(&place.path))));
+        let location = Location::find(&self.path)?;
+        let log = self
+            .log
+            .clone()
+            .unwrap_or_else(|| results.join(format!("canary-{}.jsonl", slug(&location.path))));
         let looks = if self.show {
             let text = std::fs::read_to_string(&log)
                 .map_err(|e| BadInput(format!("{}: {e}; nothing was watched yet", log.display())))?;
             read_log(&text).map_err(|e| BadInput(format!("{}: {e}", log.display())))?
         } else {
-            self.watch(&place, &log, interrupt)?
+            self.watch(&location, &log, interrupt)?
         };
         let Some(summary) = summary(&looks) else {
             return Err(BadInput(format!("{}: there is no look in it", log.display())).into());
@@ -79,7 +81,7 @@ impl DiskWatch {
         }
         let page = log.with_extension("html");
         let made_by = report::made_by(&super::provenance());
-        let path = place.path.display().to_string();
+        let path = location.path.display().to_string();
         std::fs::write(&page, report::html(&report::of_watch(&path, &looks, &summary, made_by)))
             .with_context(|| format!("writing {}", page.display()))?;
         eprintln!("log: {}", absolute(&log).display());
@@ -88,18 +90,18 @@ impl DiskWatch {
         Ok(if failed { Ending::NotHeld } else { Ending::Held })
     }
 
-    fn watch(&self, place: &Place, log: &Path, interrupt: &Interrupt) -> Result<Vec<Look>> {
+    fn watch(&self, location: &Location, log: &Path, interrupt: &Interrupt) -> Result<Vec<Look>> {
         if let Some(folder) = log.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         }
         let stop = || interrupt.check().is_err();
         let size = Some(Bytes(self.size.0.max(64 << 20)));
-        let (writes, size) = match place.what() {
+        let (writes, size) = match location.what() {
             "a folder" => (!self.read_only, size),
             // What is in somebody's file or on a device is only read.
             _ => (false, None),
         };
-        let size = place.prepare(size, writes, false, &stop, &mut |_| ())?;
+        let size = location.prepare(size, writes, false, &stop, &mut |_| ())?;
         let how = storage::Watch { every: self.every, total: self.total, size, writes };
         let mut said = |look: &Look| {
             let flush =
@@ -111,7 +113,7 @@ impl DiskWatch {
                 span::rounded(look.slowest)
             );
         };
-        storage::watch(place, log, how, &stop, &mut said)
+        storage::watch(location, log, how, &stop, &mut said)
     }
 }
 

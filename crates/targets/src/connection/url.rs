@@ -50,7 +50,7 @@ pub enum End {
 
 /// Everything that a URL says. Printing it shows no secret.
 #[derive(Clone)]
-pub struct Place {
+pub struct Url {
     /// The other end.
     pub end: End,
     /// As whom.
@@ -70,21 +70,21 @@ pub struct Place {
     shown: String,
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.shown)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
 }
 
-impl Place {
+impl Url {
     /// Reads `address`; `known` are the parameters that this kind of server has beside the shared ones.
-    pub fn parse(address: &Address, dialect: &Dialect, known: &[&str]) -> Result<Place, String> {
+    pub fn parse(address: &Address, dialect: &Dialect, known: &[&str]) -> Result<Url, String> {
         let whole = address.with_secrets();
         let (scheme, rest) = whole.split_once("://").ok_or("no :// in it")?;
         if !dialect.schemes.contains(&scheme) {
@@ -99,7 +99,7 @@ impl Place {
             None => (decoded(credentials)?, None),
         };
         let (host, port) = split_port(host)?;
-        let mut place = Place {
+        let mut place = Url {
             end: End::Tcp(String::new(), 0),
             user,
             password,
@@ -236,8 +236,8 @@ mod tests {
         socket_name: |port| Some(format!(".s.PGSQL.{port}")),
     };
 
-    fn parse(text: &str) -> Result<Place, String> {
-        Place::parse(&text.parse().unwrap(), &DIALECT, &["application_name"])
+    fn parse(text: &str) -> Result<Url, String> {
+        Url::parse(&text.parse().unwrap(), &DIALECT, &["application_name"])
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tipover_core::check::{Answer, Version};
+use tipover_core::check::{Returned, Version};
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
@@ -19,15 +19,15 @@ use tipover_core::workload::tpcb::Counts;
 
 /// One server, and how to speak with it.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Endpoint {
     spec: Spec,
     url: String,
 }
 
-impl Place {
+impl Endpoint {
     /// The server at `url`, which is as its recipe gives it; `spec` is the cell's, and `seed` the trial's,
     /// after which the accounts of its bank are called.
-    pub fn new(spec: &Spec, seed: u64, url: &str) -> Place {
+    pub fn new(spec: &Spec, seed: u64, url: &str) -> Endpoint {
         let mut spec = spec.clone();
         if let Some(breaking) = &spec.breaking {
             spec.workload.bank = Some(breaking.bank_of(seed));
@@ -36,7 +36,7 @@ impl Place {
         (spec.lab, spec.breaking, spec.tenant) = (None, None, None);
         let own = matches!(spec.target.kind, TargetKind::Wiredtiger | TargetKind::Guilty);
         let url = if own { tipover_targets::served::address(url) } else { url.to_string() };
-        Place { spec, url }
+        Endpoint { spec, url }
     }
 
     /// Connects to it; an operation is given up after `timeout`.
@@ -55,7 +55,7 @@ impl Place {
 /// The servers that take writes now, as one target. Its sessions follow them: one that is refused because
 /// nobody is there, or that cannot go on, continues with whoever takes writes then. An operation of it is
 /// never carried on elsewhere; what may be tried again is the caller's to try.
-pub struct Places {
+pub struct Endpoints {
     known: Vec<Known>,
     timeout: Duration,
     writers: Writers,
@@ -91,7 +91,7 @@ impl Writers {
 /// A server that may ever take writes. It is connected to once for all sessions, when the first needs it:
 /// MongoDB's target tries what the server's promises are worth, which takes longer than a failover.
 struct Known {
-    place: Place,
+    endpoint: Endpoint,
     target: OnceLock<Box<dyn Target>>,
     connecting: Mutex<()>,
 }
@@ -105,23 +105,23 @@ impl Known {
         if let Some(target) = self.target.get() {
             return Ok(target.as_ref());
         }
-        let made = self.place.target(timeout)?;
+        let made = self.endpoint.target(timeout)?;
         Ok(self.target.get_or_init(|| made).as_ref())
     }
 }
 
-impl Places {
+impl Endpoints {
     /// All servers that may ever take writes; the first `writers` of them do now.
     ///
     /// # Panics
     /// If there is none.
-    pub fn new(places: Vec<Place>, writers: usize, timeout: Duration) -> Places {
-        assert!((1..=places.len()).contains(&writers), "somebody must be there to take writes");
-        let urls = places.iter().map(|place| place.url.clone()).collect();
-        let known = |place| Known { place, target: OnceLock::new(), connecting: Mutex::new(()) };
-        let known = places.into_iter().map(known).collect();
+    pub fn new(endpoints: Vec<Endpoint>, writers: usize, timeout: Duration) -> Endpoints {
+        assert!((1..=endpoints.len()).contains(&writers), "somebody must be there to take writes");
+        let urls = endpoints.iter().map(|endpoint| endpoint.url.clone()).collect();
+        let known = |endpoint| Known { endpoint, target: OnceLock::new(), connecting: Mutex::new(()) };
+        let known = endpoints.into_iter().map(known).collect();
         let writers = Writers { urls, now: Arc::new(Mutex::new((0..writers).collect())) };
-        Places { known, timeout, writers, opened: AtomicUsize::new(0) }
+        Endpoints { known, timeout, writers, opened: AtomicUsize::new(0) }
     }
 
     /// To say who takes writes.
@@ -134,7 +134,7 @@ impl Places {
     }
 }
 
-impl Target for Places {
+impl Target for Endpoints {
     fn facts(&self) -> Result<Facts, TargetError> {
         self.first()?.facts()
     }
@@ -149,7 +149,7 @@ impl Target for Places {
     }
     fn open<'a>(&'a self, dataset: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
         let turn = self.opened.fetch_add(1, Ordering::Relaxed);
-        let mut follower = Follower { places: self, dataset, turn, seat: 0, at: None, has_wire: false };
+        let mut follower = Follower { endpoints: self, dataset, turn, seat: 0, at: None, has_wire: false };
         follower.go()?;
         follower.has_wire = follower.at.as_mut().is_some_and(|(_, session)| session.wire().is_some());
         Ok(Box::new(follower))
@@ -188,7 +188,7 @@ impl Target for Places {
 
 /// A session that goes to whoever takes writes.
 struct Follower<'a> {
-    places: &'a Places,
+    endpoints: &'a Endpoints,
     dataset: &'a Dataset,
     /// Which of those who take writes, counted round and round.
     turn: usize,
@@ -203,11 +203,11 @@ impl<'a> Follower<'a> {
     /// The session at the place where it is, opened if there is none.
     fn go(&mut self) -> Result<&mut (dyn Session + 'a), TargetError> {
         if self.at.is_none() {
-            let place = self.places.writers.nth(self.turn);
-            let opened = self.places.known[place].target(self.places.timeout)?.open(self.dataset);
+            let endpoint = self.endpoints.writers.nth(self.turn);
+            let opened = self.endpoints.known[endpoint].target(self.endpoints.timeout)?.open(self.dataset);
             let mut session = opened.inspect_err(|_| self.turn += 1)?;
             session.take_seat(self.seat);
-            self.at = Some((place, session));
+            self.at = Some((endpoint, session));
         }
         let (_, session) = self.at.as_mut().expect("just opened");
         Ok(session.as_mut())
@@ -222,8 +222,8 @@ impl<'a> Follower<'a> {
         }
         self.turn += 1;
         // A session with a wire makes its connection anew by itself, if this is still the place to be.
-        let place = self.places.writers.nth(self.turn);
-        if self.at.as_ref().is_some_and(|(at, _)| *at != place || !self.has_wire) {
+        let endpoint = self.endpoints.writers.nth(self.turn);
+        if self.at.as_ref().is_some_and(|(at, _)| *at != endpoint || !self.has_wire) {
             self.at = None;
         }
     }
@@ -246,8 +246,8 @@ impl Session for Follower<'_> {
         self.at.as_ref().map_or(0, |(_, session)| session.fetched_records())
     }
 
-    fn answer(&self) -> Answer {
-        self.at.as_ref().map_or(Answer::Nothing, |(_, session)| session.answer())
+    fn answer(&self) -> Returned {
+        self.at.as_ref().map_or(Returned::Nothing, |(_, session)| session.answer())
     }
 
     fn take_seat(&mut self, number: u32) {
@@ -358,14 +358,14 @@ mod tests {
             let store: &'static Guilty = Box::leak(Box::new(Guilty::open(&spec(), Path::new("")).unwrap()));
             let (first, second) = (Way::to(store), Way::to(store));
             let spec = spec();
-            let both = [&first, &second].map(|way| Place::new(&spec, 1, &way.address));
-            let places = Places::new(both.to_vec(), 1, Duration::from_secs(10));
+            let both = [&first, &second].map(|way| Endpoint::new(&spec, 1, &way.address));
+            let endpoints = Endpoints::new(both.to_vec(), 1, Duration::from_secs(10));
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(history::HISTORY);
             let history = HistoryWriter::create(&path, Pace::Groups).unwrap();
             let dataset = Dataset::checks(Arc::new(Bank::new(BankSpec::default()).unwrap()));
             let (workload, records, clock) = (Ledger::new(1), Records::new(0), Clock::start());
-            let plan = Plan::closed(&places, &dataset, &workload, &records, 4, clock);
+            let plan = Plan::closed(&endpoints, &dataset, &workload, &records, 4, clock);
             let retries = Retries { most: 1_000, first_pause: Duration::from_millis(1) };
             let arrivals = open.then(|| ("constant 2000/s".parse::<Arrivals>().unwrap(), 1));
             let plan = Plan { history: Some(&history), retries, few, arrivals, ..plan };
@@ -374,7 +374,7 @@ mod tests {
                 let before = sessions.cut().books.done();
                 first.cut();
                 std::thread::sleep(Duration::from_millis(50));
-                places.writers().set(&[&both[1].url]);
+                endpoints.writers().set(&[&both[1].url]);
                 sessions.cut();
                 let (begin, mut after) = (std::time::Instant::now(), 0);
                 while after < before && begin.elapsed() < Duration::from_secs(20) {
@@ -392,7 +392,7 @@ mod tests {
                 source: Source::Survivors,
                 pass,
                 at: clock.now(),
-                rows: places.read_keys().unwrap(),
+                rows: endpoints.read_keys().unwrap(),
             };
             let evidence = Evidence { keys: vec![scan(1), scan(2)], ..Evidence::default() };
             let judgement = evidence.judge(history).unwrap();

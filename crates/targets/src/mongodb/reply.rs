@@ -61,7 +61,7 @@ pub struct Fault {
 
 /// An answer, understood.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
+pub struct Reply {
     /// Documents matched, inserted or deleted.
     pub n: i64,
     /// Documents that failed.
@@ -110,10 +110,10 @@ const TIME_LIMITS: [i32; 2] = [50, 262];
 /// FileStreamFailed: a file could not be written to its end.
 const FILE_FAILED: i32 = 39;
 
-impl Answer {
+impl Reply {
     /// Reads an answer in one pass.
-    pub fn read(body: &RawDocument) -> Answer {
-        let mut answer = Answer { n: 0, failed: 0, fault: None };
+    pub fn read(body: &RawDocument) -> Reply {
+        let mut answer = Reply { n: 0, failed: 0, fault: None };
         let mut ok = false;
         let (mut document, mut concern) = (None, None);
         for element in body.iter_elements() {
@@ -243,7 +243,7 @@ mod tests {
     use bson::{RawDocumentBuf, rawdoc};
 
     fn outcome(body: RawDocumentBuf, kind: OpKind) -> Outcome {
-        Answer::read(&body).outcome(kind, 1)
+        Reply::read(&body).outcome(kind, 1)
     }
 
     fn failing(code: i32) -> RawDocumentBuf {
@@ -324,12 +324,12 @@ mod tests {
     fn a_batch_of_which_some_failed_is_neither_done_nor_refused() {
         let body =
             rawdoc! { "n": 2, "ok": 1.0, "writeErrors": [{ "index": 1, "code": 11000, "errmsg": "dup" }] };
-        let answer = Answer::read(&body);
+        let answer = Reply::read(&body);
         assert_eq!(answer.outcome(OpKind::InsertMany, 3), Outcome::Unknown(Failure::Exists));
         assert_eq!(answer.outcome(OpKind::InsertMany, 1), Outcome::Refused(Failure::Exists));
         assert!(answer.fault.unwrap().is_duplicate());
         // Some may have been written before the whole command failed at another; not before it was read.
-        let many = |code| Answer::read(&failing(code)).outcome(OpKind::InsertMany, 3);
+        let many = |code| Reply::read(&failing(code)).outcome(OpKind::InsertMany, 3);
         assert_eq!(many(10107), Outcome::Unknown(Failure::Unavailable));
         assert_eq!(many(112), Outcome::Unknown(Failure::Conflict));
         assert_eq!(many(14031), Outcome::Unknown(Failure::Full));
@@ -341,7 +341,7 @@ mod tests {
     fn labels_survive() {
         let body = rawdoc! { "ok": 0.0, "code": 251, "errmsg": "gone",
         "errorLabels": ["TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError"] };
-        let fault = Answer::read(&body).fault.unwrap();
+        let fault = Reply::read(&body).fault.unwrap();
         let all = Labels {
             retryable_write: true,
             transient_transaction: true,
@@ -361,7 +361,7 @@ mod tests {
             let mut document = (length as i32).to_le_bytes().to_vec();
             document.append(&mut bytes);
             document.push(0);
-            let _ = Answer::read(RawDocument::from_bytes(&document).unwrap()).outcome(OpKind::Update, 1);
+            let _ = Reply::read(RawDocument::from_bytes(&document).unwrap()).outcome(OpKind::Update, 1);
         }
     }
 }

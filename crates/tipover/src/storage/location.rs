@@ -45,7 +45,7 @@ enum Kind {
 
 /// A path that a load can work on.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Location {
     /// As given, absolute.
     pub path: PathBuf,
     /// The file or device with the data.
@@ -53,12 +53,12 @@ pub struct Place {
     kind: Kind,
 }
 
-impl Place {
+impl Location {
     /// Looks at a path.
     ///
     /// # Errors
     /// [`Unusable`]: there is nothing, or something that no data can be on.
-    pub fn find(path: &Path) -> Result<Place, Unusable> {
+    pub fn find(path: &Path) -> Result<Location, Unusable> {
         let path = std::fs::canonicalize(path).map_err(|error| {
             let next = "name a folder on the disk, a file, or a block device";
             Unusable(match error.kind() {
@@ -77,7 +77,7 @@ impl Place {
             }
         };
         let data = if kind == Kind::Folder { path.join(DATA) } else { path.clone() };
-        Ok(Place { path, data, kind })
+        Ok(Location { path, data, kind })
     }
 
     /// Whether it is memory rather than a disk.
@@ -309,8 +309,8 @@ mod tests {
 
     const NEVER: Stop<'static> = &|| false;
 
-    fn prepared(place: &Place, size: u64, writes: bool, overwrite: bool) -> Result<Bytes, String> {
-        place
+    fn prepared(location: &Location, size: u64, writes: bool, overwrite: bool) -> Result<Bytes, String> {
+        location
             .prepare(Some(Bytes(size)), writes, overwrite, NEVER, &mut |_| ())
             .map_err(|error| error.to_string())
     }
@@ -318,15 +318,15 @@ mod tests {
     #[test]
     fn a_folder_gets_data_that_is_used_again_and_marked_as_ours() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::find(folder.path()).unwrap();
-        assert_eq!(prepared(&place, 1 << 20, true, false), Ok(Bytes::mib(1)));
-        let made = std::fs::metadata(&place.data).unwrap().modified().unwrap();
-        assert_eq!(prepared(&place, 1 << 19, true, false), Ok(Bytes::kib(512)));
-        assert_eq!(std::fs::metadata(&place.data).unwrap().modified().unwrap(), made, "it was used again");
-        assert_eq!(prepared(&place, 2 << 20, true, false), Ok(Bytes::mib(2)), "more was asked for");
-        let as_file = Place::find(&place.data).unwrap();
+        let location = Location::find(folder.path()).unwrap();
+        assert_eq!(prepared(&location, 1 << 20, true, false), Ok(Bytes::mib(1)));
+        let made = std::fs::metadata(&location.data).unwrap().modified().unwrap();
+        assert_eq!(prepared(&location, 1 << 19, true, false), Ok(Bytes::kib(512)));
+        assert_eq!(std::fs::metadata(&location.data).unwrap().modified().unwrap(), made, "it was used again");
+        assert_eq!(prepared(&location, 2 << 20, true, false), Ok(Bytes::mib(2)), "more was asked for");
+        let as_file = Location::find(&location.data).unwrap();
         assert_eq!(as_file.prepare(None, true, false, NEVER, &mut |_| ()).unwrap(), Bytes::mib(2));
-        place.remove();
+        location.remove();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -335,30 +335,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let theirs = folder.path().join("theirs");
         std::fs::write(&theirs, vec![7; 1 << 20]).unwrap();
-        let place = Place::find(&theirs).unwrap();
-        let refused = prepared(&place, 4096, true, false).unwrap_err();
+        let location = Location::find(&theirs).unwrap();
+        let refused = prepared(&location, 4096, true, false).unwrap_err();
         assert!(refused.contains("--overwrite") && refused.contains("did not make it"), "{refused}");
-        assert_eq!(prepared(&place, 4096, false, false), Ok(Bytes::kib(4)), "reading harms nobody");
-        assert_eq!(prepared(&place, 4096, true, true), Ok(Bytes::kib(4)));
-        let short = prepared(&place, 2 << 20, false, false).unwrap_err();
+        assert_eq!(prepared(&location, 4096, false, false), Ok(Bytes::kib(4)), "reading harms nobody");
+        assert_eq!(prepared(&location, 4096, true, true), Ok(Bytes::kib(4)));
+        let short = prepared(&location, 2 << 20, false, false).unwrap_err();
         assert!(short.contains("holds 1.00 MiB"), "{short}");
         assert_eq!(std::fs::read(&theirs).unwrap(), vec![7; 1 << 20]);
         std::fs::write(folder.path().join(DATA), "mine").unwrap();
-        let refused = prepared(&Place::find(folder.path()).unwrap(), 4096, true, false).unwrap_err();
+        let refused = prepared(&Location::find(folder.path()).unwrap(), 4096, true, false).unwrap_err();
         assert!(refused.contains("did not make it"), "{refused}");
     }
 
     #[test]
     fn what_cannot_be_is_refused_in_words() {
         let folder = tempfile::tempdir().unwrap();
-        let missing = Place::find(&folder.path().join("nowhere")).unwrap_err().to_string();
+        let missing = Location::find(&folder.path().join("nowhere")).unwrap_err().to_string();
         assert!(missing.contains("no such file or folder; name a folder"), "{missing}");
-        let odd = Place::find(Path::new("/dev/null")).unwrap_err().to_string();
+        let odd = Location::find(Path::new("/dev/null")).unwrap_err().to_string();
         assert!(odd.contains("neither a folder"), "{odd}");
-        let place = Place::find(folder.path()).unwrap();
-        let large = prepared(&place, 1 << 60, true, false).unwrap_err();
+        let location = Location::find(folder.path()).unwrap();
+        let large = prepared(&location, 1 << 60, true, false).unwrap_err();
         assert!(large.contains("no room") && large.contains("--size"), "{large}");
-        let stopped = place.prepare(Some(Bytes::mib(1)), true, false, &|| true, &mut |_| ()).unwrap_err();
+        let stopped = location.prepare(Some(Bytes::mib(1)), true, false, &|| true, &mut |_| ()).unwrap_err();
         assert!(stopped.is::<super::super::Stopped>());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left half-made");
     }
