@@ -86,8 +86,8 @@ fn device(record: &Record) -> Option<Row> {
     // The queue holds flushes and discards too; only without them is it that of reads and writes.
     if let (Some(mean), true) = (rates.mean_await, rates.flushes.0 + rates.discards.0 == 0.0) {
         row.put(Quantity::Await, mean.as_secs_f64());
-        // Requests that are under way when the window begins or ends are in the queue, and their wait is not or
-        // is in part: of few requests that is much.
+        // Requests that are under way when the window begins or ends are in the queue, and their wait is not
+        // or is in part: of few requests that is much.
         let at_edges = 2.0 * (rates.queue + 1.0) * mean.as_secs_f64() / rates.window.as_secs_f64();
         let ends = [rates.queue - at_edges, rates.queue + at_edges].map(|queue| Value::exact(queue.max(0.0)));
         if let [Some(low), Some(high)] = ends {

@@ -20,13 +20,24 @@ use cache::{Hits, Policy, Popularity};
 use queue::{Load, Reads, Work};
 use serde::Serialize;
 
-/// How far discrete events were from the published cells at most, in logarithms, at 90 %: 16 % for p99. What
-/// the network leaves out (service times that are not memoryless, eviction) is in it.
+/// How far discrete events were from the published cells at most, in logarithms, at 90 %: 16 % for p99. It is
+/// what remains when a system's own [`System::p99_at_disk`] is known.
 const P99_ERROR: f64 = 0.18;
 /// The same for throughput: equal cells of the published study differ by 9 %.
 const THROUGHPUT_ERROR: f64 = 0.09;
-/// How far hit ratios measured in equilibrium may be from predicted ones before a draw is doubted.
+/// How far hit ratios measured in equilibrium may be from computed ones before a draw is doubted.
 pub const HIT_ERROR: f64 = 0.015;
+/// How far computed hit ratios are from the truth at 90 %, where half of the look-ups hit: at least, because
+/// engines keep more where they are asked for less (WiredTiger 70 % to 92 % of its cache, InnoDB 30 to 40 MB
+/// of 64),
+const LEAST_HIT_ERROR: f64 = 0.05;
+/// and where fewer than two working sets show it.
+const UNSEEN_HIT_ERROR: f64 = 0.12;
+
+/// The error of a hit ratio as a share of that of one half: nothing errs where none or all look-ups hit.
+pub fn hit_error(hit: f64) -> f64 {
+    2.0 * (hit * (1.0 - hit)).sqrt()
+}
 
 /// What a number may be, each value alike.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -52,6 +63,16 @@ impl Range {
 
     fn draw(self, random: &mut Random) -> f64 {
         self.low + (self.high - self.low) * random.unit()
+    }
+
+    /// A factor, and its inverse alike.
+    fn draw_factor(self, random: &mut Random) -> f64 {
+        Range::new(self.low.ln(), self.high.ln()).draw(random).exp()
+    }
+
+    /// A cost. One of which only the most is known may be far smaller: its square root is drawn.
+    fn draw_cost(self, random: &mut Random) -> f64 {
+        if self.low > 0.0 { self.draw(random) } else { self.high * random.unit().powi(2) }
     }
 }
 
@@ -135,6 +156,8 @@ pub struct System {
     pub engine_reserve: Range,
     /// Bytes of memory that are neither engine's cache nor page cache.
     pub other_memory: Range,
+    /// How far computed hit ratios are from measured ones at 90 %, where half of the look-ups hit.
+    pub hit_errors: Hits,
     /// What the disk is asked for at a time.
     pub request: Bytes,
     /// Such requests that a missed page takes from the disk, one after another.
@@ -145,10 +168,17 @@ pub struct System {
     pub cpu_client: Range,
     /// more for a page that the engine misses,
     pub cpu_miss: Range,
-    /// and more for a request to the disk.
+    /// more for a request to the disk,
     pub cpu_read: Range,
+    /// and what the laboratory's own disk takes for one.
+    pub cpu_daemon: Range,
     /// Share of the processors that it could use.
     pub efficiency: Range,
+    /// What p99 is of that which memoryless servers in line would give, where operations wait for processors
+    /// (a scheduler gives them out in slices)
+    pub p99_at_processors: Range,
+    /// and where they wait for the disk (pages differ in how many requests they take).
+    pub p99_at_disk: Range,
     /// Share of the machine's processors that others may have had while it was measured, and no longer have:
     /// throughput and percentiles are known by so much less.
     pub disturbance: f64,
@@ -187,12 +217,17 @@ pub struct Draw {
     engine_reserve: f64,
     other_memory: f64,
     policies: (Policy, Policy),
+    /// By how many times [`System::hit_errors`] both hit ratios err.
+    hit_errors: (f64, f64),
     reads_per_miss: f64,
     cpu_client: f64,
     cpu: f64,
     cpu_miss: f64,
     cpu_read: f64,
+    cpu_daemon: f64,
     efficiency: f64,
+    p99_at_processors: f64,
+    p99_at_disk: f64,
     /// Factors by which the network errs: under closed clients,
     p99_error: f64,
     /// and under a load that arrives,
@@ -265,8 +300,9 @@ impl System {
     fn draw(&self, random: &mut Random) -> Draw {
         let (of_engine, of_kernel) = (self.engine.policies, [Policy::Random, Policy::Lru]);
         let pair = random.below((of_engine.len() * of_kernel.len()) as u64) as usize;
-        let mut error =
-            |ninety: f64| (normal_quantile(random.unit().clamp(1e-6, 1.0 - 1e-6)) * ninety / 1.645).exp();
+        let mut normal = || normal_quantile(random.unit().clamp(1e-6, 1.0 - 1e-6)) / 1.645;
+        let hit_errors = (normal(), normal());
+        let mut error = |ninety: f64| (normal() * ninety).exp();
         let disturbed = self.wider_by().ln();
         let (p99_error, throughput_error) =
             (error(P99_ERROR + disturbed), error(THROUGHPUT_ERROR + disturbed));
@@ -280,12 +316,16 @@ impl System {
             engine_share: self.engine_share.draw(random),
             other_memory: self.other_memory.draw(random),
             policies: (of_engine[pair % of_engine.len()], of_kernel[pair / of_engine.len()]),
+            hit_errors,
             reads_per_miss: self.reads_per_miss.draw(random),
             cpu_client: self.cpu_client.draw(random),
             cpu: self.cpu.draw(random),
-            cpu_miss: self.cpu_miss.draw(random),
-            cpu_read: self.cpu_read.draw(random),
+            cpu_miss: self.cpu_miss.draw_cost(random),
+            cpu_read: self.cpu_read.draw_cost(random),
+            cpu_daemon: self.cpu_daemon.draw(random),
             efficiency: self.efficiency.draw(random),
+            p99_at_processors: self.p99_at_processors.draw_factor(random),
+            p99_at_disk: self.p99_at_disk.draw_factor(random),
             p99_error,
             open_error,
             throughput_error,
@@ -297,7 +337,7 @@ impl System {
     /// Sum of squares between what a draw gives and what was seen.
     fn distance(&self, draw: &Draw, seen: &[Seen]) -> f64 {
         let of = |seen: &Seen| {
-            let hits = self.hits(draw, &seen.place);
+            let hits = self.computed_hits(draw, &seen.place);
             (hits.engine - seen.hits.engine).powi(2) + (hits.page_cache - seen.hits.page_cache).powi(2)
         };
         seen.iter().map(of).sum()
@@ -305,6 +345,41 @@ impl System {
 
     /// What the caches answer in `place`.
     pub fn hits(&self, draw: &Draw, place: &Place) -> Hits {
+        let computed = self.computed_hits(draw, place);
+        let off = |hit: f64, most: f64, error: f64| (hit + error * most * hit_error(hit)).clamp(0.0, 1.0);
+        Hits {
+            engine: off(computed.engine, self.hit_errors.engine, draw.hit_errors.0),
+            page_cache: off(computed.page_cache, self.hit_errors.page_cache, draw.hit_errors.1),
+        }
+    }
+
+    /// The same system with the hit errors that it shows: what is left between the hit ratios that were
+    /// `seen` and those that `draws` agree on.
+    pub fn with_hit_errors(self, draws: &[Draw], seen: &[Seen]) -> System {
+        let mean = |of: &dyn Fn(&Draw) -> f64| draws.iter().map(of).sum::<f64>() / draws.len() as f64;
+        let left = |of: &dyn Fn(&Hits) -> f64| {
+            let (mut squares, mut sets) = (Vec::new(), Vec::new());
+            for one in seen {
+                let measured = of(&one.hits);
+                let computed = mean(&|draw| of(&self.computed_hits(draw, &one.place)));
+                let scale = hit_error(measured).max(hit_error(computed));
+                if scale > 0.1 {
+                    squares.push(((measured - computed) / scale).powi(2));
+                    sets.push(one.place.records as u64);
+                }
+            }
+            sets.sort_unstable();
+            sets.dedup();
+            let least = if sets.len() < 2 { UNSEEN_HIT_ERROR } else { LEAST_HIT_ERROR };
+            let mean_square = squares.iter().sum::<f64>() / squares.len().max(1) as f64;
+            (1.645 * mean_square.sqrt()).max(least)
+        };
+        let hit_errors =
+            Hits { engine: left(&|hits| hits.engine), page_cache: left(&|hits| hits.page_cache) };
+        System { hit_errors, ..self }
+    }
+
+    fn computed_hits(&self, draw: &Draw, place: &Place) -> Hits {
         let data = place.records * draw.record_bytes;
         let engine = (draw.engine_share * place.engine_cache - draw.engine_reserve).max(0.0);
         // The cache is filled as far as there are data, overhead included.
@@ -316,12 +391,13 @@ impl System {
         self.popularity.two_level(engine / data, below / (data * draw.file_ratio), draw.policies)
     }
 
-    /// What an operation asks of a node whose clients are elsewhere.
-    fn work(&self, draw: &Draw, hits: Hits) -> Work {
+    /// What an operation asks of a node whose clients are elsewhere, and whose disk takes `of_daemon` of the
+    /// processor time that the laboratory's takes.
+    fn work(&self, draw: &Draw, hits: Hits, of_daemon: f64) -> Work {
         Work {
             cpu: draw.cpu,
             cpu_miss: draw.cpu_miss,
-            cpu_read: draw.cpu_read,
+            cpu_read: draw.cpu_read + of_daemon * draw.cpu_daemon,
             misses: (1.0 - hits.engine) * self.engine.pages_per_operation,
             to_disk: 1.0 - hits.page_cache,
             reads_per_miss: draw.reads_per_miss,
@@ -332,11 +408,22 @@ impl System {
     /// What the measured closed loop would do in `place`: throughput by mean values, p99 by discrete
     /// events of `operations` for each draw.
     pub fn closed(&self, draws: &[Draw], place: &Place, operations: u32) -> Prediction {
+        self.closed_with(draws, place, |draw| self.hits(draw, place), operations)
+    }
+
+    /// The same where it is known what the caches answer.
+    pub fn closed_with(
+        &self,
+        draws: &[Draw],
+        place: &Place,
+        hits: impl Fn(&Draw) -> Hits,
+        operations: u32,
+    ) -> Prediction {
         let disk = Reads::of(&place.disk, self.request);
         let mut parts: [Vec<f64>; 5] = Default::default();
         for (n, draw) in draws.iter().enumerate() {
-            let hits = self.hits(draw, place);
-            let mut work = self.work(draw, hits);
+            let hits = hits(draw);
+            let mut work = self.work(draw, hits, 1.0);
             work.cpu += draw.cpu_client;
             let cores = place.cores * draw.efficiency;
             let rate = queue::throughput(self.sessions, &work, cores, &disk) * draw.throughput_error;
@@ -351,8 +438,8 @@ impl System {
             let load = Load::Closed(self.sessions);
             let whole = place.cores.max(1.0) as u32;
             let events = queue::simulate(load, &slower, whole, &place.disk, operations, n as u64);
-            let found =
-                [hits.engine, hits.page_cache, rate, events.p99 * draw.p99_error, rate * work.reads()];
+            let p99 = events.p99 * draw.p99_error * draw.p99_against_queueing(&work, 0.01);
+            let found = [hits.engine, hits.page_cache, rate, p99, rate * work.reads()];
             parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
         }
         let [engine, page_cache, rate, p99, reads] = parts;
@@ -363,6 +450,14 @@ impl System {
             p99_s: Interval::of(p99),
             device_reads_per_s: Interval::of(reads),
         }
+    }
+}
+
+impl Draw {
+    /// The factor for a percentile above which a share `beyond` of operations lies: those that go to the
+    /// disk, if they are more than that.
+    fn p99_against_queueing(&self, work: &Work, beyond: f64) -> f64 {
+        if work.disk_share() > beyond { self.p99_at_disk } else { self.p99_at_processors }
     }
 }
 

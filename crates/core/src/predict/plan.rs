@@ -237,20 +237,19 @@ pub fn judge(
             let (mut held, mut parts): (u32, [Vec<f64>; 3]) = (0, Default::default());
             let mut limits = [0u32; 3];
             for (draw, hits) in draws.iter().zip(&hits) {
-                let mut work = system.work(draw, *hits);
-                work.cpu_read *= draw.daemon_share;
+                let work = system.work(draw, *hits, draw.daemon_share);
                 let cores = place.cores * draw.efficiency;
                 let asked = work.reads();
                 let processors = cores / work.cpu_all();
                 let device = if asked > 1e-9 { reads.most() / asked } else { f64::INFINITY };
                 let rate = question.load / draw.throughput_error;
-                let quantile = 1.0 - question.promise.bad_ratio();
-                let percentile =
-                    queue::open_percentile(quantile, rate, &work, cores, &reads) * draw.open_error;
+                let beyond = question.promise.bad_ratio();
+                let percentile = queue::open_percentile(1.0 - beyond, rate, &work, cores, &reads)
+                    * draw.open_error
+                    * draw.p99_against_queueing(&work, beyond);
                 held += u32::from(percentile <= question.promise.limit.as_secs_f64());
                 let bound = work.reads_per_miss * reads.service > question.promise.limit.as_secs_f64();
-                limits[match (processors < device, bound && work.disk_share() > question.promise.bad_ratio())
-                {
+                limits[match (processors < device, bound && work.disk_share() > beyond) {
                     (_, true) => 2,
                     (true, _) => 0,
                     _ => 1,
@@ -303,8 +302,9 @@ pub fn best(judged: &[Judged]) -> Option<&Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::predict::cache::Hits;
     use crate::predict::cache::Popularity;
-    use crate::predict::{Engine, Range};
+    use crate::predict::{Engine, HIT_ERROR, Range};
 
     const MIB: f64 = 1_048_576.0;
 
@@ -318,12 +318,16 @@ mod tests {
             engine_share: Range::new(0.72, 0.8),
             engine_reserve: Range::new(0.0, 0.0),
             other_memory: Range::new(400.0 * MIB, 500.0 * MIB),
+            hit_errors: Hits { engine: HIT_ERROR, page_cache: HIT_ERROR },
             request: queue::READ,
             reads_per_miss: Range::new(7.0, 8.0),
             cpu_client: Range::new(0.0, 0.0),
             cpu: Range::new(52e-6, 58e-6),
             cpu_miss: Range::new(22e-6, 30e-6),
-            cpu_read: Range::new(0.0, 5e-6),
+            cpu_read: Range::new(0.0, 0.0),
+            cpu_daemon: Range::new(0.0, 5e-6),
+            p99_at_processors: Range::new(1.0, 1.0),
+            p99_at_disk: Range::new(1.0, 1.0),
             efficiency: Range::new(0.9, 1.0),
             disturbance: 0.0,
         }

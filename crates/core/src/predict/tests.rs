@@ -16,6 +16,7 @@ fn published() -> System {
         engine_reserve: Range::new(0.0, 0.0),
         // Assumed: the server's heap, the kernel.
         other_memory: Range::new(400.0 * MIB, 800.0 * MIB),
+        hit_errors: Hits { engine: HIT_ERROR, page_cache: HIT_ERROR },
         request: queue::READ,
         reads_per_miss: Range::new(7.0, 8.0),
         cpu_client: Range::new(0.0, 0.0),
@@ -23,6 +24,9 @@ fn published() -> System {
         cpu: Range::new(52.5e-6, 57.5e-6),
         cpu_miss: Range::new(22e-6, 30e-6),
         cpu_read: Range::new(0.0, 0.0),
+        cpu_daemon: Range::new(0.0, 0.0),
+        p99_at_processors: Range::new(1.0, 1.0),
+        p99_at_disk: Range::new(1.0, 1.0),
         efficiency: Range::new(1.0, 1.0),
         disturbance: 0.0,
     }
@@ -95,6 +99,30 @@ fn measured_hit_ratios_narrow_the_answer() {
         narrow.page_cache_hit.low - 0.01 <= hit.page_cache
             && hit.page_cache <= narrow.page_cache_hit.high + 0.01
     );
+}
+
+/// An engine that keeps more in one place than in another: the answer is as wide as what was seen of that.
+#[test]
+fn hit_ratios_err_as_they_were_seen_to_err() {
+    let system = published();
+    let draws = system.draws(40, &[], 1);
+    let truth = |millions: f64, off: f64| {
+        let place = place(millions, "S2");
+        let computed = system.hits(&draws[0], &place);
+        Seen { place, hits: Hits { page_cache: computed.page_cache - off, ..computed } }
+    };
+    let of = |seen: &[Seen]| published().with_hit_errors(&draws[..1], seen).hit_errors.page_cache;
+    assert_eq!(of(&[]), UNSEEN_HIT_ERROR);
+    assert_eq!(of(&[truth(4.5, 0.0), truth(5.0, 0.0)]), LEAST_HIT_ERROR);
+    assert_eq!(of(&[truth(5.0, 0.0), truth(5.0, 0.0)]), UNSEEN_HIT_ERROR, "of one working set");
+    let seen = [truth(4.5, 0.1), truth(5.0, -0.1)];
+    let learnt = of(&seen);
+    assert!(learnt > 0.12 && learnt < 0.25, "{learnt}");
+    let wide = system.clone().with_hit_errors(&draws[..1], &seen);
+    let of = |system: &System| system.closed(&system.draws(100, &[], 2), &place(5.0, "S2"), 500);
+    assert!(of(&wide).page_cache_hit.factor() > 1.2 * of(&system).page_cache_hit.factor());
+    let in_cache = wide.closed(&draws, &place(2.0, "S2"), 500);
+    assert_eq!((in_cache.engine_hit.low, in_cache.engine_hit.high), (1.0, 1.0), "nothing errs there");
 }
 
 /// Where half of the processors may have been with others, twice as much may be true, and half.

@@ -1,5 +1,6 @@
 //! What the records of a study say of a system: service times, requests for a page, memory, hit ratios.
 
+mod cost;
 mod kept;
 
 use super::cells::NO_DISK;
@@ -7,13 +8,14 @@ use super::{CellRecords, Cells};
 use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
 use crate::predict::cache::{Hits, Policy, Popularity};
-use crate::predict::{Engine, Place, Prediction, Range, Seen, System};
+use crate::predict::{Draw, Engine, HIT_ERROR, Place, Prediction, Range, Seen, System, hit_error};
 use crate::record::Measured;
 use crate::units::Bytes;
 use crate::workload::distribution::Requests;
+use cost::cost;
 use kept::Kept;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Counters of the engine without which nothing can be said.
 const COUNTERS: [&str; 4] = [
@@ -28,6 +30,10 @@ pub(super) const IN_CACHE: f64 = 0.002;
 const FILLED: f64 = 0.02;
 /// Misses for an operation from which on their cost can be told from the rest.
 const MISSES: f64 = 0.1;
+/// How exactly levels of memory are known that are read now and then, as a share of all of it.
+const LEVELS: f64 = 0.03;
+/// Up to this share of a full page cache are pages without records.
+const STRANGERS: f64 = 0.25;
 /// A range that was measured in a few cells is this share wider on both sides than they are.
 const WIDER: f64 = 0.03;
 
@@ -55,11 +61,12 @@ pub struct Observed {
     reads: f64,
     cpu: f64,
     cpu_client: f64,
-    cpu_read: Option<f64>,
+    cpu_daemon: Option<f64>,
     request_bytes: f64,
     reads_per_miss: Option<f64>,
     file_ratio: Option<f64>,
     other_memory: Option<f64>,
+    page_cache: f64,
     /// The page cache was full, and how large it or the engine's was is not known.
     uncounted_caches: bool,
 }
@@ -201,7 +208,7 @@ impl Observed {
             reads,
             cpu: cpu.ok_or("counters are missing: the processor time")?,
             cpu_client: cpu_client.unwrap_or(0.0),
-            cpu_read: mean(cell.mean(|m| {
+            cpu_daemon: mean(cell.mean(|m| {
                 let read = m.growth_in_place(probe::DISK, metric::DISK_READ_REQUESTS)?;
                 (read > 0.0).then(|| m.cpu.disk_ns as f64 / 1e9 / read)
             })),
@@ -213,6 +220,7 @@ impl Observed {
             )
             .filter(|_| misses > IN_CACHE),
             other_memory: other.filter(|bytes| *bytes > 0.0),
+            page_cache: caches.map_or(0.0, |(_, page)| page),
             uncounted_caches: caches.is_none() && is_full,
             kept,
         })
@@ -270,9 +278,7 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         }
     };
     let middle = f64::midpoint(cpu.low, cpu.high);
-    let of_miss = |c: &Observed| (c.misses > MISSES).then(|| ((c.cpu - middle) / c.misses).max(0.0));
-    let without_disk = over(&|c| of_miss(c).filter(|_| c.reads < NO_DISK));
-    let cpu_miss = without_disk.or_else(|| over(&of_miss)).ok_or_else(|| missing("what a miss costs"))?;
+    let cost = cost(cells, middle).ok_or_else(|| missing("what a miss costs"))?;
     // A processor that waits for the disk is idle; what it could use is seen where the disk does not matter.
     let busy = |c: &Observed| (c.throughput * (c.cpu + c.cpu_client) / c.place.cores).min(1.0);
     let efficiency =
@@ -282,16 +288,24 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         Range::new(0.5, 1.0)
     });
     let none = (!first.kept.engine.is_buffered).then(|| Range::new(0.0, 0.0));
-    let other_memory = none.or_else(|| over(&|c| c.other_memory)).unwrap_or_else(|| {
+    // What is left of a large number, and the page cache has files without records too: journal, programs,
+    // what was read before.
+    let other_memory = Range::over(
+        cells.iter().filter_map(|c| c.other_memory.map(|other| (c, other))).flat_map(|(c, other)| {
+            [(other - LEVELS * c.place.memory).max(0.0), other + STRANGERS * c.page_cache]
+        }),
+        0.0,
+    );
+    let other_memory = none.or(other_memory).unwrap_or_else(|| {
         let uncounted = format!("counters are missing: {} or {}", metric::ENGINE_CACHE_BYTES, metric::GROUP_PAGE_CACHE_BYTES);
         assume(
-            "5 % to 15 % of the memory are neither engine's cache nor page cache".into(),
+            "5 % to 25 % of the memory are neither engine's cache nor hold pages with records".into(),
             match cells.iter().any(|c| c.uncounted_caches) {
                 true => &uncounted,
                 false => "no cell filled its page cache: measure one with a larger working set, it would narrow the answer most",
             },
         );
-        Range::new(0.05 * first.place.memory, 0.15 * first.place.memory)
+        Range::new(0.05 * first.place.memory, 0.25 * first.place.memory)
     });
     let (engine_share, engine_reserve) = in_cache(cells, first, &mut assume);
     let request_bytes: f64 = cells.iter().map(|c| c.request_bytes).fold(0.0, f64::max);
@@ -306,23 +320,76 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         engine_reserve,
         other_memory,
         reads_per_miss,
+        hit_errors: Hits { engine: 0.0, page_cache: 0.0 },
         request: Bytes(request_bytes.round() as u64),
         cpu,
-        cpu_client: over(&|c| Some(c.cpu_client)).unwrap_or(Range::new(0.0, 0.0)),
-        cpu_miss,
-        cpu_read: over(&|c| c.cpu_read.filter(|_| c.reads > NO_DISK)).unwrap_or(Range::new(0.0, 0.0)),
+        // A client that waits for a disk is woken for each answer; its time matters where processors are the
+        // limit.
+        cpu_client: over(&|c| (c.reads < NO_DISK).then_some(c.cpu_client))
+            .or_else(|| over(&|c| Some(c.cpu_client)))
+            .unwrap_or(Range::new(0.0, 0.0)),
+        cpu_miss: cost.miss,
+        cpu_read: cost.read,
+        cpu_daemon: over(&|c| c.cpu_daemon.filter(|_| c.reads > NO_DISK)).unwrap_or(Range::new(0.0, 0.0)),
         efficiency,
+        p99_at_processors: AS_QUEUEING,
+        p99_at_disk: AS_QUEUEING,
         disturbance,
     };
-    Ok((system, assumptions))
+    let seen: Vec<Seen> = cells.iter().filter_map(|c| c.seen()).collect();
+    let draws = System { disturbance: 0.0, ..system.clone() }.draws(40, &seen, 1);
+    let system = system.with_hit_errors(&draws, &seen);
+    let (p99_at_processors, p99_at_disk) = p99_against_queueing(&system, cells, &mut assume);
+    Ok((System { p99_at_processors, p99_at_disk, ..system }, assumptions))
+}
+
+/// No factor.
+const AS_QUEUEING: Range = Range { low: 1.0, high: 1.0 };
+
+/// What the cells' p99 was of that which queueing gives at their own hit ratios: where they waited for
+/// processors, and where for the disk. How a model errs is learnt where it can be seen (Kennedy & O'Hagan
+/// 2001), and without its hit ratios, which err for reasons of their own. Of one working set the factor may
+/// be its own, so it only widens what is assumed without any.
+fn p99_against_queueing(
+    system: &System,
+    cells: &[&Observed],
+    assume: &mut impl FnMut(String, &str),
+) -> (Range, Range) {
+    let draws = System { disturbance: 0.0, ..system.clone() }.draws(12, &[], 1);
+    let mut of = |on_disk: bool, assumed: [f64; 2], more: f64, what: &str| {
+        let cells: Vec<&&Observed> = cells
+            .iter()
+            .filter(|c| c.p99.is_some() && (c.misses * (1.0 - c.hits.page_cache) > 0.01) == on_disk)
+            .collect();
+        let factor = |c: &&&Observed| {
+            let given = system.closed_with(&draws, &c.place, |_| c.hits, 2000);
+            Some(c.p99? / given.p99_s.middle)
+        };
+        let sets: BTreeSet<u64> = cells.iter().map(|c| c.place.records as u64).collect();
+        let factors: Vec<f64> = cells.iter().filter_map(factor).collect();
+        if sets.len() > 1 {
+            return Range::over(factors, more).unwrap_or(AS_QUEUEING);
+        }
+        assume(
+            format!(
+                "where operations wait for {what}, p99 is {} to {} times what queueing gives",
+                assumed[0], assumed[1]
+            ),
+            "fewer than two working sets say how often it is",
+        );
+        Range::over(factors.into_iter().chain(assumed), 0.0).unwrap_or(AS_QUEUEING)
+    };
+    // How long a slice is depends on who else is ready to run.
+    (of(false, [0.5, 3.0], 0.25, "processors"), of(true, [0.9, 1.3], 0.0, "the disk"))
 }
 
 /// Which share of the configured cache holds records, and how many bytes of it do not whatever its size.
 fn in_cache(cells: &[&Observed], first: &Observed, assume: &mut impl FnMut(String, &str)) -> (Range, Range) {
     let has_reserve = first.kept.has_reserve;
     // Where some pages are asked for more often than others it depends on what is forgotten.
-    let of = |c: &&Observed, policy: Policy| {
-        let bytes = c.popularity().share_for(c.hits.engine, policy) * c.kept.data_bytes();
+    let of = |c: &&Observed, policy: Policy, off: f64| {
+        let hit = (c.hits.engine + off * HIT_ERROR * hit_error(c.hits.engine)).clamp(0.0, 1.0);
+        let bytes = c.popularity().share_for(hit, policy) * c.kept.data_bytes();
         match has_reserve {
             true => (c.place.engine_cache - bytes).max(0.0),
             false => bytes / c.place.engine_cache,
@@ -330,7 +397,9 @@ fn in_cache(cells: &[&Observed], first: &Observed, assume: &mut impl FnMut(Strin
     };
     let telling = cells.iter().filter(|c| c.misses > MISSES && c.requests == Requests::Uniform);
     let policies = first.kept.engine.policies;
-    let seen = Range::over(telling.flat_map(|c| policies.iter().map(move |policy| of(c, *policy))), WIDER);
+    let ways = policies.iter().flat_map(|policy| [-1.0, 1.0].map(|off| (*policy, off)));
+    let seen =
+        Range::over(telling.flat_map(|c| ways.clone().map(move |(policy, off)| of(c, policy, off))), WIDER);
     let none = Range::new(0.0, 0.0);
     match (seen, first.kept.usual()) {
         (Some(reserve), _) if has_reserve => (Range::new(1.0, 1.0), reserve),
@@ -372,16 +441,23 @@ impl Checked {
 /// known. Cells that too few others are left for are left out. `disturbance` as for [`system`].
 pub fn leave_one_out(cells: &[Observed], disturbance: f64, draws: usize, operations: u32) -> Vec<Checked> {
     let mut checked = Vec::new();
+    // Cells of one working set are predicted from the same others.
+    let mut known: BTreeMap<_, Option<(System, Vec<Draw>)>> = BTreeMap::new();
     for cell in cells {
-        let is_other =
-            |c: &&Observed| c.place.records != cell.place.records && c.kept.system == cell.kept.system;
-        let others: Vec<&Observed> = cells.iter().filter(is_other).collect();
-        let Ok((system, _)) = system(&others, disturbance) else { continue };
-        let seen: Vec<Seen> = others.iter().filter_map(|c| c.seen()).collect();
-        let draws = system.draws(draws, &seen, 1);
+        let from_others = || {
+            let is_other =
+                |c: &&Observed| c.place.records != cell.place.records && c.kept.system == cell.kept.system;
+            let others: Vec<&Observed> = cells.iter().filter(is_other).collect();
+            let (system, _) = system(&others, disturbance).ok()?;
+            let seen: Vec<Seen> = others.iter().filter_map(|c| c.seen()).collect();
+            let draws = system.draws(draws, &seen, 1);
+            Some((system, draws))
+        };
+        let of = known.entry((cell.kept.system, cell.place.records as u64)).or_insert_with(from_others);
+        let Some((system, draws)) = of else { continue };
         checked.push(Checked {
             name: cell.name.clone(),
-            predicted: system.closed(&draws, &cell.place, operations),
+            predicted: system.closed(draws, &cell.place, operations),
             throughput_ops_per_s: cell.throughput,
             p99_s: cell.p99,
         });

@@ -28,12 +28,10 @@ fn simulated_cells_lie_in_the_intervals_that_others_give() {
     // Cells of the sweep `accesses` were not simulated.
     assert_eq!((observed.len(), left_out.len()), (12, 1), "{left_out:?}");
     let checked = leave_one_out(&observed, 0.0, 60, 1500);
-    let (mut of, mut inside) = (0, 0);
-    for one in &checked {
-        let (n, held) = one.inside();
-        (of, inside) = (of + n, inside + held);
-    }
-    assert!(of >= 18 && inside * 10 >= of * 9, "{inside} of {of}");
+    let (of, inside) =
+        checked.iter().map(Checked::inside).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    let outside: Vec<&Checked> = checked.iter().filter(|of| of.inside().0 > of.inside().1).collect();
+    assert!(of >= 18 && inside * 10 >= of * 9, "{inside} of {of}: {outside:#?}");
 }
 
 #[test]
@@ -72,6 +70,57 @@ fn what_cannot_be_planned_from_is_refused_in_words() {
     seen.retain(|cell| cell.misses < IN_CACHE);
     let why = system(&seen.iter().collect::<Vec<_>>(), 0.0).unwrap_err();
     assert!(why.contains("no cell missed the engine's cache"), "{why}");
+}
+
+/// Costs that were planted are found, by whichever way the cells allow.
+#[test]
+fn what_a_miss_and_a_request_cost_is_told_apart_as_far_as_cells_can() {
+    let (experiment, records) = simulated(&[("repeats", "1")]);
+    let (mut cells, _) = observed(&Cells::of(&experiment, &records)).unwrap();
+    let (in_cache, miss, read, always) = (60e-6, 30e-6, 40e-6, 0.02);
+    for c in &mut cells {
+        c.cpu = in_cache + c.misses * miss + c.reads * read + always / c.throughput;
+    }
+    // Of cells in the page cache, what is always done is booked to their misses: here up to a tenth.
+    let holds = |range: Range, value: f64| (range.low * 0.9..=range.high * 1.001).contains(&value);
+    let of = |which: &dyn Fn(&Observed) -> bool| {
+        cost::cost(&cells.iter().filter(|c| which(c)).collect::<Vec<_>>(), in_cache)
+    };
+    let by_all = of(&|_| true).unwrap();
+    assert!(holds(by_all.miss, miss) && by_all.miss.low > 0.9 * miss, "{by_all:?}");
+    assert!(holds(by_all.read, read) && by_all.read.high < 1.2 * read, "{by_all:?}");
+    let on_disk = of(&|c| c.reads >= NO_DISK).unwrap();
+    assert!(
+        on_disk.miss.low == 0.0 && holds(on_disk.miss, miss),
+        "at most what a request costs: {on_disk:?}"
+    );
+    assert!(holds(on_disk.read, read), "{on_disk:?}");
+    let most = cells.iter().map(|c| c.place.records as u64).max();
+    let of_one = of(&|c| Some(c.place.records as u64) == most).unwrap();
+    assert!(of_one.miss.low == 0.0 && of_one.read.low == 0.0 && holds(of_one.read, read), "{of_one:?}");
+    assert_eq!(of(&|c| c.misses < IN_CACHE), None);
+}
+
+/// Pages that take more requests than most are no part of queueing, and a scheduler's slices neither: how
+/// much they are is learnt from the cells.
+#[test]
+fn p99_errs_as_it_was_seen_to_err() {
+    let (experiment, records) = simulated(&[("repeats", "1")]);
+    let (mut cells, _) = observed(&Cells::of(&experiment, &records)).unwrap();
+    let of = |cells: &[Observed]| system(&cells.iter().collect::<Vec<_>>(), 0.0).unwrap().0;
+    let plain = of(&cells);
+    let on_disk = |c: &Observed| c.misses * (1.0 - c.hits.page_cache) > 0.01;
+    for c in &mut cells {
+        let times = if on_disk(c) { 1.5 } else { 4.0 };
+        c.p99 = c.p99.map(|p99| times * p99);
+    }
+    let slow = of(&cells);
+    let (before, after) = (plain.p99_at_processors, slow.p99_at_processors);
+    assert!((after.low / before.low - 4.0).abs() < 0.04, "{before:?} {after:?}");
+    assert!((after.high / before.high - 4.0).abs() < 0.04, "{before:?} {after:?}");
+    let (before, after) = (plain.p99_at_disk, slow.p99_at_disk);
+    let of_one = "one working set's factor may be its own";
+    assert!(before.high == 1.3 && after.low <= 1.0 && after.high > 1.45, "{of_one}: {after:?}");
 }
 
 /// A server's cell in virtual time. The virtual world knows the embedded engine alone: it simulates one with
@@ -152,10 +201,8 @@ fn servers() -> (Experiment, Vec<Record>) {
 fn cells_of_servers_lie_in_the_intervals_that_others_of_the_same_server_give() {
     let (experiment, mut records) = servers();
     let count = |records: &[Record]| {
-        let (mut observed, left_out) = observed(&Cells::of(&experiment, records)).unwrap();
+        let (observed, left_out) = observed(&Cells::of(&experiment, records)).unwrap();
         assert_eq!((observed.len(), left_out.len()), (18, 0), "{left_out:?}");
-        // Virtual processors take the same time for each operation, and no real ones do.
-        observed.iter_mut().filter(|cell| cell.reads < NO_DISK).for_each(|cell| cell.p99 = None);
         let checked = leave_one_out(&observed, 0.0, 60, 1500);
         let (all, inside) =
             checked.iter().map(Checked::inside).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
@@ -173,9 +220,9 @@ fn cells_of_servers_lie_in_the_intervals_that_others_of_the_same_server_give() {
         assert!(system.cpu.low > 35e-6 && system.cpu.high < 45e-6, "two thirds of 60 µs: {system:?}");
         assert!(system.cpu_client.high < 30e-6 && system.cpu_client.low > 15e-6, "{system:?}");
         assert_eq!(system.engine.is_buffered, name == "PostgreSQL");
-        // Where a disk of 150 IOPS answers, few operations say it.
-        assert!(system.engine_share.low > 0.8 && system.engine_share.high < 1.1, "{system:?}");
-        assert!(system.engine_reserve.high < 0.05 * CACHE, "all of it held records: {system:?}");
+        // Where hardly any look-up hits, little is said of the cache.
+        assert!(system.engine_share.low <= 1.0 && system.engine_share.high > 0.95, "{system:?}");
+        assert!(system.engine_reserve.low < 0.05 * CACHE, "all of it held records: {system:?}");
     }
     // A server that took four times as long with the largest data alone.
     for (record, cell) in records.iter_mut().zip(experiment.sweeps.iter().flat_map(|sweep| &sweep.cells)) {
