@@ -139,8 +139,9 @@ mod tests {
     /// Of forty requests one at the window's edge is a fortieth: no fault of the counters. A third is.
     #[test]
     fn a_request_at_the_edge_of_the_window_breaks_no_law_of_the_device() {
+        let honest = records().remove(0);
         let with_queue = |more: f64| {
-            let mut record = records().remove(0);
+            let mut record = honest.clone();
             let (first, last) = record.measured.as_mut().unwrap().disk.as_mut().unwrap();
             *last = crate::device::Counters { at: first.at + Duration::from_secs(11), ..*first };
             last.read.requests += 40;

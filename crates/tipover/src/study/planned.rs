@@ -235,7 +235,7 @@ fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<
     };
     let fact = |what: String, from: &str| (what, from.to_string());
     let mib = 1.0 / 1_048_576.0;
-    vec![
+    let mut facts = vec![
         fact(
             format!(
                 "{} records of {} B in the engine's cache",
@@ -249,9 +249,11 @@ fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<
         ),
         fact(
             format!(
-                "{} µs of processor time for an operation, {} µs more for a page that the engine misses",
+                "{} µs of processor time for an operation, {} µs more for a page that the engine misses, {} µs more for \
+                 each request to the disk",
                 of(&system.cpu, 1e6),
-                of(&system.cpu_miss, 1e6)
+                of(&system.cpu_miss, 1e6),
+                of(&system.cpu_read, 1e6)
             ),
             match is_served {
                 true => "measured: the processor time of the server's group; clients are elsewhere",
@@ -309,9 +311,39 @@ fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<
             "operations arrive independently of one another; there are as many sessions as it takes".into(),
             "assumed",
         ),
-        fact(
-            "nine in ten times the queueing model is within 18 % for p99 and 9 % for throughput".into(),
-            "the published study's cells (docs/plan.md)",
+    ];
+    facts.extend(errors(system));
+    facts
+}
+
+/// How the model errs, and where that comes from.
+fn errors(system: &System) -> Vec<(String, String)> {
+    let of = |range: &Range| format!("{} to {}", significant(range.low, 3), significant(range.high, 3));
+    let points = |error: f64| significant(100.0 * error, 2);
+    let learnt = "measured against computed in the cells themselves, or assumed below";
+    vec![
+        (
+            format!(
+                "p99 is {} times what queueing gives where operations wait for processors, {} times where they wait for \
+                 the disk",
+                of(&system.p99_at_processors),
+                of(&system.p99_at_disk)
+            ),
+            learnt.into(),
+        ),
+        (
+            format!(
+                "where half of the look-ups hit, the engine's computed hit ratio is within {} points of the truth and the \
+                 page cache's within {}",
+                points(system.hit_errors.engine),
+                points(system.hit_errors.page_cache)
+            ),
+            learnt.into(),
+        ),
+        (
+            "beside that, nine in ten times the queueing model is within 18 % for p99 and 9 % for throughput"
+                .into(),
+            "the published study's cells (docs/plan.md)".into(),
         ),
     ]
 }
@@ -532,7 +564,11 @@ fn headline(
     let unknown = count(plan::Outlook::CannotTell);
     if unknown > 0 {
         sentences.push(format!(
-            "For {unknown} candidates the answer is cannot tell: they lie in the tipping region.{}",
+            "{} in the tipping region.{}",
+            match unknown {
+                1 => "For one candidate the answer is cannot tell: it lies".to_string(),
+                _ => format!("For {unknown} candidates the answer is cannot tell: they lie"),
+            },
             next.map_or(String::new(), |next| format!(" Measure this next: `{next}`."))
         ));
     }
