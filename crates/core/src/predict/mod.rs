@@ -27,12 +27,14 @@ const P99_ERROR: f64 = 0.18;
 const THROUGHPUT_ERROR: f64 = 0.09;
 /// How far hit ratios measured in equilibrium may be from computed ones before a draw is doubted.
 pub const HIT_ERROR: f64 = 0.015;
-/// How far computed hit ratios are from the truth at 90 %, where half of the look-ups hit: at least, because
-/// engines keep more where they are asked for less (WiredTiger 70 % to 92 % of its cache, InnoDB 30 to 40 MB
-/// of 64),
+/// How far computed hit ratios are at least from the truth at 90 %, where half of the look-ups hit: no engine
+/// keeps the same share of its cache everywhere,
 const LEAST_HIT_ERROR: f64 = 0.05;
 /// and where fewer than two working sets show it.
 const UNSEEN_HIT_ERROR: f64 = 0.12;
+
+/// The share of operations above p99: where more than these go to the disk, it is one of them.
+pub const BEYOND_P99: f64 = 0.01;
 
 /// The error of a hit ratio as a share of that of one half: nothing errs where none or all look-ups hit.
 pub fn hit_error(hit: f64) -> f64 {
@@ -65,7 +67,7 @@ impl Range {
         self.low + (self.high - self.low) * random.unit()
     }
 
-    /// A factor, and its inverse alike.
+    /// A factor: its logarithm is what is drawn alike.
     fn draw_factor(self, random: &mut Random) -> f64 {
         Range::new(self.low.ln(), self.high.ln()).draw(random).exp()
     }
@@ -438,7 +440,7 @@ impl System {
             let load = Load::Closed(self.sessions);
             let whole = place.cores.max(1.0) as u32;
             let events = queue::simulate(load, &slower, whole, &place.disk, operations, n as u64);
-            let p99 = events.p99 * draw.p99_error * draw.p99_against_queueing(&work, 0.01);
+            let p99 = events.p99 * draw.p99_error * draw.p99_against_queueing(&work, BEYOND_P99);
             let found = [hits.engine, hits.page_cache, rate, p99, rate * work.reads()];
             parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
         }

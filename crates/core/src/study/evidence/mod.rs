@@ -8,7 +8,9 @@ use super::{CellRecords, Cells};
 use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
 use crate::predict::cache::{Hits, Policy, Popularity};
-use crate::predict::{Draw, Engine, HIT_ERROR, Place, Prediction, Range, Seen, System, hit_error};
+use crate::predict::{
+    BEYOND_P99, Draw, Engine, HIT_ERROR, Place, Prediction, Range, Seen, System, hit_error,
+};
 use crate::record::Measured;
 use crate::units::Bytes;
 use crate::workload::distribution::Requests;
@@ -359,7 +361,7 @@ fn p99_against_queueing(
     let mut of = |on_disk: bool, assumed: [f64; 2], more: f64, what: &str| {
         let cells: Vec<&&Observed> = cells
             .iter()
-            .filter(|c| c.p99.is_some() && (c.misses * (1.0 - c.hits.page_cache) > 0.01) == on_disk)
+            .filter(|c| c.p99.is_some() && (c.misses * (1.0 - c.hits.page_cache) > BEYOND_P99) == on_disk)
             .collect();
         let factor = |c: &&&Observed| {
             let given = system.closed_with(&draws, &c.place, |_| c.hits, 2000);
