@@ -684,6 +684,9 @@ impl Measured {
     /// What was counted of each place where the target runs: under "" of the one that holds it, or of each
     /// node of a cluster under its name.
     pub fn accounts(&self) -> BTreeMap<String, Account> {
+        // Which node of a cluster an operation went to is not known.
+        let operations =
+            |account: Account| account.with_operations(self.operations() as f64, self.operations_seen());
         if self.nodes.is_empty() {
             let disk = self.disk.as_ref().map(|(first, last)| (Sample::from(first), Sample::from(last)));
             let (mut first, mut last) = (by_probe(&self.first), by_probe(&self.last));
@@ -691,9 +694,13 @@ impl Measured {
                 first.insert(probe::DISK, at_first);
                 last.insert(probe::DISK, at_last);
             }
-            return BTreeMap::from([(String::new(), grown(&first, &last))]);
+            return BTreeMap::from([(String::new(), operations(grown(&first, &last)))]);
         }
-        self.nodes.iter().map(|(node, ends)| (node.clone(), ends.account())).collect()
+        let account = |ends: &Ends| match self.nodes.len() {
+            1 => operations(ends.account()),
+            _ => ends.account(),
+        };
+        self.nodes.iter().map(|(node, ends)| (node.clone(), account(ends))).collect()
     }
 
     /// Level of a gauge of a probe at the end of the phase.

@@ -1,5 +1,6 @@
 //! What was counted of one node in a window, by everybody who counted.
 
+use super::Budget;
 use crate::metric::{Sample, name as metric};
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ pub struct Account {
     apart_s: f64,
     /// How old the engine's statistics may have been, of windows that were added up the sum.
     old_s: f64,
+    /// Operations that were done in the window, and those that the engine's statistics had seen.
+    operations: Option<(f64, f64)>,
 }
 
 impl Account {
@@ -69,6 +72,12 @@ impl Account {
         self.grown(metric::PROCESS_SERVER_STARTS).unwrap_or(0.0)
     }
 
+    /// With how many operations were `done` in the window, and how many the engine's statistics had `seen`.
+    pub fn with_operations(mut self, done: f64, seen: f64) -> Account {
+        self.operations = (done > 0.0 && seen > 0.0).then_some((done, seen));
+        self
+    }
+
     /// Both together, such as two trials of a cell or two nodes of a cluster. What only one of them counted
     /// is in neither sum.
     pub fn plus(self, other: &Account) -> Account {
@@ -86,6 +95,7 @@ impl Account {
             seconds: self.seconds + other.seconds,
             apart_s: self.apart_s + other.apart_s,
             old_s: self.old_s + other.old_s,
+            operations: self.operations.zip(other.operations).map(|(a, b)| (a.0 + b.0, a.1 + b.1)),
         }
     }
 
@@ -117,5 +127,21 @@ impl Account {
     /// The same where one of them is the engine, whose statistics may be old at either end.
     pub(super) fn apart_from_engine(&self) -> f64 {
         if self.seconds > 0.0 { (self.apart_s + self.old_s) / self.seconds } else { 0.0 }
+    }
+
+    /// By what old statistics of reads must be multiplied to be of the operations done in the window, and
+    /// what share of them that may be off. `None` where they are not old, and where what they saw cannot be
+    /// those operations.
+    ///
+    /// A session reports transactions and misses together, so both are old alike. Up to `old_s` seconds of
+    /// operations at both ends together are in one window and not in the other; as far as they miss by
+    /// chance, the number of their misses scatters at most like Poisson's, and twice its deviation is
+    /// allowed.
+    pub(super) fn by_operations(&self) -> Option<(f64, f64)> {
+        let (done, seen) = self.operations.filter(|_| self.old_s > 0.0 && self.seconds > 0.0)?;
+        let misses = self.grown(metric::ENGINE_FILE_READS).filter(|misses| *misses > 0.0)?;
+        let old = self.old_s / self.seconds;
+        ((seen / done - 1.0).abs() <= old + Budget::TOLERANCE)
+            .then(|| (done / seen, 2.0 * (old / misses).sqrt()))
     }
 }

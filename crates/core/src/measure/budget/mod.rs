@@ -56,7 +56,7 @@ pub enum Station {
 /// What passed one station.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Where.
+    /// The station.
     pub station: Station,
     /// What it is, in words.
     pub what: String,

@@ -153,6 +153,32 @@ fn readings_that_lie_apart_excuse_a_little_and_prove_nothing_when_far_apart() {
     assert_eq!(Budget::reads(&account(&liar)).closes, Some(false));
 }
 
+/// Statistics that are a second old in a window of ten: they saw 8 % more operations than were done in it.
+#[test]
+fn old_statistics_are_read_by_their_operations_which_acquit_and_do_not_accuse() {
+    let old = |missed: f64, pages: f64| {
+        let reads = but(&READ, &[(metric::ENGINE_FILE_READ_BYTES, Some(missed))]);
+        let old = [(metric::ENGINE_STATISTICS_AGE_MS, 1_900.0), (metric::ENGINE_FILE_READS, pages)];
+        account(&[reads, old.to_vec()].concat())
+    };
+    let honest = old(1.08e9, 130_000.0);
+    assert_eq!(Budget::reads(&honest).closes, None, "8 % may lie between the readings, or be missing");
+    let seen = |account: Account, seen: f64| Budget::reads(&account.with_operations(1e5, seen));
+    let budget = seen(honest.clone(), 1.08e5);
+    assert_eq!(budget.closes, Some(true), "{}", budget.evidence);
+    assert!(budget.evidence.contains("misses by operation"), "{}", budget.evidence);
+    assert!(budget.residual().unwrap().abs() < 0.002, "{:?}", budget.checks);
+    assert_eq!(budget.bytes(Station::Engine), Some(1.08e9), "what the engine said is shown as it said it");
+    // Of two trials together too.
+    let both = honest.clone().with_operations(1e5, 1.08e5).plus(&honest.clone().with_operations(1e5, 1.08e5));
+    assert_eq!(Budget::reads(&both).closes, Some(true));
+    // An engine that misses 8 % more for each operation than anybody gave it is not acquitted ...
+    assert_eq!(seen(honest.clone(), 1e5).closes, None);
+    // ... nor is one of which the transactions are no operations, or which missed too little to tell.
+    assert_eq!(seen(honest, 2.1e5).closes, None);
+    assert_eq!(seen(old(1.08e9, 1_000.0), 1.08e5).closes, None);
+}
+
 #[test]
 fn pages_that_were_made_and_counted_as_read_are_no_reads() {
     let mut counted = but(&READ, &[(metric::ENGINE_FILE_READ_BYTES, Some(1.1e9))]);
