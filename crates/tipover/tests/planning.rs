@@ -57,6 +57,14 @@ fn candidates_are_judged_and_the_studys_own_cells_predicted() {
         answer["headline"].to_string().contains("months")
             || answer["headline"].to_string().contains("five years")
     );
+    assert!(answer["headline"][0].as_str().unwrap().contains("is the cheapest of 2"), "{answer}");
+    // Where one has no price nothing is cheapest.
+    let unpriced = "[[machine]]\nmemory = \"70 MiB\"\ncores = 2\n[[machine]]\nmemory = \"1 GiB\"\ncores = 2\n\
+                    price_per_month = 30\n[[disk]]\nname = \"slow\"\nspec = \"iops=100,latency=7ms\"\nprice_per_month = 1\n";
+    place.write("unpriced.toml", unpriced);
+    let said = with(&["--catalogue", "unpriced.toml", "--json"]).with_code(&[0]).stdout;
+    let partly: Value = serde_json::from_str(&said).unwrap();
+    assert!(partly["headline"][0].as_str().unwrap().contains("is the smallest of 2"), "{partly}");
     let page = fs::read_to_string(place.here().join("plan.html")).unwrap();
     for words in ["How far to trust it", "Memory is a cliff", "assumed"] {
         assert!(page.contains(words), "{words}");

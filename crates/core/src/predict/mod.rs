@@ -204,7 +204,7 @@ pub struct Place {
 /// Hit ratios that were measured in a place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// Where.
+    /// The place.
     pub place: Place,
     /// What was seen.
     pub hits: Hits,

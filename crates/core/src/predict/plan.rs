@@ -289,7 +289,7 @@ pub fn judge(
 /// The cheapest that holds; without prices the one with the least memory, and of those the disk that the load
 /// fills most.
 pub fn best(judged: &[Judged]) -> Option<&Judged> {
-    let priced = judged.iter().all(|one| one.price_per_month.is_some());
+    let priced = are_priced(judged.iter().map(|one| one.price_per_month));
     let holds = judged.iter().filter(|one| one.answer == Outlook::Holds);
     holds.min_by(|a, b| {
         if priced {
@@ -297,6 +297,11 @@ pub fn best(judged: &[Judged]) -> Option<&Judged> {
         }
         a.memory_bytes.total_cmp(&b.memory_bytes).then(b.device_load.middle.total_cmp(&a.device_load.middle))
     })
+}
+
+/// Whether candidates can be compared by price: each has one.
+pub fn are_priced(prices: impl IntoIterator<Item = Option<f64>>) -> bool {
+    prices.into_iter().all(|price| price.is_some())
 }
 
 #[cfg(test)]

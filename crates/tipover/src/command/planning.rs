@@ -63,6 +63,10 @@ pub struct Plan {
     #[arg(long, value_name = "AXIS=VALUE", value_parser = pair)]
     only: Vec<(String, String)>,
 
+    /// Plan from what was measured with this setting, as `run --set SETTING=VALUE` did
+    #[arg(long, value_name = "SETTING=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+
     /// Write the page as HTML too
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -112,7 +116,7 @@ impl Plan {
             plan: name,
             scale: None,
             only: self.only.clone(),
-            set: vec![],
+            set: self.set.clone(),
             target: None,
             records: None,
             repeats: None,

@@ -116,7 +116,8 @@ pub fn make(store: &Store, experiment: &Experiment, command: &str) -> Result<Mad
     }
     if records.is_empty() && damaged.is_empty() {
         return Err(BadInput(format!(
-            "{} has no results at scale {}: run `tipover {}run {} --scale {}` first",
+            "{} has no results at scale {} with these settings: run `tipover {}run {} --scale {}` first; what was \
+             measured with --set is shown with the same --set",
             store.folder().display(),
             experiment.scale,
             results_flag(store.folder().parent().unwrap_or(store.folder())),

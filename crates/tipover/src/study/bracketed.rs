@@ -59,7 +59,7 @@ pub struct Searched {
 pub struct Bracketed {
     /// Which results.
     pub source: String,
-    /// In words.
+    /// The promise, as the user wrote it.
     pub promise: String,
     /// Operations per second.
     pub load_ops_per_s: f64,
@@ -170,9 +170,8 @@ fn judge<'a>(
     }
 }
 
-/// Whether there is a price of each.
 fn are_priced(candidates: &[Candidate]) -> bool {
-    candidates.iter().all(|one| one.price_per_month.is_some())
+    plan::are_priced(candidates.iter().map(|one| one.price_per_month))
 }
 
 /// The cheapest with this answer; where a price is missing the one with the least memory.

@@ -34,7 +34,7 @@ pub struct PassedOver {
     pub machine: String,
     /// The disk.
     pub disk: String,
-    /// In words.
+    /// Why it is not carried out.
     pub why: String,
 }
 

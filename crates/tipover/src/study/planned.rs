@@ -85,7 +85,7 @@ pub struct Curve {
 pub struct Planned {
     /// Which results.
     pub source: String,
-    /// In words.
+    /// The promise, as the user wrote it.
     pub promise: String,
     /// Operations per second.
     pub load_ops_per_s: f64,
@@ -552,7 +552,11 @@ fn headline(
              more ({} %).",
             one.machine,
             one.disk,
-            if one.price_per_month.is_some() { "cheapest" } else { "smallest" },
+            if plan::are_priced(candidates.iter().map(|one| one.price_per_month)) {
+                "cheapest"
+            } else {
+                "smallest"
+            },
             candidates.len(),
             (one.chance * 100.0).floor()
         ),
