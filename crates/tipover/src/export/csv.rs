@@ -58,8 +58,8 @@ mod tests {
             about: "A row.",
             columns: vec![column("a", Kind::Text), column("b_ms", Kind::Number), column("c", Kind::Flag)],
             rows: vec![
-                vec!["x, \"y\"\nz".into(), 1.5.into(), true.into()],
-                vec!["".into(), f64::NAN.into(), Value::Nothing],
+                vec!["x, \"y\"\nz".to_string().into(), 1.5.into(), true.into()],
+                vec![String::new().into(), f64::NAN.into(), Value::Nothing],
             ],
         };
         assert_eq!(csv(&table), "a,b_ms,c\r\n\"x, \"\"y\"\"\nz\",1.5,true\r\n\"\",,\r\n");

@@ -54,10 +54,29 @@ impl Value {
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_string())
-    }
+/// What a column can be filled with: the kind is that of the type.
+pub trait Typed: Into<Value> {
+    const KIND: Kind;
+}
+
+impl Typed for String {
+    const KIND: Kind = Kind::Text;
+}
+
+impl Typed for u64 {
+    const KIND: Kind = Kind::Count;
+}
+
+impl Typed for f64 {
+    const KIND: Kind = Kind::Number;
+}
+
+impl Typed for bool {
+    const KIND: Kind = Kind::Flag;
+}
+
+impl<T: Typed> Typed for Option<T> {
+    const KIND: Kind = T::KIND;
 }
 
 impl From<String> for Value {
@@ -84,7 +103,7 @@ impl From<bool> for Value {
     }
 }
 
-impl<T: Into<Value>> From<Option<T>> for Value {
+impl<T: Typed> From<Option<T>> for Value {
     fn from(value: Option<T>) -> Value {
         value.map_or(Value::Nothing, Into::into)
     }
