@@ -264,11 +264,12 @@ impl<'a> CellRecords<'a> {
         self.accounts().iter().map(|(node, account)| (node.clone(), budget(account))).collect()
     }
 
-    /// The read budget of the one place where the target runs; `None` for a cluster, where nothing was
-    /// measured, and where nobody counted what the target read.
+    /// The read budget of the one place where the target runs, if need be a cluster's only node; `None` for
+    /// several nodes, where nothing was measured, and where nobody counted what the target read.
     pub fn read_budget(&self) -> Option<Budget> {
-        let believed = !self.measured().is_empty();
-        self.budgets(Way::Reads).remove("").filter(|budget| believed && budget.is_accounted())
+        let mut budgets = self.budgets(Way::Reads).into_values();
+        let only = budgets.next().filter(|_| budgets.next().is_none());
+        only.filter(|budget| !self.measured().is_empty() && budget.is_accounted())
     }
 
     /// Operations of all trials together.

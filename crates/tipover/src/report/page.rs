@@ -612,7 +612,7 @@ impl Point {
 pub struct ReferenceLine {
     /// The axis on which `value` lies; the line is at right angles to it.
     pub on: On,
-    /// Where.
+    /// Its value on that axis.
     pub value: f64,
     /// What it is: "configured 150 IOPS".
     pub label: String,

@@ -83,8 +83,13 @@ pub fn budget_verdict(c: &CellRecords<'_>) -> Cell {
         None if c.measured().is_empty() => Cell::missing(&c.why_none()),
         // Misses may be counted all the same: what is missing is somebody who counts beside the engine.
         None => {
-            let budget = c.budgets(Way::Reads).remove("");
-            Cell::missing(budget.as_ref().map_or("this target counts no reads", |budget| &budget.evidence))
+            let budgets = c.budgets(Way::Reads);
+            let mut all = budgets.values();
+            Cell::missing(match (all.next(), all.next()) {
+                (None, _) => "this target counts no reads",
+                (Some(only), None) => &only.evidence,
+                _ => "each node has its own, in Nodes",
+            })
         }
         Some(budget) => super::budgets::verdict(&budget),
     }
