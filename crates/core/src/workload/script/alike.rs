@@ -20,11 +20,32 @@ struct State {
 
 #[derive(Debug, Clone)]
 struct Follower {
-    /// How often this character or one before it followed.
-    up_to: u64,
+    /// How often this character followed.
+    count: u64,
     character: char,
     /// The state behind it.
     next: usize,
+    /// Each follower is drawn alike. This share of such draws, of 2⁶⁴, is its own; the rest is another's (A.
+    /// J. Walker 1977; M. D. Vose 1991).
+    own: u64,
+    other: usize,
+}
+
+impl State {
+    /// Makes draws that fall on each follower alike give each as often as it followed.
+    fn share_out(&mut self) {
+        let all = &mut self.followers;
+        let (count, sum) =
+            (all.len() as u128, all.iter().map(|follower| u128::from(follower.count)).sum::<u128>());
+        let mut left: Vec<u128> = all.iter().map(|follower| u128::from(follower.count) * count).collect();
+        let (mut poor, mut rich): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|n| left[*n] < sum);
+        while let (Some(from), Some(to)) = (poor.pop(), rich.pop()) {
+            all[from].own = ((left[from] << 64) / sum) as u64;
+            all[from].other = to;
+            left[to] -= sum - left[from];
+            if left[to] < sum { poor.push(to) } else { rich.push(to) }
+        }
+    }
 }
 
 /// The place in a text, 0 where that teaches nothing, and the characters before it.
@@ -48,23 +69,17 @@ impl Alike {
                 }
                 let followers = &mut states[state].followers;
                 match followers.iter_mut().find(|follower| follower.character == character) {
-                    Some(follower) => follower.up_to += 1,
-                    None => followers.push(Follower { up_to: 1, character, next }),
+                    Some(follower) => follower.count += 1,
+                    None => followers.push(Follower { count: 1, character, next, own: u64::MAX, other: 0 }),
                 }
                 (state, last) = (next, Some(character));
             }
         }
-        for state in &mut states {
-            let mut sum = 0;
-            for follower in &mut state.followers {
-                sum += follower.up_to;
-                follower.up_to = sum;
-            }
-        }
+        states.iter_mut().for_each(State::share_out);
         Alike { states }
     }
 
-    /// A text of so many characters. Where nothing is known to follow, another one begins.
+    /// A text of that many characters. Where nothing is known to follow, another one begins.
     pub fn text(&self, characters: usize, random: &mut Random) -> String {
         let mut text = String::with_capacity(characters);
         let mut state = &self.states[0];
@@ -76,9 +91,11 @@ impl Alike {
                 [] => break,
                 // Behind most pairs of letters there is no choice.
                 [only] => only,
-                [.., last] => {
-                    let drawn = random.below(last.up_to);
-                    &state.followers[state.followers.partition_point(|f| f.up_to <= drawn)]
+                all => {
+                    let drawn = u128::from(random.bits()) * all.len() as u128;
+                    let follower = &all[(drawn >> 64) as usize];
+                    // What is left of the draw says whose it is.
+                    if drawn as u64 <= follower.own { follower } else { &all[follower.other] }
                 }
             };
             text.push(follower.character);
