@@ -114,7 +114,10 @@ impl Turn<'_> {
             }
             None => drop(state),
         }
-        self.dispatch(name, command, connection)
+        let begun = Instant::now();
+        let answer = self.dispatch(name, command, connection);
+        self.shared.state.lock().profiler.keep(&self.database, command, begun.elapsed());
+        answer
     }
 
     fn dispatch(&self, name: &str, command: &Document, connection: &mut Connection) -> Option<Document> {
@@ -152,6 +155,10 @@ impl Turn<'_> {
                 let login = lock().settings.login.clone();
                 connection.login.step(command, login.as_ref())
             }
+            "profile" => lock()
+                .profiler
+                .set(&self.database, command)
+                .unwrap_or_else(|wrong| failure(2, "BadValue", wrong)),
             "configureFailPoint" => self.configure_fail_point(&mut lock(), command),
             "replSetStepDown" => {
                 lock().depose(self.node);
@@ -272,7 +279,10 @@ impl Turn<'_> {
             Err(answer) => return answer,
         };
         let collection = command.get_str("find").unwrap_or_default();
-        let found = self.matching(&state, command, collection, index, numbered.as_ref());
+        let found = match collection {
+            "system.profile" => self.profiled(&state, command),
+            _ => self.matching(&state, command, collection, index, numbered.as_ref()),
+        };
         let mut found = match found {
             Ok(found) => found,
             Err(text) => return failure(2, "BadValue", &text),
@@ -299,6 +309,24 @@ impl Turn<'_> {
         }
         node.count("returned", found.len() as i64);
         doc! { "ok": 1.0, "cursor": { "firstBatch": found, "id": id, "ns": collection } }
+    }
+
+    /// What a find in the profiler's collection brings, in the order in which it was written or against it.
+    fn profiled(&self, state: &State, command: &Document) -> Result<Vec<Document>, String> {
+        let filter = command.get_document("filter").cloned().unwrap_or_default();
+        let limit = whole(command.get("limit")).filter(|limit| *limit > 0).unwrap_or(i64::MAX) as usize;
+        let mut found = Vec::new();
+        for entry in state.profiler.entries(&self.database) {
+            if matches(entry, &filter)? {
+                found.push(entry.clone());
+            }
+        }
+        let sort = command.get_document("sort").ok();
+        if sort.and_then(|sort| whole(sort.get("$natural"))) == Some(-1) {
+            found.reverse();
+        }
+        found.truncate(limit);
+        Ok(found)
     }
 
     fn matching(

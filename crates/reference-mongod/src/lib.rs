@@ -12,6 +12,7 @@ mod journal;
 mod login;
 pub mod member;
 mod message;
+mod profiler;
 pub mod router;
 mod state;
 mod store;
@@ -189,6 +190,15 @@ impl ReplicaSet {
     pub fn step_down(&self, node: usize) {
         self.shared.state.lock().depose(node);
         self.shared.changed.notify_all();
+    }
+
+    /// Sets the level of a database's profiler, as `db.setProfilingLevel` does.
+    ///
+    /// # Panics
+    /// There is no such level.
+    pub fn profile(&self, database: &str, level: i32) {
+        let set = self.shared.state.lock().profiler.set(database, &bson::doc! { "profile": level });
+        set.expect("a level of MongoDB's");
     }
 
     /// Sets the faults on purpose.

@@ -2,6 +2,7 @@
 //! failover takes away. Everything stands behind one lock, so that each step is atomic and easy to follow.
 
 use crate::journal::Journal;
+use crate::profiler::Profiler;
 use crate::store::{Place, Store};
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
@@ -296,6 +297,8 @@ pub struct State {
     pub fail_point: Option<(Document, i64)>,
     /// What `replSetInitiate` said.
     pub configuration: Option<Document>,
+    /// What was sent, of databases whose profiler is on.
+    pub profiler: Profiler,
     /// Where a member that is a process of its own keeps its files.
     pub folder: Option<PathBuf>,
     /// For whom it has voted in this election.
@@ -319,6 +322,7 @@ impl State {
             waiting: 0,
             fail_point: None,
             configuration: None,
+            profiler: Profiler::default(),
             folder: None,
             voted: None,
             heard_leader: None,

@@ -7,7 +7,7 @@ use std::ops::Bound;
 /// A document's `_id` in an order; what is neither number nor text is compared by its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A whole number, of any width.
+    /// A whole number, of any width; a date in its milliseconds.
     Number(i64),
     /// A string.
     Text(String),
@@ -21,6 +21,7 @@ impl Key {
         match id {
             Bson::Int32(number) => Key::Number(i64::from(*number)),
             Bson::Int64(number) => Key::Number(*number),
+            Bson::DateTime(at) => Key::Number(at.timestamp_millis()),
             Bson::Double(number) if number.fract() == 0.0 => Key::Number(*number as i64),
             Bson::String(text) => Key::Text(text.clone()),
             other => Key::Other(other.to_string()),

@@ -35,7 +35,7 @@ pub mod untrusted {
 pub use file::FileTarget;
 pub use guilty::Guilty;
 #[cfg(feature = "mongodb")]
-pub use mongodb::{MongoDb, Transactor};
+pub use mongodb::{MongoDb, Profiler, Transactor};
 #[cfg(feature = "mysql")]
 pub use mysql::Mysql;
 pub use null::Null;

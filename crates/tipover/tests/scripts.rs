@@ -216,34 +216,36 @@ fn the_server_tells_what_it_took(place: &Place, plan: &str, without: &Kept) {
 }
 
 /// And of MariaDB, where a digest has other words than the script: of tables that are one statement here and
-/// several there.
+/// several there; and which counts apart from digests what clients have prepared.
 #[test]
 fn a_mariadb_tells_what_it_took() {
-    let place = Place::new();
     let tables = ["item1", "item2"].map(|table| {
         format!("create table {table} (id int primary key, stock int);\ninsert into {table} values (1, 1), (2, 2);\n")
     });
-    place.write("schema.sql", &tables.concat());
     let look = "\\set table random(1, 2)\n\\set id random(1, 2)\n-- name: look\nselect stock from item:table where id = :id;\n";
-    place.write("look.sql", look);
-    let plan = format!(
-        "name = \"told\"\n{HEAD}[target]\nkind = \"mysql\"\n[lab]\nrecipe = \"mariadb\"\n\
-         settings = {{ performance_schema = \"ON\" }}\n[workload]\nkind = \"scripts\"\n[workload.scripts]\n\
-         run = [\"look.sql\"]\nprepare = \"schema.sql\"\n"
-    );
-    place.write("told.toml", &plan);
-    let ended = place.run(&["run", "told.toml", "--scale", "tiny"]);
-    if ended.stderr.contains("is not installed") {
-        return skipped(ended.stderr.trim());
+    for protocol in ["simple", "prepared"] {
+        let place = Place::new();
+        place.write("schema.sql", &tables.concat());
+        place.write("look.sql", look);
+        let plan = format!(
+            "name = \"told\"\n{HEAD}[target]\nkind = \"mysql\"\n[lab]\nrecipe = \"mariadb\"\n\
+             settings = {{ performance_schema = \"ON\" }}\n[workload]\nkind = \"scripts\"\n[workload.scripts]\n\
+             run = [\"look.sql\"]\nprepare = \"schema.sql\"\nprotocol = \"{protocol}\"\n"
+        );
+        place.write("told.toml", &plan);
+        let ended = place.run(&["run", "told.toml", "--scale", "tiny"]);
+        if ended.stderr.contains("is not installed") {
+            return skipped(ended.stderr.trim());
+        }
+        ended.with_code(&[0, 1]);
+        let trial = only(&place, "told");
+        let measured = trial.record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", trial.record.verdict));
+        let done = measured.books().expect("books").of(OpKind::Script(0)).expect("it was run").done();
+        let times = measured.server_times.as_ref().expect("it was asked");
+        let Some(told) = times.of(OpKind::statement(0)) else { panic!("{protocol}: {times:?}") };
+        assert!(told.calls.abs_diff(done) <= 20 + done / 2, "{protocol}: {} of {done}", told.calls);
+        assert!(told.time_ms > 0.0, "{protocol}");
     }
-    ended.with_code(&[0, 1]);
-    let trial = only(&place, "told");
-    let measured = trial.record.measured.as_ref().unwrap_or_else(|| panic!("{:?}", trial.record.verdict));
-    let done = measured.books().expect("books").of(OpKind::Script(0)).expect("it was run").done();
-    let times = measured.server_times.as_ref().expect("it was asked");
-    let Some(told) = times.of(OpKind::statement(0)) else { panic!("{times:?}") };
-    assert!(told.calls.abs_diff(done) <= 20 + done / 2, "{} of {done}", told.calls);
-    assert!(told.time_ms > 0.0);
 }
 
 /// Commands of one's own on our reference peer, which is not MongoDB: with rows of a sample, a transaction
@@ -292,9 +294,6 @@ fn commands_of_ones_own_run_on_mongodbs_wire() {
     assert!(sql.with_code(&[2]).stderr.contains("\"tpcb-like\" is SQL"));
 }
 
-/// TPC-B at an address: an empty database gets its tables, the next run finds them, and another scale is
-/// refused.
-#[track_caller]
 /// A log as MongoDB 4.4 and later write it, sent again by two sessions: what is counted afterwards is what
 /// its updates add up to. The reference peer is not MongoDB.
 #[test]
@@ -358,6 +357,67 @@ fn a_log_of_mongodb_is_sent_again_session_by_session() {
     assert!(other.with_code(&[2]).stderr.contains("a log of another kind of server"));
 }
 
+/// The profiler of our reference peer, which is not MongoDB, is followed while a load runs; the plan sends
+/// the same commands in the same shares.
+#[test]
+fn what_mongodbs_profiler_keeps_is_learned_while_it_is_written() {
+    let set = ReplicaSet::start(Settings::default()).expect("it starts");
+    let (place, url) = (Place::new(), set.url());
+    let learn = ["learn", &url, "--watch", "2 s", "-o", "shop.toml"];
+    let refused =
+        |more: &[&str], code: i32| place.run(&[&learn[..], more].concat()).with_code(&[code]).stderr;
+    let unwritten = refused(&[], 2);
+    assert!(unwritten.contains("--keep-values writes them"), "{unwritten}");
+    let off = refused(&["--keep-values"], 1);
+    assert!(off.contains("the profiler of tipover is off: db.setProfilingLevel(2)"), "{off}");
+
+    let count = "{\"update\": \"seen\", \"updates\": [{\"q\": {\"_id\": :pick}, \
+        \"u\": {\"$inc\": {\"n\": 1}}, \"upsert\": true}]};\n";
+    place.write("count.json", &format!("\\set pick random_zipfian(1, 100, 1.5)\n{count}"));
+    place.write("look.json", "\\set id random(1, 100)\n{\"find\": \"seen\", \"filter\": {\"_id\": :id}};\n");
+    place.write(
+        "load.toml",
+        &format!(
+            "name = \"load\"\n{HEAD}think = \"20 ms\"\n[target]\nkind = \"mongodb\"\naddress = \"{url}\"\n\
+             [workload]\nkind = \"scripts\"\n[workload.scripts]\nrun = [\"count.json@3\", \"look.json\"]\n"
+        ),
+    );
+    let long = ["--set", "trial.measure_least=10 s", "--set", "trial.measure_operations=1000000"];
+    let load = [&["run", "load.toml", "--scale", "tiny"][..], &long].concat();
+    set.profile("tipover", 2);
+    let mut running = place.start(&load);
+    let learned = running.until("commands that the profiler kept", |_| {
+        let ended = place.run(&[&learn[..], &["--keep-values", "--on-copy"]].concat());
+        // Before the load begins nothing is kept, and the preparations are another mix.
+        (ended.code == Some(0) && ended.stderr.contains("2 scripts for")).then_some(ended.stderr)
+    });
+    set.profile("tipover", 0);
+    running.wait().with_code(&[0, 1]);
+    let plan = std::fs::read_to_string(place.here().join("shop.toml")).expect("a plan");
+    assert!(plan.contains(&format!("# Learned by `tipover learn {url} --keep-values`")), "{plan}");
+    let weights: Vec<f64> = plan
+        .lines()
+        .filter_map(|line| line.strip_prefix("weight = ").and_then(|weight| weight.parse().ok()))
+        .collect();
+    let share = weights.iter().cloned().fold(0.0, f64::max) / weights.iter().sum::<f64>();
+    assert!((0.6..0.9).contains(&share), "three of four commands count: {share} in\n{plan}{learned}");
+    // Those of an earlier look, with more forms, may be there still.
+    let is_named = |path: &PathBuf| plan.contains(&format!("\"{}\"", path.display()));
+    let values: Vec<PathBuf> = place.content().into_iter().filter(is_named).collect();
+    assert_eq!(values.len(), 2, "{values:?}");
+    for file in &values {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(place.here().join(file)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o77, 0, "{} is its owner's alone", file.display());
+    }
+    place.run(&["run", "shop.toml", "--scale", "tiny", "--set", "repeats=1"]).with_code(&[0, 1]);
+    let both = done(&only(&place, "shop"), &[OpKind::Script(0), OpKind::Script(1)]);
+    assert!(both[0] > both[1] && both[1] > 0, "{both:?}");
+}
+
+/// TPC-B at an address: an empty database gets its tables, the next run finds them, and another scale is
+/// refused.
+#[track_caller]
 fn tpcb_at_an_address(kind: &str, server: &Server) {
     let place = Place::new();
     let plan = format!(

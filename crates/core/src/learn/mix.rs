@@ -71,7 +71,8 @@ struct Group {
 /// Its statements, and of a transaction the word that ended it.
 type Operation<'a> = (Vec<&'a str>, Option<&'static str>);
 
-/// Learns the mix of a log, with statements that change data only on a copy; at most so many scripts.
+/// Learns the mix of a log, with statements that change data only on a copy, in at most `most_scripts`
+/// scripts.
 ///
 /// # Errors
 /// Nothing is left.
@@ -81,9 +82,9 @@ pub fn mix(log: &Log, kind: LogKind, on_copy: bool, most_scripts: usize) -> Resu
     mix.seconds = replay.statements.last().map_or(0, |last| last.due_ns) as f64 / 1e9;
     let mut groups: HashMap<String, Group> = HashMap::new();
     let mut unread = 0u64;
-    let (operations, unended) = operations(&replay.statements, kind);
-    if unended > 0 {
-        mix.remarks.push(format!("{unended} transactions whose end the log does not have are left out"));
+    let (operations, torn) = operations(&replay.statements, kind);
+    for (count, what) in torn.into_iter().zip(["end", "beginning"]).filter(|(count, _)| *count > 0) {
+        mix.remarks.push(format!("{count} transactions whose {what} the log does not have are left out"));
     }
     for (statements, ending) in operations {
         mix.operations += 1;
@@ -128,34 +129,50 @@ pub fn mix(log: &Log, kind: LogKind, on_copy: bool, most_scripts: usize) -> Resu
 }
 
 /// Transactions and statements that stand alone, session by session, in their order; a transaction with the
-/// word that ended it. Also how many have no end in the log: those are left out.
-fn operations(statements: &[RecordedStatement], kind: LogKind) -> (Vec<Operation<'_>>, usize) {
+/// word that ended it. Also how many have no end in the log, and how many no beginning: those are left out.
+///
+/// A session without autocommit says no BEGIN: its transactions are what lies between two ends.
+fn operations(statements: &[RecordedStatement], kind: LogKind) -> (Vec<Operation<'_>>, [usize; 2]) {
     let mut open: HashMap<u32, Vec<&str>> = HashMap::new();
-    let mut found = Vec::new();
+    // Statements of a session since its last BEGIN or end, by their places in what is found, and whether the
+    // log has such a one: before, nobody knows what was sent before the log began.
+    let mut loose: HashMap<u32, (bool, Vec<usize>)> = HashMap::new();
+    let mut found: Vec<Operation<'_>> = Vec::new();
+    let mut headless = 0;
     for RecordedStatement { session, text, .. } in statements {
         let ending = match kind.verb(text) {
             Verb::Begin => {
                 open.insert(*session, Vec::new());
+                loose.insert(*session, (true, Vec::new()));
                 continue;
             }
             Verb::Commit => "COMMIT",
             Verb::Rollback => "ROLLBACK",
-            _ => match open.get_mut(session) {
-                Some(transaction) => {
-                    transaction.push(text);
-                    continue;
+            _ => {
+                match open.get_mut(session) {
+                    Some(transaction) => transaction.push(text),
+                    None => {
+                        loose.entry(*session).or_default().1.push(found.len());
+                        found.push((vec![text.as_str()], None));
+                    }
                 }
-                None => {
-                    found.push((vec![text.as_str()], None));
-                    continue;
-                }
-            },
+                continue;
+            }
         };
-        if let Some(transaction) = open.remove(session).filter(|transaction| !transaction.is_empty()) {
+        let (is_whole, since) = loose.insert(*session, (true, Vec::new())).unwrap_or_default();
+        if let Some(transaction) = open.remove(session) {
             found.push((transaction, Some(ending)));
+            continue;
+        }
+        let transaction: Vec<&str> =
+            since.iter().flat_map(|place| std::mem::take(&mut found[*place].0)).collect();
+        match is_whole {
+            true => found.push((transaction, Some(ending))),
+            false => headless += usize::from(!transaction.is_empty()),
         }
     }
-    (found, open.values().filter(|transaction| !transaction.is_empty()).count())
+    found.retain(|(transaction, _)| !transaction.is_empty());
+    (found, [open.values().filter(|transaction| !transaction.is_empty()).count(), headless])
 }
 
 /// What operations of one form have in common.
@@ -372,6 +389,34 @@ mod tests {
             text: (*text).into(),
         };
         Log { statements: (0..).zip(statements).map(logged).collect(), ..Log::default() }
+    }
+
+    /// Two sessions of MySQL without autocommit: the one was in a transaction when the log began.
+    #[test]
+    fn without_begin_a_transaction_is_what_lies_between_two_ends() {
+        let look = "SELECT a FROM t WHERE id = 1";
+        let change = "UPDATE t SET a = 2 WHERE id = 1";
+        let sent = [
+            ("a", change),
+            ("a", "COMMIT"), // cut off
+            ("a", look),
+            ("b", "COMMIT"),
+            ("a", change),
+            ("b", look),
+            ("a", "COMMIT"),
+            ("b", "ROLLBACK"),
+            ("a", look),
+        ];
+        let learned = mix(&log(&sent), LogKind::MysqlSlow, true, 20).unwrap();
+        assert_eq!(learned.remarks, ["1 transactions whose beginning the log does not have are left out"]);
+        let texts: Vec<&str> = learned.scripts.iter().map(|script| script.text.as_str()).collect();
+        let alone = "SELECT a FROM t WHERE id = 1;\n";
+        let both = "BEGIN;\nSELECT a FROM t WHERE id = 1;\nUPDATE t SET a = 2 WHERE id = 1;\nCOMMIT;\n";
+        let undone = "BEGIN;\nSELECT a FROM t WHERE id = 1;\nROLLBACK;\n";
+        assert_eq!((learned.operations, texts.len()), (3, 3), "{texts:?}");
+        for text in [alone, both, undone] {
+            assert!(texts.contains(&text), "{text}: {texts:?}");
+        }
     }
 
     #[test]

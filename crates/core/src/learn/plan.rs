@@ -22,7 +22,7 @@ pub struct Wishes {
     pub keep_values: bool,
     /// The target is a copy: statements that change data may be sent to it.
     pub on_copy: bool,
-    /// So many statements, the most frequent, have a script of their own.
+    /// How many statements, the most frequent first, have a script of their own.
     pub most_scripts: usize,
 }
 
@@ -488,12 +488,12 @@ pub fn of_mix(
     target: TargetKind,
     wishes: &Wishes,
     address: &str,
-    (log, files): (&str, &BTreeMap<usize, String>),
+    (source, files): (&str, &BTreeMap<usize, String>),
 ) -> String {
     let rate = significant(mix.operations as f64 / mix.seconds.max(1e-3), 4);
     let covered = percent(mix.covered as f64 / mix.operations.max(1) as f64);
     let mut plan = format!(
-        "# Learned by `tipover learn --mix {log}`. Meant to be edited.\n#\n\
+        "# Learned by `tipover learn {source}`. Meant to be edited.\n#\n\
          # In the log: {} transactions and single statements of {} sessions in {} s. In this plan: {covered} of them.\n\
          # Values are drawn from those that were there, whole rows at a time, so what is asked for often there is here.\n",
         mix.operations,

@@ -43,9 +43,9 @@ pub enum Role {
     Added,
     /// It is what this place of the list of columns gets, counted from 0.
     Inserted(usize),
-    /// So many rows at most.
+    /// The most rows that are wanted.
     Limit,
-    /// So many rows are passed over.
+    /// How many rows are passed over.
     Offset,
     /// Something else; the words before it.
     Unknown(String),

@@ -22,7 +22,7 @@ pub struct Grouping {
     pub is_guessed: bool,
 }
 
-/// So many samples of a statement say whether it belongs to transactions.
+/// Samples of a statement that are enough to say whether it belongs to transactions.
 const ENOUGH: u64 = 5;
 
 /// Sorts statements that read or change data. `ended` are all transactions, statements that stand alone among

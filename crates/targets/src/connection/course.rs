@@ -222,13 +222,13 @@ impl Course {
         }
     }
 
-    /// So many rows were changed by the statement at hand.
+    /// The statement at hand changed this many rows.
     #[inline]
     pub fn changed(&mut self, rows: u64) {
         self.came.changed += rows;
     }
 
-    /// The statement at hand was answered without rows: by so many that were changed or counted, and the
+    /// The statement at hand was answered without rows: `rows` were changed or counted, and the
     /// answer itself can be taken for one; `value` tells the first in it.
     #[inline]
     pub fn told(&mut self, rows: u64, value: impl FnOnce() -> Option<String>) {

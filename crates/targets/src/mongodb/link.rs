@@ -19,7 +19,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// In words.
+    /// The reason, as a user reads it.
     pub fn text(&self) -> &str {
         match self {
             Trouble::Network(text) | Trouble::Hopeless(text) => text,

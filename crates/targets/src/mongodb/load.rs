@@ -123,7 +123,7 @@ pub enum Checkpoint {
 }
 
 impl Checkpoint {
-    /// In words.
+    /// For the record.
     pub fn text(self) -> &'static str {
         match self {
             Checkpoint::Made => "made",

@@ -15,6 +15,7 @@ mod load;
 mod message;
 mod options;
 mod probe;
+mod profiler;
 mod reply;
 mod scram;
 mod script;
@@ -26,6 +27,7 @@ mod transaction;
 mod transfer;
 pub mod untrusted;
 
+pub use profiler::Profiler;
 pub use transaction::Transactor;
 
 use admin::Admin;

@@ -16,13 +16,13 @@ use tipover_core::workload::script::{self, Quoting, Scripts, Value};
 enum Part {
     /// The server's number of a statement that it prepares.
     Prepared,
-    /// So many descriptions of its parameters and columns.
+    /// This many descriptions of its parameters and columns are still to come.
     Described(u64),
     /// The begin of a result.
     Begin,
-    /// So many descriptions of its columns, of as many as come second.
+    /// How many descriptions of its columns are still to come, and how many there are.
     Columns(u64, u64),
-    /// Rows of so many columns, and the end.
+    /// Rows with this many columns, and the end.
     Rows(u64),
 }
 

@@ -205,7 +205,7 @@ impl Statistics {
         Ok(Statistics { list, page_bytes, fixed })
     }
 
-    /// What there is.
+    /// Every metric that the server has.
     pub fn metrics(&self) -> Vec<Metric> {
         let metric = |statistic: &&Statistic| {
             let less: String = statistic.less.iter().map(|source| format!(" − {source}")).collect();

@@ -26,7 +26,7 @@ pub struct Scripted {
     in_pipeline: bool,
     /// Whether the pipeline's end was sent.
     ends_pipeline: bool,
-    /// So many times the server will say that it is ready.
+    /// How often the server will still say that it is ready.
     awaited: u32,
     /// What became of the operation, while its transaction is rolled back.
     rolling_back: Option<Outcome>,

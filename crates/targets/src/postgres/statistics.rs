@@ -103,7 +103,7 @@ impl Statistics {
         Statistics { list, query }
     }
 
-    /// What there is.
+    /// Every metric that the server has.
     pub fn metrics(&self) -> Vec<Metric> {
         let metric = |s: &Statistic| Metric { name: s.name.into(), kind: s.kind, help: s.help.into() };
         self.list.iter().map(metric).collect()

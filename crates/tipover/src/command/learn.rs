@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tipover_core::experiment::{Address, Experiment, Spec, TargetKind};
 use tipover_core::learn::log::{self, Log, LogKind};
-use tipover_core::learn::{self, Learned, Seen, Watch, Watching, Wishes};
+use tipover_core::learn::{self, Learned, Mix, Seen, Watch, Watching, Wishes};
 use tipover_core::target::Target as _;
 use tipover_core::units::{significant, span};
 use tipover_core::workload::recorded::print;
-use tipover_targets::{Mysql, Postgres};
+use tipover_targets::{Mysql, Postgres, Profiler};
 
 /// Watch a server and write a plan of its load, or of its log
 ///
@@ -26,7 +26,8 @@ use tipover_targets::{Mysql, Postgres};
 /// when it runs. Statements that change data are left out unless --on-copy says that the target is a copy.
 /// What is left out and what had to be assumed stands at the plan's head. With --json it prints what was
 /// seen, which `tipover compare` reads. With --replay it makes a plan that sends a server's log again, with
-/// --mix one that sends the log's transactions with the values that they had, in any number.
+/// --mix one that sends the log's transactions with the values that they had, in any number. MongoDB has no
+/// such statistics: there it follows the profiler, and makes a plan as --mix does.
 #[derive(Debug, Args)]
 pub struct Learn {
     /// The server, such as postgres://me@host/shop
@@ -54,7 +55,7 @@ pub struct Learn {
     #[arg(long, value_name = "LOG", requires = "output", conflicts_with_all = ["watch", "replay"])]
     mix: Option<PathBuf>,
 
-    /// Send a log so many times as fast, from 1 to 100
+    /// Send a log this many times as fast, from 1 to 100
     #[arg(long, default_value_t = 1.0, value_name = "TIMES", requires = "replay")]
     speed: f64,
 
@@ -63,6 +64,8 @@ pub struct Learn {
     watch: Duration,
 
     /// Let values of the data stand in the plan: ranges of keys, and texts that the server kept
+    ///
+    /// Of MongoDB: in files beside the plan, which are yours alone to read. Without them there is no plan.
     #[arg(long)]
     keep_values: bool,
 
@@ -70,20 +73,22 @@ pub struct Learn {
     #[arg(long)]
     on_copy: bool,
 
-    /// So many statements, the most frequent, have a script of their own
+    /// How many statements, the most frequent first, have a script of their own
     #[arg(long, default_value_t = 20, value_name = "N")]
     most: usize,
 }
 
-/// The interval is read in so many parts: a comparison needs more than one figure.
+/// Parts in which the interval is read: a comparison needs more than one figure.
 const PARTS: u32 = 10;
 /// Sessions are looked at so often, and no less than a thousand times as long as that lasts.
 const LOOKS: u32 = 1000;
 const OFTENEST: Duration = Duration::from_millis(10);
 const RAREST: Duration = Duration::from_millis(100);
+/// No more commands of a profiler are kept: a plan takes 5,000 of each form.
+const MOST_COMMANDS: usize = 500_000;
 
 impl Learn {
-    /// Carries it out.
+    /// Watches the server, or reads its log, and writes the plan.
     pub fn execute(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         if let Some(log) = &self.replay {
             return self.replay(log, json);
@@ -94,6 +99,9 @@ impl Learn {
         const LEAST: Duration = Duration::from_secs(1);
         if self.watch < LEAST {
             return Err(BadInput("--watch: less than a second shows nothing".into()).into());
+        }
+        if self.address.scheme().starts_with("mongodb") {
+            return self.profiled(json, interrupt);
         }
         let mut watcher = watcher(&self.address)?;
         let seen = self.watched(watcher.as_mut(), interrupt)?;
@@ -167,12 +175,62 @@ impl Learn {
         Ok(Ending::Held)
     }
 
+    /// Follows the profiler of a MongoDB, and makes a plan of what it kept as of a log.
+    fn profiled(&self, json: bool, interrupt: &Interrupt) -> Result<Ending> {
+        let missing = |words: &str| Err(BadInput(words.into()).into());
+        if self.output.is_none() {
+            return missing("mongodb://: give -o FILE.toml; files with the values are written beside it");
+        }
+        if !self.keep_values {
+            return missing(
+                "MongoDB keeps no statistics of values, so a plan needs those that were sent: --keep-values writes them \
+                 into files beside it, which are yours alone to read",
+            );
+        }
+        let mut profiler = Profiler::open(&spec("mongodb", &self.address)?.target)?;
+        eprintln!("watching {} for {}: only reading", self.address.shown(), span::print(self.watch));
+        let end = Instant::now() + self.watch;
+        let mut commands = Vec::new();
+        loop {
+            interrupt.check()?;
+            commands.extend(profiler.entries()?);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if commands.len() >= MOST_COMMANDS {
+                profiler
+                    .remarks
+                    .push(format!("ended {} early: that many commands are enough", span::print(left)));
+                break;
+            }
+            std::thread::sleep(left.min(RAREST));
+        }
+        if profiler.gaps > 0 {
+            profiler.remarks.push(format!(
+                "{} times the profiler may have overwritten commands before they were read: a larger system.profile keeps \
+                 them longer",
+                profiler.gaps
+            ));
+        }
+        let log = LogKind::Mongodb.read(commands.join("\n").as_bytes());
+        let mut mix = learn::mix(&log, LogKind::Mongodb, self.on_copy, self.most.max(1))
+            .map_err(|words| BadInput(format!("{}: {words}", self.address.shown())))?;
+        mix.remarks.append(&mut profiler.remarks);
+        self.write_mix(&mix, LogKind::Mongodb, &format!("{} --keep-values", self.address.shown()), json)
+    }
+
     /// Makes a plan and files of samples of a log.
     fn mix(&self, path: &Path, json: bool) -> Result<Ending> {
         let (kind, log) = self.log(path)?;
         let mix = learn::mix(&log, kind, self.on_copy, self.most.max(1))
             .map_err(|words| BadInput(format!("{}: {words}", path.display())))?;
-        let output = self.output.as_deref().expect("clap demands it");
+        self.write_mix(&mix, kind, &format!("--mix {}", path.display()), json)
+    }
+
+    /// `source`: the arguments that said where it is from.
+    fn write_mix(&self, mix: &Mix, kind: LogKind, source: &str, json: bool) -> Result<Ending> {
+        let output = self.output.as_deref().expect("it was demanded");
         let mut files = BTreeMap::new();
         for (number, script) in (1..).zip(&mix.scripts) {
             let Some(rows) = &script.rows else { continue };
@@ -180,9 +238,8 @@ impl Learn {
             write_private(&file, rows)?;
             files.insert(number, file.display().to_string());
         }
-        let shown = path.display().to_string();
         let (wishes, address) = (self.wishes(), self.address.shown());
-        let plan = learn::of_mix(&mix, kind.target(), &wishes, address, (&shown, &files));
+        let plan = learn::of_mix(mix, kind.target(), &wishes, address, (source, &files));
         std::fs::write(output, checked(&plan)?).with_context(|| format!("writing {}", output.display()))?;
         if json {
             let scripts =
@@ -255,7 +312,8 @@ fn watcher(address: &Address) -> Result<Box<dyn Watch>> {
         "postgres" | "postgresql" => Ok(Postgres::open(&spec("postgres", address)?)?.watch()?),
         "mysql" | "mariadb" => Ok(Mysql::open(&spec("mysql", address)?)?.watch()?),
         other => Err(BadInput(format!(
-            "{other}:// is nothing that can be watched: postgres://me@host/shop and mysql://me@host/shop are"
+            "{other}:// is nothing that can be watched: postgres://me@host/shop, mysql://me@host/shop and \
+             mongodb://me@host/shop are"
         ))
         .into()),
     }

@@ -3,15 +3,13 @@
 
 use super::super::statement::Verb;
 use super::{Log, Logged, moment};
-use crate::workload::script::Template;
+use crate::workload::script::{NUMBERED, Template};
 use serde_json::{Map, Value, json};
 
 /// Names of a command that belong to the session that sent it.
 const OF_SESSION: [&str; 5] = ["lsid", "txnNumber", "autocommit", "startTransaction", "stmtId"];
-/// Commands about data that only read.
+/// Commands about data that only read; an aggregation may write at its end.
 const READS: [&str; 4] = ["find", "aggregate", "count", "distinct"];
-/// Those that change them; of the others an aggregation may.
-const CHANGES: [&str; 5] = ["insert", "update", "delete", "findAndModify", "findandmodify"];
 
 /// Whether a file is one of these, by its first lines.
 pub fn is_one(head: &str) -> bool {
@@ -45,7 +43,7 @@ pub fn verb(text: &str) -> Verb {
         return Verb::Utility("commands with values that cannot be sent".into());
     };
     match template.name.as_str() {
-        name if CHANGES.contains(&name) => Verb::Change,
+        name if NUMBERED.contains(&name) => Verb::Change,
         name if READS.contains(&name) && template.changes => Verb::Change,
         name if READS.contains(&name) => Verb::Read,
         other => Verb::Utility(other.into()),

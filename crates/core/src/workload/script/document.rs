@@ -83,8 +83,8 @@ const READS: [&str; 14] = [
     "buildInfo",
     "explain",
 ];
-/// Commands that a server recognises by the number of their transaction.
-const NUMBERED: [&str; 5] = ["insert", "update", "delete", "findAndModify", "findandmodify"];
+/// Commands that change data, which a server recognises by the number of their transaction.
+pub(crate) const NUMBERED: [&str; 5] = ["insert", "update", "delete", "findAndModify", "findandmodify"];
 const WORDS: [&str; 6] = ["begin", "start transaction", "commit", "end", "rollback", "abort"];
 const WRAPPERS: [&str; 12] = [
     "$oid",

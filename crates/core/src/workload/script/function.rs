@@ -66,7 +66,7 @@ pub struct Named {
     pub dialect: Dialect,
 }
 
-/// So many arguments at most; nobody writes more, and a script of ten megabytes may.
+/// The most arguments of a function: nobody writes more, but a script of ten megabytes may.
 pub const MOST_ARGUMENTS: usize = 255;
 
 const fn named(name: &'static str, function: Function, least: usize, most: usize) -> Named {

@@ -19,6 +19,7 @@ mod text;
 mod value;
 
 pub use builtin::{BUILT_IN, BuiltIn};
+pub(crate) use document::NUMBERED;
 pub use document::{Order, Template};
 pub use draw::put_digits;
 pub use run::{Abort, Run, Step};
@@ -152,7 +153,7 @@ pub enum Tables {
     /// None: the scripts find those of their owner.
     #[default]
     None,
-    /// pgbench's, with so many branches.
+    /// pgbench's, with this many branches.
     Pgbench {
         /// How many.
         scale: u64,
@@ -276,7 +277,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// So many characters of a statement stand for one that has no name.
+    /// How many characters of a statement stand for one that has no name.
     const SHOWN: usize = 40;
 
     /// What a class of statements is called: by its name, or by its script, line and first words. The last

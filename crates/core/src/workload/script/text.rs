@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Mistake {
     /// What the script is called.
     pub script: String,
-    /// Where.
+    /// The line, counted from 1.
     pub line: usize,
     /// Where in the line.
     pub column: usize,
@@ -135,7 +135,7 @@ pub struct Expected {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expectation {
-    /// So many rows at least and at most, that came or were changed.
+    /// The least and the most rows that may come, or be changed.
     Rows(u64, u64),
     /// The expression is true, with `:rows` and `:value` in it.
     True(Expression),

@@ -15,7 +15,7 @@ const NATIVE: &str = "mysql_native_password";
 const CACHING: &str = "caching_sha2_password";
 const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
-/// An RSA public key in PEM whose modulus has so many bytes.
+/// An RSA public key in PEM whose modulus has that many bytes.
 fn key(modulus_bytes: usize) -> Vec<u8> {
     let element = |tag: u8, content: &[u8]| {
         let length = (content.len() as u16).to_be_bytes();
