@@ -118,7 +118,7 @@ pub struct Complaint {
     pub request: usize,
     /// The target's code of the error; empty if the words are not its own.
     pub code: String,
-    /// In words.
+    /// What the server said.
     pub words: String,
 }
 

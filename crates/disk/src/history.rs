@@ -108,7 +108,7 @@ pub(crate) struct History<T> {
     pub present: Stamp,
 }
 
-/// What there is after a cut, chance aside.
+/// What the disk holds after a cut, chance aside.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Base<T> {
     Old(T),

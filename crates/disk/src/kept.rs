@@ -31,7 +31,7 @@ pub enum FindError {
     /// None is mounted there.
     #[error("no shaped disk is mounted at {}; {}", path.display(), hint(others))]
     NotADisk {
-        /// As given.
+        /// The path that was asked for.
         path: PathBuf,
         /// Where there are some.
         others: Vec<PathBuf>,
@@ -39,13 +39,13 @@ pub enum FindError {
     /// One is, and nobody serves it any more.
     #[error("the daemon of the shaped disk at {} is dead; `tipover doctor --clean` takes away what it left", path.display())]
     Dead {
-        /// As given.
+        /// The path that was asked for.
         path: PathBuf,
     },
     /// It belongs to another program.
     #[error("the shaped disk at {} belongs to a running program (its daemon is process {daemon}) and ends with it", path.display())]
     NotKept {
-        /// As given.
+        /// The path that was asked for.
         path: PathBuf,
         /// The daemon.
         daemon: u32,

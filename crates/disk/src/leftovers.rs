@@ -37,7 +37,7 @@ impl std::fmt::Display for Leftover {
 const KIND: &str = "fuse.tipover";
 const SOURCE: &str = "tipover-";
 
-/// What there is of mounts whose daemon is dead, in the order of removal. Touches nothing.
+/// What is left of mounts whose daemon is dead, in the order of removal. Touches nothing.
 pub fn leftovers() -> Vec<Leftover> {
     let states = state::all();
     let mut found = Vec::new();

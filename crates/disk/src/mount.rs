@@ -123,7 +123,7 @@ pub enum MountError {
     /// Something is there already.
     #[error("{} cannot be the mount point: {reason}; name an empty or missing folder", path.display())]
     MountPoint {
-        /// As given.
+        /// The mount point that was asked for.
         path: PathBuf,
         /// What is in the way.
         reason: String,
@@ -131,7 +131,7 @@ pub enum MountError {
     /// No file system fits.
     #[error("a disk of {} is too small for {filesystem}; give it at least {}", size.rounded(), least.rounded())]
     TooSmall {
-        /// As given.
+        /// The size that was asked for.
         size: Bytes,
         /// The file system's name.
         filesystem: &'static str,
@@ -144,7 +144,7 @@ pub enum MountError {
         size.rounded(), written.rounded(), room.rounded(), most.rounded()
     )]
     TooLarge {
-        /// As given.
+        /// The size that was asked for.
         size: Bytes,
         /// The file system's name.
         filesystem: &'static str,

@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// Against the generator itself: the shares of the hottest keys by count, which are known to a few parts
-    /// in a thousand with so many draws on so few keys.
+    /// in a thousand with that many draws on that few keys.
     #[test]
     fn the_scrambled_table_is_what_the_generator_draws() {
         const KEYS: u64 = 2000;

@@ -165,7 +165,7 @@ pub struct Judgement {
     /// ln(gain) ÷ ln(factor): 1 where the capacity follows the resource in proportion, 0 where it does not
     /// follow at all. Likeliest, least, most.
     pub elasticity: (f64, f64, f64),
-    /// In words.
+    /// The same, as a person reads it.
     pub sentence: String,
 }
 

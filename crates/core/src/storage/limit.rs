@@ -74,7 +74,7 @@ pub struct Finding {
     pub resource: Option<Resource>,
     /// By changing the disk, rather than by inference.
     pub tested: bool,
-    /// In words.
+    /// The same, as a person reads it.
     pub sentence: String,
 }
 

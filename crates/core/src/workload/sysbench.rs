@@ -164,9 +164,9 @@ pub enum Numbering {
     AutoIncrement,
 }
 
-/// So many tables at most: each is a name of its own for every statement.
+/// The most tables: each is a name of its own for every statement.
 pub const MOST_TABLES: u64 = 1_000;
-/// So many statements of a kind in a transaction at most.
+/// The most statements of a kind in a transaction.
 const MOST_STATEMENTS: u64 = 1_000;
 /// The largest number that the columns can hold.
 const MOST_ROWS: u64 = i32::MAX as u64;

@@ -31,7 +31,7 @@ pub trait Fellows {
 
 /// An agent on another machine.
 pub trait Fellow: Send {
-    /// Where.
+    /// The machine that it runs on.
     fn machine(&self) -> &str;
 
     /// How many processors that has.

@@ -138,7 +138,7 @@ impl Default for WiredTigerSpec {
 pub enum CacheSize {
     /// Half of (memory − 1 GiB), at least 256 MiB: mongod's default.
     Auto,
-    /// As given.
+    /// A fixed size.
     Bytes(Bytes),
 }
 

@@ -46,7 +46,7 @@ pub struct Observed {
     pub name: String,
     /// The axis of its working set, if there is one, and its label.
     pub working_set: Option<(&'static str, String)>,
-    /// Where.
+    /// The machine, the disk and the records.
     pub place: Place,
     /// What the caches answered.
     pub hits: Hits,
