@@ -20,18 +20,6 @@ pub struct Watcher {
     tells_statements: bool,
     /// Whether they tell in which transaction.
     tells_transactions: bool,
-    prepared: Option<Prepared>,
-}
-
-/// Statements that clients have prepared. MariaDB's digests leave them out; it counts them by their texts as
-/// long as they are open. MySQL is not asked: its digests may have them already, and a statement would count
-/// twice.
-#[derive(Default)]
-struct Prepared {
-    /// How often each was carried out, when it was last asked.
-    calls: HashMap<String, u64>,
-    /// How often those were that have been closed since.
-    closed: u64,
 }
 
 impl Mysql {
@@ -68,10 +56,7 @@ impl Mysql {
         }
         let tells_statements = on("events_statements_current");
         let tells_transactions = tells_statements && on("transaction") && on("events_transactions_current");
-        let prepared = "SELECT VERSION() LIKE '%MariaDB%' AND COUNT(*) >= 0 \
-                        FROM performance_schema.prepared_statements_instances";
-        let prepared = client.value(prepared).is_ok_and(|is_so| is_so == "1").then(Prepared::default);
-        Ok(Watcher { client, tells_statements, tells_transactions, prepared })
+        Ok(Watcher { client, tells_statements, tells_transactions })
     }
 }
 
@@ -94,33 +79,6 @@ impl Watcher {
         Ok(rows.into_iter().map(|row| row.into_iter().skip(1).collect()).collect())
     }
 
-    /// Adds what clients have prepared, which is among what has no digest.
-    fn prepared(&mut self, counters: &mut Counters) -> Result<(), TargetError> {
-        let Some(mut prepared) = self.prepared.take() else { return Ok(()) };
-        let query = "SELECT p.sql_text, SUM(p.count_execute), SUM(p.sum_rows_sent + p.sum_rows_affected), \
-                     SUM(p.sum_timer_execute) / 1e9 FROM performance_schema.prepared_statements_instances p \
-                     JOIN performance_schema.threads t ON t.thread_id = p.owner_thread_id \
-                     WHERE t.processlist_db = DATABASE() GROUP BY p.sql_text";
-        let mut calls = HashMap::new();
-        for row in self.ask("reading prepared statements", query)? {
-            let at = |place: usize| row.get(place).and_then(Option::as_ref);
-            let Some(text) = at(0) else { continue };
-            let count =
-                Count { calls: whole(at(1)), rows: whole(at(2)), time_ms: number(at(3)), ..Count::default() };
-            calls.insert(text.clone(), count.calls);
-            counters.statements.insert(format!("{PREPARED}{text}"), count);
-        }
-        let still = |text: &String| calls.get(text).copied().unwrap_or(0);
-        prepared.closed +=
-            prepared.calls.iter().map(|(text, before)| before.saturating_sub(still(text))).sum::<u64>();
-        let counted = calls.values().sum::<u64>() + prepared.closed;
-        if let Some(left) = counters.left.get_mut(WITHOUT_DIGEST) {
-            *left = left.saturating_sub(counted);
-        }
-        self.prepared = Some(Prepared { calls, ..prepared });
-        Ok(())
-    }
-
     fn status(&mut self, name: &str) -> Result<f64, TargetError> {
         let found = durability::status(&mut self.client, name);
         let value = found.map_err(|report| report.while_doing("reading the server's status"))?;
@@ -128,10 +86,6 @@ impl Watcher {
     }
 }
 
-/// Before the text of a prepared statement, which has no digest.
-const PREPARED: &str = "prepared: ";
-const WITHOUT_DIGEST: &str =
-    "statements of the whole server beyond performance_schema_digests_size, and prepared ones";
 const CANNOT_GROUP: &str = "which statements belong together: the performance schema's consumer \
                             events_statements_current and its instrument and consumer for transactions are off";
 
@@ -149,13 +103,7 @@ impl Watch for Watcher {
         let name = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
         let number_of = version.split('-').next().unwrap_or_default();
         let mut remarks = vec![
-            match self.prepared {
-                Some(_) => {
-                    "statements that clients have prepared and closed while it was watched".to_string()
-                }
-                None => "statements that clients have prepared on the server, where digests count texts only"
-                    .into(),
-            },
+            "statements that clients have prepared on the server: digests count texts only".to_string(),
             "the hit ratio of this database alone: pages are counted for the whole server".into(),
         ];
         if !self.tells_transactions {
@@ -170,6 +118,8 @@ impl Watch for Watcher {
         })
     }
 
+    /// What clients have prepared is in no digest of MariaDB 10.11, whose prepared_statements_instances lists
+    /// it and counts nothing (tried).
     fn counters(&mut self) -> Result<Counters, TargetError> {
         let query = "SELECT digest, SUM(count_star), SUM(sum_rows_sent + sum_rows_affected), SUM(sum_timer_wait) / 1e9, \
                      digest IS NULL FROM performance_schema.events_statements_summary_by_digest \
@@ -188,11 +138,11 @@ impl Watch for Watcher {
             match at(0) {
                 Some(digest) => drop(counters.statements.insert(digest.clone(), count)),
                 None => {
-                    counters.left.insert(WITHOUT_DIGEST.into(), count.calls);
+                    let why = "statements of the whole server beyond performance_schema_digests_size, and prepared ones";
+                    counters.left.insert(why.into(), count.calls);
                 }
             }
         }
-        self.prepared(&mut counters)?;
         counters.pages = self.status("Innodb_buffer_pool_read_requests")?;
         counters.page_reads = self.status("Innodb_buffer_pool_reads")?;
         Ok(counters)
@@ -241,9 +191,7 @@ impl Watch for Watcher {
             let mut row = row.into_iter();
             Some((row.next()??, row.next().flatten()))
         };
-        let prepared = self.prepared.iter().flat_map(|prepared| prepared.calls.keys());
-        let prepared = prepared.map(|text| (format!("{PREPARED}{text}"), Some(text.clone())));
-        Ok(rows.into_iter().filter_map(pair).chain(prepared).collect())
+        Ok(rows.into_iter().filter_map(pair).collect())
     }
 
     fn columns(&mut self, tables: &BTreeSet<String>, keeps_values: bool) -> Result<Vec<Column>, TargetError> {
