@@ -685,8 +685,11 @@ impl Measured {
     /// node of a cluster under its name.
     pub fn accounts(&self) -> BTreeMap<String, Account> {
         // Which node of a cluster an operation went to is not known.
-        let operations =
-            |account: Account| account.with_operations(self.operations() as f64, self.operations_seen());
+        let committed = self.growth_in_place(probe::TARGET, metric::ENGINE_COMMITS);
+        let operations = |account: Account| match committed {
+            Some(committed) => account.with_operations(self.operations() as f64, committed),
+            None => account,
+        };
         if self.nodes.is_empty() {
             let disk = self.disk.as_ref().map(|(first, last)| (Sample::from(first), Sample::from(last)));
             let (mut first, mut last) = (by_probe(&self.first), by_probe(&self.last));

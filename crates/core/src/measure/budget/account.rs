@@ -14,7 +14,7 @@ pub struct Account {
     apart_s: f64,
     /// How old the engine's statistics may have been, of windows that were added up the sum.
     old_s: f64,
-    /// Operations that were done in the window, and those that the engine's statistics had seen.
+    /// Operations that were done in the window, and transactions that the engine's statistics had seen.
     operations: Option<(f64, f64)>,
 }
 
@@ -72,7 +72,8 @@ impl Account {
         self.grown(metric::PROCESS_SERVER_STARTS).unwrap_or(0.0)
     }
 
-    /// With how many operations were `done` in the window, and how many the engine's statistics had `seen`.
+    /// With how many operations were `done` in the window, and how many transactions the engine's statistics
+    /// had `seen`.
     pub fn with_operations(mut self, done: f64, seen: f64) -> Account {
         self.operations = (done > 0.0 && seen > 0.0).then_some((done, seen));
         self
