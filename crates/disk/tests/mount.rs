@@ -301,9 +301,10 @@ fn flushes() {
     assert!(disk.counters().unwrap().flush.requests >= before.flush.requests + 5);
 }
 
-/// A wrong gate is wrong in all attempts, a neighbour only in some. A machine that wakes a program late for hours
-/// carries even an unshaped read more slowly than a quick disk admits the next: one client is then asked for no
-/// more than half of what it gets unshaped in the same moment, because a shaped read also waits for a timer.
+/// A wrong gate is wrong in all attempts, a neighbour only in some. A machine that wakes a program late for
+/// hours carries even an unshaped read more slowly than a quick disk admits the next: one client is then
+/// asked for no more than half of what it gets unshaped in the same moment, because a shaped read also waits
+/// for a timer.
 fn accuracy() {
     let disk = mount(Mode::Block, "");
     let device = disk.block_device().unwrap();

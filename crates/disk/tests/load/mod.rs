@@ -78,9 +78,9 @@ impl Load {
         (self.answers.len() - 1) as f64 / (*last - *first).as_secs_f64().max(1e-9)
     }
 
-    /// Answers per second as the disk gives them while the machine lets it: the median over rounds in which every
-    /// client is answered once. A hypervisor or a neighbour that takes the processors away for a fifth of the time
-    /// lowers the mean by a fifth, and hits fewer than half of so short rounds.
+    /// Answers per second as the disk gives them while the machine lets it: the median over rounds in which
+    /// every client is answered once. A hypervisor or a neighbour that takes the processors away for a fifth
+    /// of the time lowers the mean by a fifth, and hits fewer than half of so short rounds.
     pub fn typical_rate(&self) -> f64 {
         let ends: Vec<&Duration> = self.answers.iter().step_by(self.clients).collect();
         let mut times: Vec<Duration> = ends.windows(2).map(|pair| *pair[1] - *pair[0]).collect();
