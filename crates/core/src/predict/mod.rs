@@ -63,6 +63,16 @@ impl Range {
         (low <= high).then(|| Range::new(low * (1.0 - more), high * (1.0 + more)))
     }
 
+    /// What covers both.
+    pub fn or(self, other: Range) -> Range {
+        Range::new(self.low.min(other.low), self.high.max(other.high))
+    }
+
+    /// In another unit.
+    pub fn times(self, factor: f64) -> Range {
+        Range::new(self.low * factor, self.high * factor)
+    }
+
     fn draw(self, random: &mut Random) -> f64 {
         self.low + (self.high - self.low) * random.unit()
     }

@@ -11,6 +11,8 @@ use crate::workload::distribution::Requests;
 /// its page.
 const INNODB_FANOUT: f64 = 270.0;
 
+const WIREDTIGER: &str = "WiredTiger";
+
 /// Pages of a table and of its index, the cache above them, and the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kept {
@@ -31,6 +33,17 @@ pub(super) struct Kept {
     pub clients_beside: bool,
 }
 
+/// Bytes that pages take in their files.
+pub(super) struct PagesInFile {
+    /// One with records, on average over those that one load made.
+    pub record: Range,
+    /// A leaf of the index, whose keys are alike and so compress well.
+    pub index: f64,
+    /// What of this is assumed of a load that was not measured, and why.
+    pub words: &'static str,
+    pub because: &'static str,
+}
+
 impl Kept {
     /// By the settings of a cell and what a trial of it read back.
     pub fn of(spec: &Spec, record: &Record) -> Result<Kept, String> {
@@ -39,7 +52,7 @@ impl Kept {
         let processors = processors.ok_or("the record does not say how many processors there were")?;
         if spec.lab.is_none() {
             return Ok(Kept {
-                system: "WiredTiger",
+                system: WIREDTIGER,
                 engine: Engine::WIREDTIGER,
                 cache_bytes: spec.cache_bytes().0 as f64,
                 table_bytes: (spec.records() * spec.target.wiredtiger.record_resident_bytes) as f64,
@@ -120,6 +133,17 @@ impl Kept {
                 (of(self.table_bytes), 0.5, self.table_bytes),
             ]),
         }
+    }
+
+    /// Where the load decides how a page lies in its file.
+    pub fn pages_in_file(&self) -> Option<PagesInFile> {
+        let kib = 1024.0;
+        (self.system == WIREDTIGER).then_some(PagesInFile {
+            record: Range::new(28.0 * kib, 35.0 * kib),
+            index: 12.0 * kib,
+            words: "a page takes 28 to 35 KiB in its file, and one in a hundred operations may need one of the index too, of 12",
+            because: "each load of WiredTiger splits its pages in its own way, and what evicts them is near LRU",
+        })
     }
 
     /// Of the configured cache, the share that holds records where no cell says, or the bytes that do not

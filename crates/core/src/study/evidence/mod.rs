@@ -268,6 +268,8 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
     let missing = |what: &str| format!("no cell missed the engine's cache often enough to say {what}");
     let reads_per_miss = over(&|c| c.reads_per_miss.filter(|_| c.misses > MISSES))
         .ok_or_else(|| missing("how many requests a page takes"))?;
+    let request_bytes: f64 = cells.iter().map(|c| c.request_bytes).fold(0.0, f64::max);
+    let (reads_per_miss, slowest) = in_file(first, reads_per_miss, request_bytes, &mut assume);
     let cpu = match over(&|c| (c.misses < IN_CACHE).then_some(c.cpu)) {
         Some(cpu) => cpu,
         None => {
@@ -310,7 +312,6 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         Range::new(0.05 * first.place.memory, 0.25 * first.place.memory)
     });
     let (engine_share, engine_reserve) = in_cache(cells, first, &mut assume);
-    let request_bytes: f64 = cells.iter().map(|c| c.request_bytes).fold(0.0, f64::max);
     let system = System {
         sessions: first.sessions,
         popularity: first.popularity(),
@@ -342,7 +343,25 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
     let draws = System { disturbance: 0.0, ..system.clone() }.draws(40, &seen, 1);
     let system = system.with_hit_errors(&draws, &seen);
     let (p99_at_processors, p99_at_disk) = p99_against_queueing(&system, cells, &mut assume);
+    let p99_at_disk = slowest.map_or(p99_at_disk, |most| p99_at_disk.or(Range::new(most, most)));
     Ok((System { p99_at_processors, p99_at_disk, ..system }, assumptions))
+}
+
+/// How many requests a page takes after a load that was not measured, and how many times as long the slowest
+/// of a hundred operations wait for it, with `measured` requests in those that were.
+fn in_file(
+    first: &Observed,
+    measured: Range,
+    request_bytes: f64,
+    assume: &mut impl FnMut(String, &str),
+) -> (Range, Option<f64>) {
+    let usual = first.kept.pages_in_file().map(|pages| (pages.record.times(1.0 / request_bytes), pages));
+    // Pages of some other kind are not spoken of.
+    let Some((k, pages)) = usual.filter(|(k, _)| measured.low < k.high && k.low < measured.high) else {
+        return (measured, None);
+    };
+    assume(pages.words.into(), pages.because);
+    (measured.or(k), Some(1.0 + pages.index / request_bytes / k.low))
 }
 
 /// No factor.
@@ -350,21 +369,22 @@ const AS_QUEUEING: Range = Range { low: 1.0, high: 1.0 };
 
 /// What the cells' p99 was of that which queueing gives at their own hit ratios: where they waited for
 /// processors, and where for the disk. How a model errs is learnt where it can be seen (Kennedy & O'Hagan
-/// 2001), and without its hit ratios, which err for reasons of their own. Of one working set the factor may
-/// be its own, so it only widens what is assumed without any.
+/// 2001), and without what errs for reasons of its own: hit ratios, and how many requests a page takes. Of
+/// one working set the factor may be its own, so it only widens what is assumed without any.
 fn p99_against_queueing(
     system: &System,
     cells: &[&Observed],
     assume: &mut impl FnMut(String, &str),
 ) -> (Range, Range) {
-    let draws = System { disturbance: 0.0, ..system.clone() }.draws(12, &[], 1);
     let mut of = |on_disk: bool, assumed: [f64; 2], more: f64, what: &str| {
         let cells: Vec<&&Observed> = cells
             .iter()
             .filter(|c| c.p99.is_some() && (c.misses * (1.0 - c.hits.page_cache) > BEYOND_P99) == on_disk)
             .collect();
         let factor = |c: &&&Observed| {
-            let given = system.closed_with(&draws, &c.place, |_| c.hits, 2000);
+            let reads_per_miss = c.reads_per_miss.map_or(system.reads_per_miss, |k| Range::new(k, k));
+            let own = System { disturbance: 0.0, reads_per_miss, ..system.clone() };
+            let given = own.closed_with(&own.draws(12, &[], 1), &c.place, |_| c.hits, 2000);
             Some(c.p99? / given.p99_s.middle)
         };
         let sets: BTreeSet<u64> = cells.iter().map(|c| c.place.records as u64).collect();
