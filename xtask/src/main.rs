@@ -43,6 +43,7 @@ Tipover: a laboratory for databases and disks
                ARGS=--pictures: takes the pictures of the ten questions into docs/images, with the release binary and chromium
   make package build, then a .deb and a tarball in target/package    ARGS=--check: used in a clean root made by debootstrap
                ARGS=--as-built: of the release binary that is there · ARGS=\"--sign KEY\": with signatures by an SSH key
+               ARGS=--arm64: for that processor too, after `rustup target add aarch64-unknown-linux-gnu`
   make clean   remove build output; results stay               ARGS=--all: also the fetched sources
 ";
 

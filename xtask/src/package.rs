@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use self::portable::{ARM64, Machine};
 use crate::process::{Step, find_program, run};
 use crate::setup;
 use crate::workspace::Workspace;
@@ -21,8 +22,7 @@ struct Package {
     /// Where everything of it lies.
     folder: PathBuf,
     version: String,
-    /// Debian's word for the processor.
-    architecture: &'static str,
+    machine: Machine,
     /// When the commit was made, in seconds: what files say of their age, so that two builds give the same
     /// bytes.
     epoch: String,
@@ -30,37 +30,46 @@ struct Package {
     made: String,
 }
 
-/// Builds the release and packs it; with `--check` installs and uses it in a root that has nothing else, with
-/// `--sign KEY` signs what was made.
+/// Builds the release and packs it; with `--arm64` for that processor too, with `--check` installs and uses
+/// it in a root that has nothing else, with `--sign KEY` signs what was made.
 pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
-    let (mut is_checked, mut is_built, mut key) = (false, false, None);
+    let (mut is_checked, mut is_built, mut is_for_both, mut key) = (false, false, false, None);
     let mut given = flags.iter();
     while let Some(flag) = given.next() {
         match flag.as_str() {
             "--check" => is_checked = true,
             // Who has just built it, or builds with other settings, packs what is there.
             "--as-built" => is_built = true,
+            "--arm64" => is_for_both = true,
             "--sign" => key = Some(sign::key(given.next())?),
-            unknown => bail!("package knows --check, --as-built and --sign KEY, not `{unknown}`"),
+            unknown => bail!("package knows --arm64, --check, --as-built and --sign KEY, not `{unknown}`"),
         }
     }
     if let Some(set) = ["WT_SYSTEM", "WT_SRC_DIR"].iter().find(|name| std::env::var_os(name).is_some()) {
         bail!("{set} asks for another WiredTiger than the one that a package says is in it; unset {set}");
     }
-    let program = match is_built {
-        true => Program { path: workspace.target_folder()?.join("release/tipover"), is_portable: false },
-        false => build(workspace)?,
-    };
-    let package = Package::new(workspace)?;
-    let step = Step::begin("pack");
-    let bill = package.fill(workspace, &program)?;
-    let made = [package.deb(workspace)?, package.tarball(workspace)?, bill];
-    for path in &made {
-        println!("    {} ({} kB)", path.display(), fs::metadata(path)?.len() / 1000);
+    let here = Machine::here()?;
+    if is_checked {
+        // Known before a quarter of an hour is spent on compiling.
+        setup::install("debootstrap")?;
     }
-    step.done();
+    let program = match is_built {
+        true => Program::as_built(workspace)?,
+        false => build(workspace, here)?,
+    };
+    let mut package = Package::new(workspace, here)?;
+    if package.folder.exists() {
+        fs::remove_dir_all(&package.folder).context("removing the last package")?;
+    }
+    let mut made = package.pack(workspace, &program)?;
     if is_checked {
         check(workspace, &package, &made[0], &program)?;
+    }
+    if is_for_both && here != ARM64 {
+        let path = portable::build(workspace, ARM64)?;
+        portable::prove(&fs::read(&path)?)?;
+        package.machine = ARM64;
+        made.extend(package.pack(workspace, &Program { path, ..program.clone() })?);
     }
     match key {
         Some(key) => made.iter().try_for_each(|path| sign::sign(&key, path))?,
@@ -70,13 +79,22 @@ pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
 }
 
 /// What is packed.
+#[derive(Clone)]
 struct Program {
     path: PathBuf,
+    /// The same for the processor that this runs on, which tells what its manual pages say.
+    here: PathBuf,
     /// Whether it was compiled for older systems, with what that puts into it.
     is_portable: bool,
 }
 
 impl Program {
+    /// The release binary that is there.
+    fn as_built(workspace: &Workspace) -> Result<Program> {
+        let path = workspace.target_folder()?.join("release/tipover");
+        Ok(Program { here: path.clone(), path, is_portable: false })
+    }
+
     /// What is in it besides Rust packages.
     fn foreign(&self) -> Vec<&'static setup::Source> {
         // The compiler, not what lets Cargo use it.
@@ -85,23 +103,23 @@ impl Program {
 }
 
 /// Builds the release so that it runs on older systems, or says loudly that it does not.
-fn build(workspace: &Workspace) -> Result<Program> {
+fn build(workspace: &Workspace, machine: Machine) -> Result<Program> {
     setup::set_up(workspace, setup::Purpose::Sources)?;
-    match portable::build(workspace) {
+    match portable::build(workspace, machine) {
         Ok(path) => {
             portable::prove(&fs::read(&path)?)?;
-            Ok(Program { path, is_portable: true })
+            Ok(Program { here: path.clone(), path, is_portable: true })
         }
         Err(error) => {
             println!("WARNING: this package will run only where glibc is as new as here: {error:#}");
             crate::build(workspace, setup::Purpose::Sources)?;
-            Ok(Program { path: workspace.target_folder()?.join("release/tipover"), is_portable: false })
+            Program::as_built(workspace)
         }
     }
 }
 
 impl Package {
-    fn new(workspace: &Workspace) -> Result<Package> {
+    fn new(workspace: &Workspace, machine: Machine) -> Result<Package> {
         let mut git = workspace.command("git");
         let told = git.args(["log", "-1", "--format=%ct %cI"]).output().context("cannot start git")?;
         let told = String::from_utf8_lossy(&told.stdout).trim().to_string();
@@ -111,11 +129,7 @@ impl Package {
         Ok(Package {
             folder: workspace.target_folder()?.join("package"),
             version: version.context("Cargo.toml has no version")?.to_string(),
-            architecture: match std::env::consts::ARCH {
-                "x86_64" => "amd64",
-                "aarch64" => "arm64",
-                other => bail!("no package is made for {other}"),
-            },
+            machine,
             epoch: epoch.to_string(),
             made: made.to_string(),
         })
@@ -123,26 +137,35 @@ impl Package {
 
     /// The tree as it will lie under `/`.
     fn root(&self) -> PathBuf {
-        self.folder.join("root")
+        self.folder.join(format!("root-{}", self.machine.debian))
+    }
+
+    /// Makes the Debian package, the tarball and the bill of materials: their paths.
+    fn pack(&self, workspace: &Workspace, program: &Program) -> Result<Vec<PathBuf>> {
+        let step = Step::begin(&format!("pack for {}", self.machine.debian));
+        let bill = self.fill(workspace, program)?;
+        let made = vec![self.deb(workspace)?, self.tarball(workspace)?, bill];
+        for path in &made {
+            println!("    {} ({} kB)", path.display(), fs::metadata(path)?.len() / 1000);
+        }
+        step.done();
+        Ok(made)
     }
 
     /// Puts everything into its place, and the bill of materials also beside the packages: its path.
     fn fill(&self, workspace: &Workspace, program: &Program) -> Result<PathBuf> {
-        if self.folder.exists() {
-            fs::remove_dir_all(&self.folder).context("removing the last package")?;
-        }
         let usr = self.root().join("usr");
         let binary = usr.join("bin/tipover");
         copy(&program.path, &binary)?;
         // Names of functions stay, for the words of a panic; lines of the source do not.
-        let mut strip = workspace.command("strip");
+        let mut strip = portable::object_copier(workspace)?;
         run({
             // The linker's number for a build is made of the lines too, and these of the checkout's folder.
             strip.args(["--strip-debug", "--remove-section=.note.gnu.build-id"]).arg(&binary);
             strip
         })?;
         let made = self.folder.join("made");
-        let mut files = workspace.command(&binary);
+        let mut files = workspace.command(&program.here);
         files.arg("package-files").arg(&made);
         run(files)?;
         for page in sorted(&made.join("man"))? {
@@ -164,10 +187,10 @@ impl Package {
             copy(&workspace.path(file), &documents.join(file))?;
         }
         copy_all(&workspace.path("docs"), &documents.join("docs"))?;
-        fs::write(documents.join("copyright"), licences(workspace, &program.foreign())?)?;
+        fs::write(documents.join("copyright"), licences(workspace, &program.foreign(), self.machine)?)?;
         let hash = sha256(workspace, &binary)?;
-        let bill = sbom::bill_of_materials(workspace, &program.foreign(), &hash, &self.made)?;
-        let outside = self.folder.join(format!("tipover_{}_{}.cdx.json", self.version, self.architecture));
+        let bill = sbom::bill_of_materials(workspace, &program.foreign(), &hash, &self.made, self.machine)?;
+        let outside = self.folder.join(format!("tipover_{}_{}.cdx.json", self.version, self.machine.debian));
         fs::write(&outside, serde_json::to_string_pretty(&bill)? + "\n")?;
         copy(&outside, &documents.join("tipover.cdx.json"))?;
         // Pages are compressed as Debian does it, without the time of day in them.
@@ -181,8 +204,8 @@ impl Package {
 
     /// The Debian package.
     fn deb(&self, workspace: &Workspace) -> Result<PathBuf> {
-        let Package { version, architecture, .. } = self;
-        let tree = self.folder.join("deb");
+        let (version, architecture) = (&self.version, self.machine.debian);
+        let tree = self.folder.join(format!("deb-{architecture}"));
         let mut link = workspace.command("cp");
         link.args(["-a"]).arg(self.root()).arg(&tree);
         run(link)?;
@@ -214,7 +237,7 @@ impl Package {
 
     /// The same for systems without dpkg, to be unpacked over `/` or `/usr/local`'s parent.
     fn tarball(&self, workspace: &Workspace) -> Result<PathBuf> {
-        let whole = format!("tipover-{}-linux-{}", self.version, std::env::consts::ARCH);
+        let whole = format!("tipover-{}-linux-{}", self.version, self.machine.kernel);
         fs::rename(self.root().join("usr"), self.folder.join(&whole))?;
         let path = self.folder.join(format!("{whole}.tar.gz"));
         let mut tar = workspace.command("tar");
@@ -228,14 +251,12 @@ impl Package {
 
 /// Installs the package in a root that debootstrap makes, measures there, and removes it again.
 fn check(workspace: &Workspace, package: &Package, deb: &Path, program: &Program) -> Result<()> {
-    let debootstrap =
-        find_program("debootstrap").context("debootstrap is not installed; apt-get install debootstrap")?;
     let step = Step::begin("install, use and remove it in a clean root");
     let root = package.folder.join("clean");
     // The oldest release that has the glibc that it asks for.
     let is_old = portable::prove(&fs::read(&program.path)?).is_ok();
     let release = if is_old { "bullseye" } else { "bookworm" };
-    let mut bootstrap = workspace.command(debootstrap);
+    let mut bootstrap = workspace.command(find_program("debootstrap").context("debootstrap is gone")?);
     run({
         bootstrap.args(["--variant=minbase", release]).arg(&root);
         bootstrap
@@ -288,7 +309,7 @@ fn check(workspace: &Workspace, package: &Package, deb: &Path, program: &Program
 
 /// The notice and every licence that a binary has to carry: ours, WiredTiger's, Plotly's and those of the
 /// Rust packages in it, each text once.
-fn licences(workspace: &Workspace, foreign: &[&setup::Source]) -> Result<String> {
+fn licences(workspace: &Workspace, foreign: &[&setup::Source], machine: Machine) -> Result<String> {
     let mut text = fs::read_to_string(workspace.path("NOTICE"))?;
     let mut add = |title: &str, path: &Path| -> Result<()> {
         let words = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -308,7 +329,7 @@ fn licences(workspace: &Workspace, foreign: &[&setup::Source]) -> Result<String>
         found.into_iter().try_for_each(|at| add(&called, at))?;
     }
     let metadata = workspace.metadata()?;
-    let parts = tree::tree(workspace, tree::LINKED_OR_WRITTEN_BY)?;
+    let parts = tree::tree(workspace, tree::LINKED_OR_WRITTEN_BY, machine)?;
     let mut texts: Vec<(String, Vec<String>)> = Vec::new();
     for package in crate::workspace::array(&metadata["packages"]) {
         let is = |key: &str| crate::workspace::text(&package[key]);

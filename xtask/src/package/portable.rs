@@ -5,6 +5,7 @@
 //! and links against the one that it is told.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -14,18 +15,44 @@ use crate::workspace::Workspace;
 
 /// The oldest glibc that packages run on: Debian 11's and Ubuntu 20.04's.
 pub const GLIBC: &str = "2.31";
-/// The C library of these is called so by Rust and by Zig.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A processor that packages are made for.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Machine {
+    /// Debian's word.
+    pub debian: &'static str,
+    /// The kernel's.
+    pub kernel: &'static str,
+    /// Rust's and Zig's, with the system and its C library.
+    pub triple: &'static str,
+}
+
+pub const AMD64: Machine = Machine { debian: "amd64", kernel: "x86_64", triple: "x86_64-unknown-linux-gnu" };
+pub const ARM64: Machine =
+    Machine { debian: "arm64", kernel: "aarch64", triple: "aarch64-unknown-linux-gnu" };
+
+impl Machine {
+    /// The one that this runs on.
+    pub fn here() -> Result<Machine> {
+        let here = [AMD64, ARM64].into_iter().find(|known| known.kernel == std::env::consts::ARCH);
+        here.with_context(|| format!("no package is made for {}", std::env::consts::ARCH))
+    }
+}
 
 /// Builds the release for [`GLIBC`]: where the program is.
 ///
 /// # Errors
-/// Zig cannot be had here, or does not compile it.
-pub fn build(workspace: &Workspace) -> Result<PathBuf> {
+/// Zig or Rust's library for that machine cannot be had here, or it does not compile.
+pub fn build(workspace: &Workspace, machine: Machine) -> Result<PathBuf> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         bail!("Zig is fetched for x86-64 Linux only");
     }
-    let step = Step::begin(&format!("build tipover for glibc {GLIBC}, with Zig"));
+    let triple = machine.triple;
+    let library = sysroot(workspace)?.join("lib/rustlib").join(triple).join("lib");
+    if !library.is_dir() {
+        bail!("Rust's library for {} is not installed: `rustup target add {triple}`", machine.debian);
+    }
+    let step = Step::begin(&format!("build tipover for {} and glibc {GLIBC}, with Zig", machine.debian));
     for source in setup::FOR_PACKAGES {
         setup::fetch(workspace, source)?;
     }
@@ -34,11 +61,31 @@ pub fn build(workspace: &Workspace) -> Result<PathBuf> {
     build.env("CARGO", cargo_program()).env("CARGO_ZIGBUILD_ZIG_PATH", zig.folder(workspace).join("zig"));
     build.args(["zigbuild", "--release", "--locked", "-p", "tipover"]);
     run({
-        build.args(["--target", &format!("{TARGET}.{GLIBC}")]);
+        build.args(["--target", &format!("{triple}.{GLIBC}")]);
         build
     })?;
     step.done();
-    Ok(workspace.target_folder()?.join(TARGET).join("release/tipover"))
+    Ok(workspace.target_folder()?.join(triple).join("release/tipover"))
+}
+
+/// Where the compiler lies, with its libraries and its own programs.
+fn sysroot(workspace: &Workspace) -> Result<PathBuf> {
+    let told =
+        workspace.command("rustc").args(["--print", "sysroot"]).output().context("cannot start rustc")?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&told.stdout).trim()))
+}
+
+/// What copies a program without some of its sections, whichever machine it is for: rustup's compiler brings
+/// it. Where that does not, the system's does it for this machine's programs.
+pub fn object_copier(workspace: &Workspace) -> Result<Command> {
+    let sysroot = sysroot(workspace)?;
+    let path = sysroot.join("lib/rustlib").join(Machine::here()?.triple).join("bin/rust-objcopy");
+    if !path.is_file() {
+        return Ok(workspace.command("objcopy"));
+    }
+    let mut command = workspace.command(path);
+    command.env("LD_LIBRARY_PATH", sysroot.join("lib"));
+    Ok(command)
 }
 
 /// The newest version of glibc that a program asks for: "2.35".

@@ -7,6 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use super::portable::Machine;
 use super::tree::{LINKED, Part, tree};
 use crate::setup::Source;
 use crate::workspace::Workspace;
@@ -23,8 +24,9 @@ pub fn bill_of_materials(
     foreign: &[&Source],
     sha256: &str,
     made: &str,
+    machine: Machine,
 ) -> Result<Value> {
-    let parts = tree(workspace, LINKED)?;
+    let parts = tree(workspace, LINKED, machine)?;
     let hashes = hashes(&fs::read_to_string(workspace.path("Cargo.lock"))?);
     let (mut root, mut components, mut needs) = (None, Vec::new(), BTreeMap::new());
     for (called, part) in &parts {
@@ -147,6 +149,7 @@ fn hashes(lock: &str) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::portable::AMD64;
     use super::*;
     use crate::setup::{FOR_PACKAGES, SOURCES};
     use crate::workspace::{array, text};
@@ -156,7 +159,8 @@ mod tests {
         let workspace = Workspace::locate().unwrap();
         let sha256 = "5".repeat(64);
         let foreign: Vec<&Source> = SOURCES.iter().chain([&FOR_PACKAGES[0]]).collect();
-        let bill = bill_of_materials(&workspace, &foreign, &sha256, "2026-11-23T00:00:00+00:00").unwrap();
+        let bill =
+            bill_of_materials(&workspace, &foreign, &sha256, "2026-11-23T00:00:00+00:00", AMD64).unwrap();
         assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&json!("CycloneDX"), &json!("1.6")));
         let program = &bill["metadata"]["component"];
         assert_eq!(program["hashes"][0]["content"], sha256.as_str());

@@ -1,10 +1,11 @@
-//! The Rust packages of the program as it is built here: `cargo tree`, which knows the features in use and
-//! the platform, where `cargo metadata` lists what any of them might need.
+//! The Rust packages of the program as it is built for a machine: `cargo tree`, which knows the features in
+//! use and the platform, where `cargo metadata` lists what any of them might need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 
+use super::portable::Machine;
 use crate::process::cargo_program;
 use crate::workspace::Workspace;
 
@@ -27,9 +28,10 @@ pub struct Part {
 }
 
 /// All of them, by name and version ("clap 4.6.7"). `edges` are kinds of needs in cargo's words.
-pub fn tree(workspace: &Workspace, edges: &str) -> Result<BTreeMap<String, Part>> {
+pub fn tree(workspace: &Workspace, edges: &str, machine: Machine) -> Result<BTreeMap<String, Part>> {
     let mut command = workspace.command(cargo_program());
     command.args(["tree", "-p", "tipover", "-e", edges, "--prefix", "depth", "--locked"]);
+    command.args(["--target", machine.triple]);
     let told = command.args(["--format", "{p}\t{l}\t"]).output().context("cannot start cargo")?;
     if !told.status.success() {
         bail!("cargo tree: {}", String::from_utf8_lossy(&told.stderr));

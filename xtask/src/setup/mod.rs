@@ -5,6 +5,7 @@ mod servers;
 mod third_party;
 mod tools;
 
+pub use packages::install;
 pub use third_party::{FOR_PACKAGES, SOURCES, Source, fetch};
 pub use tools::mdbook;
 

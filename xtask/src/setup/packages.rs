@@ -207,6 +207,20 @@ pub fn install_missing(purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
+/// Installs a package that no purpose wants, called as its program, where that is missing.
+///
+/// # Errors
+/// Who runs this may not install, or apt does not have it.
+pub fn install(name: &str) -> Result<()> {
+    if find_program(name).is_some() {
+        return Ok(());
+    }
+    if !is_root() || find_program("apt-get").is_none() {
+        bail!("{name} is not installed; on Debian and Ubuntu: sudo apt-get install {name}");
+    }
+    apt_install(&[name])
+}
+
 fn absent<'a>(wanted: &[&'a Package]) -> Vec<&'a Package> {
     let there = |package: &Package| package.programs.iter().any(|name| find_program(name).is_some());
     wanted.iter().copied().filter(|package| !there(package)).collect()
