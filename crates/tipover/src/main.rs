@@ -1,6 +1,5 @@
 //! Tipover: one laboratory for a database and its disk.
 
-mod agent;
 mod checking;
 mod clock;
 mod command;
@@ -10,6 +9,7 @@ mod engine_server;
 mod export;
 mod fleet;
 mod foresight;
+mod generator;
 mod history;
 mod interrupt;
 mod live;
@@ -34,8 +34,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Starts an agent; hidden, because only the laboratory talks to it.
-const AGENT_VERB: &str = "agent-child";
+/// Starts a load generator; hidden, because only the laboratory talks to it.
+const GENERATOR_VERB: &str = "load-generator";
 /// Starts a shaped disk's daemon; hidden likewise.
 const DISK_DAEMON_VERB: &str = "disk-daemon";
 /// Starts a shaped network's daemon; hidden likewise.
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
         Some(verb) if verb == CHECK_SERVER_VERB => {
             return ended(engine_server::serve().map(|()| Ending::Held));
         }
-        Some(verb) if verb == AGENT_VERB => return ended(agent::serve().map(|()| Ending::Held)),
+        Some(verb) if verb == GENERATOR_VERB => return ended(generator::serve().map(|()| Ending::Held)),
         _ => {}
     }
     tell_what_cannot_be_printed(|| match parsed() {

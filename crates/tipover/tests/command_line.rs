@@ -119,7 +119,7 @@ fn short_help_is_shorter_and_every_verb_says_what_it_does() {
         assert!(lengths.is_sorted_by(|long, short| long > short), "{verb}");
     }
     for hidden in
-        ["agent-child", "disk-daemon", "network-daemon", "lab-keeper", "package-files", "sample-report"]
+        ["load-generator", "disk-daemon", "network-daemon", "lab-keeper", "package-files", "sample-report"]
     {
         assert!(!all.contains(hidden), "{hidden} is nobody's business");
     }

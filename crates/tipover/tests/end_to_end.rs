@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tipover_core::measure::Way;
 use tipover_core::record::{Phase, Verdict};
 
-const AGENT: &str = "agent-child";
+const GENERATOR: &str = "load-generator";
 const DAEMON: &str = "disk-daemon";
 const DISKS: [(&str, f64); 3] =
     [("5000 IOPS", 5000.0), ("600 IOPS + 7 ms", 600.0), ("150 IOPS + 7 ms", 150.0)];
@@ -35,7 +35,7 @@ fn assert_all_gone(place: &Place, suspect: &Suspect) {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let mut left = traces::left(suspect);
-        for verb in [AGENT, DAEMON] {
+        for verb in [GENERATOR, DAEMON] {
             left.extend(place.processes(verb).iter().map(|id| format!("process {id}: {verb}")));
         }
         if left.is_empty() {
@@ -246,7 +246,7 @@ fn killed_in_the_middle_nothing_is_lost_and_nothing_stays() {
     // While the engine's records are loaded: two trials are finished, the third has not begun to measure.
     let mut run = place.start(&tiny(&THREE));
     run.until("two records", |place| (kept(place, "working-set").len() == 2).then_some(()));
-    run.until("the loading agent", |place| (!place.processes(AGENT).is_empty()).then_some(()));
+    run.until("the loading generator", |place| (!place.processes(GENERATOR).is_empty()).then_some(()));
     let traces = suspect(&place, run.id());
     assert_eq!(traces.daemons.len(), 1, "a disk was mounted");
     assert!(!traces::left(&traces).is_empty(), "the test sees what is mounted");
@@ -321,7 +321,7 @@ fn one_run_at_a_time_and_interrupted_it_stops_in_good_order() {
 
 /// What the laboratory depends on dies: the trial at hand fails with its reason, the next ones do not.
 #[test]
-fn a_dead_disk_or_agent_fails_its_trial_only() {
+fn a_dead_disk_or_generator_fails_its_trial_only() {
     if !can_mount("killing parts of a run") {
         return;
     }
@@ -334,19 +334,19 @@ fn a_dead_disk_or_agent_fails_its_trial_only() {
         let id = rustix::process::Pid::from_raw(id as i32)?;
         rustix::process::kill_process(id, Signal::KILL).ok()
     };
-    run.until("an agent on a disk", |place| place.processes(AGENT).first().copied());
+    run.until("a generator on a disk", |place| place.processes(GENERATOR).first().copied());
     let first = suspect(&place, run.id());
     run.until("a disk to kill", |place| kill(*place.processes(DAEMON).first()?));
     run.until("two records", |place| (kept(place, "working-set").len() == 2).then_some(()));
-    // The agent that loads the engine's records, not the one that measured the device and is about to end;
-    // and in the middle of the load, which lasts for a good part of a second: what it leaves must not be
+    // The generator that loads the engine's records, not the one that measured the device and is about to
+    // end; and in the middle of the load, which lasts for a good part of a second: what it leaves must not be
     // taken for data by the next repeat.
-    let before = place.processes(AGENT);
-    let loading = run.until("the loading agent", |place| {
-        place.processes(AGENT).into_iter().find(|id| !before.contains(id))
+    let before = place.processes(GENERATOR);
+    let loading = run.until("the loading generator", |place| {
+        place.processes(GENERATOR).into_iter().find(|id| !before.contains(id))
     });
     std::thread::sleep(Duration::from_millis(120));
-    kill(loading).expect("the agent loads for longer than that");
+    kill(loading).expect("the generator loads for longer than that");
     let second = suspect(&place, run.id());
     let ended = run.wait().with_code(&[1]);
     println!("{}", ended.stderr);
@@ -358,7 +358,11 @@ fn a_dead_disk_or_agent_fails_its_trial_only() {
     };
     assert_eq!(trials.len(), 4);
     assert!(failure("device", 0).starts_with("the disk's daemon died"), "{}", failure("device", 0));
-    assert!(failure("reads", 0).starts_with("the agent died: killed by SIGKILL"), "{}", failure("reads", 0));
+    assert!(
+        failure("reads", 0).starts_with("the generator died: killed by SIGKILL"),
+        "{}",
+        failure("reads", 0)
+    );
     assert_eq!([failure("device", 1), failure("reads", 1)], ["", ""]);
     assert!(ended.stderr.contains("2 failed"), "{}", ended.stderr);
     assert!(ended.stdout.contains("the disk's daemon died"), "the report says why");
@@ -475,10 +479,10 @@ fn the_generator_is_small_and_stays_so() {
         "trial.interval=100 ms",
     ];
     let mut run = place.start(&tiny(&null));
-    // The device sweep's own agent reads a file; the null target's is the one that runs longest.
+    // The device sweep's own generator reads a file; the null target's is the one that runs longest.
     let mut seen = Vec::new();
     run.until("the reads to be measured", |place| {
-        for id in place.processes(AGENT) {
+        for id in place.processes(GENERATOR) {
             if let Some(bytes) = traces::memory_of(id, "VmRSS") {
                 seen.push((id, bytes));
             }
@@ -491,7 +495,7 @@ fn the_generator_is_small_and_stays_so() {
     let trials = kept(&place, "working-set");
     assert_none_failed(&trials);
     let longest = seen.iter().max_by_key(|(id, _)| seen.iter().filter(|(other, _)| other == id).count());
-    let longest = longest.expect("an agent was seen").0;
+    let longest = longest.expect("a generator was seen").0;
     let levels: Vec<u64> = seen.iter().filter(|(id, _)| *id == longest).map(|(_, bytes)| *bytes).collect();
     let most = levels.iter().max().expect("it was seen");
     let reads = trials.iter().find(|t| t.record.sweep == "reads").expect("it was measured");

@@ -407,7 +407,7 @@ fn a_machine_that_dies_ends_its_trial_by_name_and_another_takes_its_part() {
     place.run(&nats.ask(&[&only[..], &["--retry"]].concat())).with_code(&[0, 1]);
     assert!(results::kept(&place, "small").iter().all(|trial| trial.failure().is_none()));
     until(&mut leader, "joined");
-    assert_eq!(place.processes("agent-child"), Vec::<u32>::new());
+    assert_eq!(place.processes("load-generator"), Vec::<u32>::new());
 }
 
 /// Searches on targets whose capacities are known: servers that take 4 ms for an operation.

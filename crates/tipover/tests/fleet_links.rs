@@ -127,7 +127,7 @@ fn links_between_namespaces_are_cut_flap_are_slow_and_lose_packets() {
     assert_eq!(written(&before), written(&all(&place)), "nothing was counted twice");
     let device = network.device().to_string();
     drop((far, near, nats, network));
-    assert_eq!(place.processes("agent-child"), Vec::<u32>::new());
+    assert_eq!(place.processes("load-generator"), Vec::<u32>::new());
     let devices = std::fs::read_to_string("/proc/net/dev").expect("the kernel says");
     assert!(!devices.contains(&device), "{device} stays: {devices}");
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tipover_core::workload::Random;
 
 /// Processes that the program starts of itself.
-const VERBS: [&str; 5] = ["agent-child", "disk-daemon", "network-daemon", "check-server", "lab-keeper"];
+const VERBS: [&str; 5] = ["load-generator", "disk-daemon", "network-daemon", "check-server", "lab-keeper"];
 /// How long whatever was killed may take to be gone; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(90);
 

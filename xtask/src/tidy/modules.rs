@@ -17,7 +17,7 @@ const BINARY: &[(&str, &[&str])] = &[
             "trial",
             "ycsb",
             "pgbench",
-            "agent",
+            "generator",
             "machine",
             "drive",
             "probe",
@@ -35,21 +35,34 @@ const BINARY: &[(&str, &[&str])] = &[
     // One plan on many machines: each runs what it was given, and whoever asks keeps what comes back.
     (
         "fleet",
-        &["runner", "foresight", "trial", "agent", "machine", "processors", "store", "clock", "interrupt"],
+        &[
+            "runner",
+            "foresight",
+            "trial",
+            "generator",
+            "machine",
+            "processors",
+            "store",
+            "clock",
+            "interrupt",
+        ],
     ),
-    ("runner", &["foresight", "live", "trial", "agent", "machine", "drive", "probe", "store", "clock"]),
+    ("runner", &["foresight", "live", "trial", "generator", "machine", "drive", "probe", "store", "clock"]),
     // What goes on, for whoever looks: told by the runner and the drop-ins.
     ("live", &["drive", "report"]),
     // What a run will need: `--list` and the run itself ask here.
     ("foresight", &["trial", "machine"]),
-    ("trial", &["agent", "machine", "drive", "history", "endpoints", "probe", "store", "clock", "interrupt"]),
+    (
+        "trial",
+        &["generator", "machine", "drive", "history", "endpoints", "probe", "store", "clock", "interrupt"],
+    ),
     // Drop-ins: like a trial they drive, without a laboratory around them.
     ("ycsb", &["live", "trial", "drive", "clock"]),
     ("pgbench", &["live", "trial", "drive", "clock"]),
     // A disk by itself: it has a loop of its own, with many requests in flight on a thread.
     ("storage", &["machine", "drive", "probe", "processors", "store", "clock"]),
     // The load generator's process: a trial talks to it, and it drives.
-    ("agent", &["checking", "drive", "history", "endpoints", "probe", "clock"]),
+    ("generator", &["checking", "drive", "history", "endpoints", "probe", "clock"]),
     // The servers of a cluster as one target; its tests drive it.
     ("endpoints", &["drive", "history", "clock"]),
     // The process of an embedded engine that is served, to be killed like a server.

@@ -13,9 +13,9 @@
 use super::agent::Agent;
 use super::message::{Block, Here, Reply, Say, State};
 use super::{PARTS, unix_s};
-use crate::agent::{self, Command};
 use crate::clock::Clock;
-use crate::trial::{AgentProcess, Fellow, Fellows};
+use crate::generator::{self, Command};
+use crate::trial::{Fellow, Fellows, GeneratorProcess};
 use anyhow::{Context, Result, bail};
 use async_nats::jetstream::{AckKind, Message};
 use async_nats::{Client, Request, RequestErrorKind};
@@ -219,7 +219,7 @@ impl Remote {
     fn start(&mut self, start: &Say) -> Result<()> {
         self.say(start)?;
         match self.answer()? {
-            Reply::Did { answer } if matches!(*answer, agent::Reply::Started { .. }) => Ok(()),
+            Reply::Did { answer } if matches!(*answer, generator::Reply::Started { .. }) => Ok(()),
             other => bail!("expected to hear of the start, got {other:?}"),
         }
     }
@@ -238,7 +238,7 @@ impl Fellow for Remote {
         self.say(&Say::Do { command: command.clone() })
     }
 
-    fn hear(&mut self) -> Result<agent::Reply> {
+    fn hear(&mut self) -> Result<generator::Reply> {
         match self.answer()? {
             Reply::Did { answer } => Ok(*answer),
             other => bail!("expected an answer of its agent, got {other:?}"),
@@ -267,7 +267,7 @@ pub(super) struct Helper<'a> {
 
 /// An agent of ours at work for the leader.
 struct Started {
-    child: AgentProcess,
+    child: GeneratorProcess,
     spec: Spec,
     clock: Clock,
 }
@@ -379,7 +379,7 @@ impl<'a> Helper<'a> {
         seed: u64,
         part: Part,
         origin_ns: u64,
-    ) -> Result<agent::Reply> {
+    ) -> Result<generator::Reply> {
         let mut cells = self.experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
         let planned = &cells.find(|own| own.id() == cell).context("no cell of the block")?.spec;
         let mut specs = changes(planned, self.block.search.as_ref());
@@ -388,7 +388,7 @@ impl<'a> Helper<'a> {
         if part.of != spec.load.machines || part.number >= part.of {
             bail!("no part of the load of {} machines", spec.load.machines);
         }
-        let mut child = AgentProcess::start(None, None)?;
+        let mut child = GeneratorProcess::start(None, None)?;
         let (folder, servers) = (Default::default(), Default::default());
         let clock = Clock::at(origin_ns);
         let answer = child.begin(&spec, folder, &servers, seed, part, clock)?;
@@ -397,7 +397,7 @@ impl<'a> Helper<'a> {
         Ok(answer)
     }
 
-    fn pass_on(&mut self, command: &Command) -> Result<agent::Reply> {
+    fn pass_on(&mut self, command: &Command) -> Result<generator::Reply> {
         let Started { child, spec, clock } = self.started.as_mut().context("its agent was not started")?;
         if !may_be_told(command, &spec.load, self.block.search.as_ref(), clock.now()) {
             bail!("an agent of another machine is not told {command:?}");

@@ -1,8 +1,8 @@
 //! What is said through the fleet's streams, as JSON: blocks, what they demand, who could carry them out, and
 //! what came of them. Nothing here talks to a server.
 
-use crate::agent::{self, Command};
 use crate::foresight::needs;
+use crate::generator::{self, Command};
 use crate::machine::{self, Needs, Severity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -470,7 +470,7 @@ pub enum Reply {
     /// What its agent answered.
     Did {
         /// That.
-        answer: Box<agent::Reply>,
+        answer: Box<generator::Reply>,
     },
     /// It could not, or would not.
     Refused {

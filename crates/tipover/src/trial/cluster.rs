@@ -3,8 +3,8 @@
 
 use super::Report;
 use super::site::bring_records;
-use crate::agent::{Secret, Servers};
 use crate::endpoints::Endpoint;
+use crate::generator::{Secret, Servers};
 use crate::interrupt::Interrupt;
 use crate::probe::NodeProbe;
 use anyhow::{Context, Result};

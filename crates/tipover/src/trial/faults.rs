@@ -10,9 +10,9 @@ use super::generators::Generators;
 use super::loading;
 use super::watch::Visible;
 use super::world::{AtWork, RealWorld};
-use crate::agent::{Command, Secret};
 use crate::clock::Clock;
 use crate::endpoints::Endpoint;
+use crate::generator::{Command, Secret};
 use crate::history;
 use crate::in_words;
 use anyhow::{Context, Result};
@@ -75,11 +75,11 @@ impl Conducting<'_, '_> {
     /// Tells the clients who takes writes now, if that is news.
     ///
     /// # Errors
-    /// The agent cannot be told.
-    pub fn tell_writers(&self, agent: &mut Generators) -> Result<()> {
+    /// The generator cannot be told.
+    pub fn tell_writers(&self, generator: &mut Generators) -> Result<()> {
         let Some(urls) = self.writers.lock().take() else { return Ok(()) };
         let urls = urls.into_iter().map(Secret).collect();
-        agent.ask(&Command::Writers { urls }).map(drop)
+        generator.ask(&Command::Writers { urls }).map(drop)
     }
 
     /// Tells what was done so far, unless something is being done.

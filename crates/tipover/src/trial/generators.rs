@@ -1,9 +1,9 @@
 //! The processes that send a trial's load: one on this machine, which also loads and reads the target, and
 //! where a fleet sends it together one on each of the others.
 
-use super::agent_process::AgentProcess;
-use crate::agent::{Command, Cut, Reply, Share};
+use super::generator_process::GeneratorProcess;
 use crate::clock::Clock;
+use crate::generator::{Command, Cut, Reply, Share};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub trait Fellows {
     /// What this machine is called there.
     fn machine(&self) -> &str;
 
-    /// Starts an agent for each part of the load of `spec` but the first, on machines of their own.
+    /// Starts a generator for each part of the load of `spec` but the first, on machines of their own.
     ///
     /// # Errors
     /// There are too few, or one cannot start.
     fn start(&self, spec: &Spec, seed: u64, clock: Clock) -> Result<Vec<Box<dyn Fellow>>>;
 }
 
-/// An agent on another machine.
+/// A generator on another machine.
 pub trait Fellow: Send {
     /// The machine that it runs on.
     fn machine(&self) -> &str;
@@ -56,9 +56,9 @@ pub trait Fellow: Send {
     fn offset(&mut self) -> Result<ClockOffset>;
 }
 
-/// All agents of a target at work.
+/// All generators of a target at work.
 pub struct Generators {
-    here: AgentProcess,
+    here: GeneratorProcess,
     /// What this machine is called where there are others.
     name: String,
     others: Vec<Other>,
@@ -71,8 +71,8 @@ struct Other {
 }
 
 impl Generators {
-    /// One agent.
-    pub fn alone(here: AgentProcess, clock: Clock) -> Generators {
+    /// One generator.
+    pub fn alone(here: GeneratorProcess, clock: Clock) -> Generators {
         Generators { here, name: String::new(), others: vec![], clock }
     }
 
@@ -81,7 +81,7 @@ impl Generators {
     /// # Errors
     /// The clock of one cannot be compared with ours.
     pub fn together(
-        here: AgentProcess,
+        here: GeneratorProcess,
         name: &str,
         fellows: Vec<Box<dyn Fellow>>,
         clock: Clock,
@@ -158,7 +158,7 @@ impl Generators {
         self.here.sample()
     }
 
-    /// How much of the agent's memory here is in huge pages now.
+    /// How much of the generator's memory here is in huge pages now.
     pub fn huge_pages(&self) -> Option<Bytes> {
         self.here.huge_pages()
     }

@@ -4,9 +4,9 @@
 use super::cluster::PATIENCE;
 use super::faults::{Begun, Conducted, FOLLOWS, Times, patiently};
 use super::world::{AtWork, RealWorld};
-use crate::agent::{Command, Reply};
 use crate::clock::Clock;
 use crate::drive::{self, Plan};
+use crate::generator::{Command, Reply};
 use crate::history;
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use tipover_core::trial::Draft;
 use tipover_core::units::{Tick, span};
 use tipover_core::workload::{Records, Shape, Workload};
 
-/// How often the agent is asked how much is there.
+/// How often the generator is asked how much is there.
 const LOOK: Duration = Duration::from_millis(20);
 /// Sessions that look for the records afterwards.
 const READERS: u32 = 4;
@@ -45,13 +45,13 @@ impl RealWorld<'_> {
         let times = Times::of(spec, breaking, breaking.length, draws, running.cluster())?;
         let readers = &mut target.watch.readers;
         let path = self.staged()?.join(history::LOADING);
-        readers.agent.ask(&Command::Bring { history: path.clone() })?;
+        readers.generators.ask(&Command::Bring { history: path.clone() })?;
         let (begin, mut loaded) = (self.clock.now(), Loaded::default());
         let begun = times.begin().conduct(running.cluster_mut(), self.clock, |conducting| {
             let mut closed = Instant::now();
             loop {
                 self.context.interrupt.check()?;
-                conducting.tell_writers(&mut readers.agent)?;
+                conducting.tell_writers(&mut readers.generators)?;
                 let is_over = conducting.is_over();
                 if closed.elapsed() >= spec.trial.interval {
                     closed = Instant::now();
@@ -59,7 +59,7 @@ impl RealWorld<'_> {
                     self.log(mark.interval(Phase::Load, spec), draft);
                     conducting.tell_carried(self.context.report);
                 }
-                let Reply::Brought(brought) = readers.agent.ask(&Command::Brought)? else {
+                let Reply::Brought(brought) = readers.generators.ask(&Command::Brought)? else {
                     bail!("expected to hear how much is there");
                 };
                 loaded = brought;
@@ -80,7 +80,7 @@ impl RealWorld<'_> {
                 std::thread::sleep(LOOK);
             }
         })?;
-        readers.agent.ask(&Command::Halt)?;
+        readers.generators.ask(&Command::Halt)?;
         if !spec.checks_alone() {
             loaded = Loaded::of(&history::read(&path)?.history, loaded.count);
         }

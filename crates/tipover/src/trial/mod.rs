@@ -1,9 +1,9 @@
 //! One trial, wherever its target runs: the pipeline of phases is [`tipover_core::trial`]'s, and carried out
 //! here in the real world.
 
-mod agent_process;
 mod cluster;
 mod faults;
+mod generator_process;
 mod generators;
 mod loading;
 mod local;
@@ -16,16 +16,16 @@ mod watch;
 mod world;
 
 pub use crate::interrupt::{Interrupt, Interrupted};
-pub use agent_process::AgentProcess;
 pub use cluster::binaries;
+pub use generator_process::GeneratorProcess;
 pub use generators::{Fellow, Fellows};
 pub use local::home;
 pub use search::{planned, search};
 pub use site::{Site, data_key, mount_options};
 pub use tipover_core::trial::share_warm_up;
 
-use crate::agent::{Reply, Servers};
 use crate::clock::Clock;
+use crate::generator::{Reply, Servers};
 use crate::store::{self, Kept};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
@@ -115,12 +115,12 @@ pub fn provenance(context: &Surroundings<'_>, ago: Duration) -> Provenance {
 /// # Errors
 /// It cannot be reached, or does not let us in.
 pub fn ask_server(spec: &Spec) -> Result<Facts> {
-    let mut agent = AgentProcess::start(None, None)?;
+    let mut generator = GeneratorProcess::start(None, None)?;
     let Reply::Started { facts, .. } =
-        agent.begin(spec, PathBuf::new(), &Servers::default(), 0, Part::ALL, Clock::start())?
+        generator.begin(spec, PathBuf::new(), &Servers::default(), 0, Part::ALL, Clock::start())?
     else {
         bail!("expected to hear of the start");
     };
-    agent.stop()?;
+    generator.stop()?;
     Ok(facts)
 }

@@ -6,7 +6,7 @@ use super::generators::Shares;
 use super::tenants::TenantCounts;
 use super::watch::{Mark, Readers, Watch};
 use super::world::{AtWork, RealWorld};
-use crate::agent::{Command, Reply};
+use crate::generator::{Command, Reply};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl RealWorld<'_> {
     /// Starts the sessions and runs the workload on the unshaped disk until the caches are at rest.
     pub(super) fn warm_up(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<String> {
         let history = self.history();
-        watch.readers.agent.ask(&Command::Run { load: None, seed: None, history })?;
+        watch.readers.generators.ask(&Command::Run { load: None, seed: None, history })?;
         self.warm(spec, watch, Phase::WarmUp, draft)
     }
 
@@ -82,7 +82,7 @@ impl RealWorld<'_> {
         };
         watch
             .readers
-            .agent
+            .generators
             .ask(&Command::Pace { think_ns: WARM_UP_PAUSE.as_nanos() as u64, request_path: false })?;
         let origin = self.mark(watch)?;
         let mut operations = 0;
@@ -143,7 +143,7 @@ impl RealWorld<'_> {
     /// Loads the target as the plan says.
     pub(super) fn load(&self, spec: &Spec, watch: &mut Watch) -> Result<()> {
         let think_ns = spec.load.think.as_nanos() as u64;
-        watch.readers.agent.ask(&match spec.load.arrivals {
+        watch.readers.generators.ask(&match spec.load.arrivals {
             Some(_) => Command::Offer,
             None => Command::Pace { think_ns, request_path: true },
         })?;
@@ -211,7 +211,7 @@ impl RealWorld<'_> {
         let first = match (target.first.take(), &target.begun) {
             // What sessions sent to warm up belongs to no record, and so to no figure.
             (Some(_), _) if is_recorded(spec) => {
-                target.watch.readers.agent.ask(&Command::Pause)?;
+                target.watch.readers.generators.ask(&Command::Pause)?;
                 let first = self.mark(&mut target.watch)?;
                 self.load(spec, &mut target.watch)?;
                 Some(first)
@@ -219,7 +219,7 @@ impl RealWorld<'_> {
             (Some(first), _) => Some(first),
             // Nothing was warm to begin with, so the sessions begin here.
             (None, None) => {
-                target.watch.readers.agent.ask(&self.at_once(spec))?;
+                target.watch.readers.generators.ask(&self.at_once(spec))?;
                 Some(self.mark(&mut target.watch)?)
             }
             // And under faults that have begun already.
@@ -244,10 +244,10 @@ impl RealWorld<'_> {
                 let readers = &mut target.watch.readers;
                 let asks = asks_for_statements(spec);
                 // From here on the server's counts are those of this phase.
-                asks.then(|| readers.agent.ask(&Command::Statements)).transpose()?;
+                asks.then(|| readers.generators.ask(&Command::Statements)).transpose()?;
                 let course = self.in_peace(spec, &mut target.watch, first, draft)?;
                 let readers = &mut target.watch.readers;
-                let told = asks.then(|| readers.agent.ask(&Command::Statements)).transpose()?;
+                let told = asks.then(|| readers.generators.ask(&Command::Statements)).transpose()?;
                 let evidence = spec.trial.in_words(course.operations(), course.seconds());
                 let mut measured = measured(spec, course, cost_ns, readers, evidence, draft)?;
                 if let Some(Reply::Statements(times)) = told {
@@ -256,7 +256,7 @@ impl RealWorld<'_> {
                 measured
             }
         };
-        if let Some(huge) = target.watch.readers.agent.huge_pages() {
+        if let Some(huge) = target.watch.readers.generators.huge_pages() {
             self.facts.target.insert("huge_pages_bytes".into(), huge.0.into());
         }
         self.accesses = recording.map(|recording| self.end_recording(recording)).transpose()?;
@@ -292,7 +292,7 @@ impl RealWorld<'_> {
     /// Begins nothing more of an open loop, and counts what was not answered.
     fn pause(&self, readers: &mut Readers, course: &mut Course) -> Result<()> {
         if let Some(offered) = &mut course.offered
-            && let Reply::Paused { unanswered } = readers.agent.ask(&Command::Pause)?
+            && let Reply::Paused { unanswered } = readers.generators.ask(&Command::Pause)?
         {
             offered.unanswered = u64::from(unanswered);
         }
@@ -321,14 +321,14 @@ impl RealWorld<'_> {
         let length = begun.left();
         let begun = begun.conduct(cluster, self.clock, |conducting| -> Result<()> {
             if course.is_none() {
-                readers.agent.ask(&self.at_once(spec))?;
+                readers.generators.ask(&self.at_once(spec))?;
                 course = Some(Course::from(self.seen_first(readers, conducting)?, spec.load.sessions));
             }
             let course = course.as_mut().context("the sessions have begun")?;
             let mut closed = Instant::now();
             loop {
                 self.context.interrupt.check()?;
-                conducting.tell_writers(&mut readers.agent)?;
+                conducting.tell_writers(&mut readers.generators)?;
                 let over = conducting.is_over();
                 if closed.elapsed() < spec.trial.interval && !over {
                     std::thread::sleep(Duration::from_millis(10));
@@ -346,7 +346,7 @@ impl RealWorld<'_> {
             }
             self.pause(readers, course)?;
             // Whoever is sent nothing more can be brought back in peace.
-            readers.agent.ask(&Command::Halt).map(drop)
+            readers.generators.ask(&Command::Halt).map(drop)
         })?;
         let conducted = begun.end(cluster, self.clock);
         Ok((course.context("the sessions have begun")?, conducted))
@@ -355,7 +355,7 @@ impl RealWorld<'_> {
     /// The first look at everything, for which no fault may be in force.
     fn seen_first(&self, readers: &mut Readers, conducting: &Conducting<'_, '_>) -> Result<Mark> {
         loop {
-            conducting.tell_writers(&mut readers.agent)?;
+            conducting.tell_writers(&mut readers.generators)?;
             let mark = conducting.look(|nodes| self.read(readers, nodes))?;
             if mark.is_whole || conducting.is_over() {
                 return Ok(mark);
@@ -375,7 +375,7 @@ fn measured(
     draft: &Draft,
 ) -> Result<(Measured, String)> {
     let (seconds, operations, begin) = (course.seconds(), course.operations(), course.since());
-    let clocks = readers.agent.offsets()?;
+    let clocks = readers.generators.offsets()?;
     readers.tenants.rest()?;
     let Course { first, last, books, offered, shares, tenants, backlog, .. } = course;
     let last = last.unwrap_or_else(|| unreachable!("a phase has an interval"));

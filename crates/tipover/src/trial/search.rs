@@ -5,7 +5,7 @@ use super::faults::{FOLLOWS, Times};
 use super::watch::{Readers, Watch};
 use super::world::RealWorld;
 use super::{Site, Surroundings};
-use crate::agent::{Command, Cut, Reply, Share};
+use crate::generator::{Command, Cut, Reply, Share};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -153,13 +153,13 @@ impl RealWorld<'_> {
         go_through(self, &[Phase::WarmUp, Phase::Shape], &trial, draft)?;
         let mut watch = self.take_target()?.watch;
         watch.readers.tenants.rest()?;
-        watch.readers.agent.ask(&Command::Halt)?;
+        watch.readers.generators.ask(&Command::Halt)?;
         Ok(watch)
     }
 
     fn end(&mut self, watch: Watch) -> Result<()> {
         self.site.unshape()?;
-        watch.readers.agent.stop()?;
+        watch.readers.generators.stop()?;
         if let Some(running) = watch.cluster {
             running.unshape()?;
             self.site.give_back(running);
@@ -189,12 +189,12 @@ impl RealWorld<'_> {
         };
         let primary = primary(watch);
         let before = self.device(watch)?;
-        watch.readers.agent.ask(&command)?;
+        watch.readers.generators.ask(&command)?;
         let mut seen = Seen::now();
         let see = |seen: &mut Seen, readers: &mut Readers| -> Result<bool> {
             self.context.interrupt.check()?;
             self.context.report.share(seen.begin.elapsed().as_secs_f64() / request.duration.as_secs_f64());
-            let (cut, report) = (readers.agent.cut()?, self.context.report);
+            let (cut, report) = (readers.generators.cut()?, self.context.report);
             report.interval(&cut.interval(Phase::Measure, self.disk_counters()?));
             seen.add(cut)?;
             let bad = bad_so_far(seen.books.as_ref(), promises);
@@ -210,7 +210,7 @@ impl RealWorld<'_> {
                 let begun = times.begin().conduct(running.cluster_mut(), self.clock, |conducting| {
                     let mut looked = Instant::now();
                     loop {
-                        conducting.tell_writers(&mut readers.agent)?;
+                        conducting.tell_writers(&mut readers.generators)?;
                         std::thread::sleep(Duration::from_millis(10));
                         conducting.tell_carried(self.context.report);
                         if looked.elapsed() >= LOOK || seen.begin.elapsed() >= request.duration {
@@ -237,12 +237,12 @@ impl RealWorld<'_> {
         // Another primary has another disk, whose counters have nothing to do with these.
         let after = if self::primary(watch) == primary { self.device(watch)? } else { None };
         let device = after.zip(before).and_then(|(after, before)| after.rates_since(&before));
-        let Reply::Paused { unanswered } = watch.readers.agent.ask(&Command::Pause)? else {
+        let Reply::Paused { unanswered } = watch.readers.generators.ask(&Command::Pause)? else {
             bail!("expected to hear of the pause");
         };
         // What was answered meanwhile counts with its latency.
-        add(&mut books, &watch.readers.agent.cut()?.books)?;
-        watch.readers.agent.ask(&Command::Halt)?;
+        add(&mut books, &watch.readers.generators.cut()?.books)?;
+        watch.readers.generators.ask(&Command::Halt)?;
         let books = books.unwrap_or_else(|| Books::new(offered.is_some()));
         let (late, late_generators) = who_was_late(offered.as_ref(), shares, promises)?;
         let trial = FinishedTrial {
@@ -294,7 +294,7 @@ impl RealWorld<'_> {
     }
 
     fn gauges(&mut self, watch: &mut Watch) -> Result<Gauges> {
-        let sample = watch.readers.agent.sample()?;
+        let sample = watch.readers.generators.sample()?;
         let queue = self.device(watch)?;
         Ok(Gauges {
             queue: queue.map_or(0, |counters| counters.in_flight),

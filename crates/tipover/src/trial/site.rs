@@ -1,10 +1,10 @@
 //! What trials share: the mounted disk and the data sets on it, or the cluster of a cell.
 
-use super::agent_process::AgentProcess;
 use super::cluster::Running;
+use super::generator_process::GeneratorProcess;
 use super::{Interrupt, Report};
-use crate::agent::{Command, Reply, Servers};
 use crate::clock::Clock;
+use crate::generator::{Command, Reply, Servers};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -151,13 +151,13 @@ impl Site {
             }
             report.doing("loading");
             let (dataset, _) = spec.load_of(0);
-            let mut agent = AgentProcess::start(None, None)?;
-            agent.begin(spec, folder.clone(), &Servers::default(), 0, Part::ALL, Clock::start())?;
-            let facts = agent.load(2, |records| {
+            let mut generator = GeneratorProcess::start(None, None)?;
+            generator.begin(spec, folder.clone(), &Servers::default(), 0, Part::ALL, Clock::start())?;
+            let facts = generator.load(2, |records| {
                 report.share(records as f64 / dataset.records as f64);
                 interrupt.check()
             })?;
-            agent.stop()?;
+            generator.stop()?;
             mounted.loaded.insert(key.clone(), facts);
         }
         mounted.disk.drop_caches()?;
@@ -217,15 +217,15 @@ pub fn bring_records(
 ) -> Result<(Facts, String)> {
     let (dataset, _) = spec.load_of(0);
     report.doing("looking for the records");
-    let mut agent = AgentProcess::start(None, None)?;
+    let mut generator = GeneratorProcess::start(None, None)?;
     // Making the tables of scripts takes as long as it takes.
     let mut patient = spec.clone();
     patient.load.timeout = Duration::ZERO;
-    let begun = agent.begin(&patient, PathBuf::new(), servers, 0, Part::ALL, Clock::start())?;
+    let begun = generator.begin(&patient, PathBuf::new(), servers, 0, Part::ALL, Clock::start())?;
     let Reply::Started { mut facts, .. } = begun else {
         bail!("expected to hear of the start");
     };
-    let Reply::Examined(found) = agent.ask(&Command::Examine)? else {
+    let Reply::Examined(found) = generator.ask(&Command::Examine)? else {
         bail!("expected to hear what is there");
     };
     let evidence = if dataset.records == 0 && spec.lab.is_none() {
@@ -236,7 +236,7 @@ pub fn bring_records(
         found.evidence.unwrap_or_else(looked)
     } else {
         report.doing("loading");
-        facts = agent.load(2, |records| {
+        facts = generator.load(2, |records| {
             report.share(records as f64 / dataset.records as f64);
             interrupt.check()
         })?;
@@ -245,7 +245,7 @@ pub fn bring_records(
             records => format!("none of the records was there, so all {records} were written"),
         }
     };
-    agent.stop()?;
+    generator.stop()?;
     Ok((facts, evidence))
 }
 

@@ -1,11 +1,11 @@
 //! Other tenants of the target's disks: processes of their own, which read and write files there while the
 //! load is measured.
 
-use super::agent_process::AgentProcess;
 use super::cluster::Running;
+use super::generator_process::GeneratorProcess;
 use super::site::Site;
-use crate::agent::{Command, Cut, Reply, Servers};
 use crate::clock::Clock;
+use crate::generator::{Command, Cut, Reply, Servers};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const FOLDER: &str = "tenant";
 struct Tenant {
     node: String,
     disk: Side,
-    agent: AgentProcess,
+    generator: GeneratorProcess,
     /// Requests that were done so far.
     requests: u64,
 }
@@ -57,11 +57,11 @@ impl Tenants {
         for (number, (node, disk)) in folders(tenant, site, cluster)?.into_iter().enumerate() {
             let folder = disk.join(FOLDER);
             std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-            let mut agent = AgentProcess::start(None, None)?;
+            let mut generator = GeneratorProcess::start(None, None)?;
             let seed = seed ^ ((number as u64 + 1) << 40);
-            agent.begin(&tenant.alone(), folder, &Servers::default(), seed, Part::ALL, clock)?;
-            agent.load(1, |_| Ok(())).context("writing the file of another tenant of the disk")?;
-            tenants.all.push(Tenant { node, disk: tenant.disk, agent, requests: 0 });
+            generator.begin(&tenant.alone(), folder, &Servers::default(), seed, Part::ALL, clock)?;
+            generator.load(1, |_| Ok(())).context("writing the file of another tenant of the disk")?;
+            tenants.all.push(Tenant { node, disk: tenant.disk, generator, requests: 0 });
         }
         Ok(tenants)
     }
@@ -75,7 +75,7 @@ impl Tenants {
         self.rest()?;
         for tenant in &mut self.all {
             let load = Some(Box::new(load.clone()));
-            tenant.agent.ask(&Command::Run { load, seed: Some(number), history: None })?;
+            tenant.generator.ask(&Command::Run { load, seed: Some(number), history: None })?;
         }
         self.at_work = true;
         Ok(())
@@ -87,7 +87,7 @@ impl Tenants {
     /// One of them cannot.
     pub fn rest(&mut self) -> Result<()> {
         if std::mem::take(&mut self.at_work) {
-            self.all.iter_mut().try_for_each(|tenant| tenant.agent.ask(&Command::Halt).map(drop))?;
+            self.all.iter_mut().try_for_each(|tenant| tenant.generator.ask(&Command::Halt).map(drop))?;
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Tenants {
     pub fn cut(&mut self) -> Result<(TenantCuts, BTreeMap<String, Sample>)> {
         let (mut cuts, mut samples) = (vec![], BTreeMap::new());
         for tenant in self.all.iter_mut().filter(|_| self.at_work) {
-            let Reply::Interval(cut) = tenant.agent.ask(&Command::Cut)? else {
+            let Reply::Interval(cut) = tenant.generator.ask(&Command::Cut)? else {
                 bail!("expected an interval of another tenant of the disk");
             };
             tenant.requests += cut.books.done();

@@ -1,13 +1,13 @@
-//! What is read at the end of every interval: the agent's counts, the probes of the machine and of the
+//! What is read at the end of every interval: the generator's counts, the probes of the machine and of the
 //! target's own place, those of each node of a cluster, and what other tenants of the disks did.
 
-use super::agent_process::AgentProcess;
 use super::cluster::{NodeWatch, Running};
+use super::generator_process::GeneratorProcess;
 use super::generators::Generators;
 use super::local;
 use super::tenants::{TenantCuts, Tenants};
 use super::world::RealWorld;
-use crate::agent::Cut;
+use crate::generator::Cut;
 use crate::probe::{self, Probe};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use tipover_core::record::{Interval, Phase};
 use tipover_core::trial::Draft;
 use tipover_lab::{Cluster, Group};
 
-/// The end of an interval: what the agent and all probes said.
+/// The end of an interval: what the generator and all probes said.
 pub(super) struct Mark {
     pub cut: Cut,
     pub samples: BTreeMap<String, Sample>,
@@ -39,7 +39,7 @@ pub(super) struct Mark {
 
 /// Who reads it.
 pub(super) struct Readers {
-    pub agent: Generators,
+    pub generators: Generators,
     pub probes: Vec<(&'static str, Box<dyn Probe>)>,
     pub nodes: Vec<NodeWatch>,
     /// Who was primary when the cluster was looked at last.
@@ -68,7 +68,7 @@ impl RealWorld<'_> {
     pub(super) fn probes(
         &mut self,
         spec: &Spec,
-        agent: &AgentProcess,
+        generator: &GeneratorProcess,
         group: Option<&Arc<Group>>,
     ) -> Vec<(&'static str, Box<dyn Probe>)> {
         let mut probes: Vec<(&'static str, Box<dyn Probe>)> = Vec::new();
@@ -94,7 +94,7 @@ impl RealWorld<'_> {
         } else if spec.lab.is_none() {
             let processes = match group {
                 Some(group) => probe::Processes::in_group(group),
-                None => probe::Processes::given(&[agent.id()]),
+                None => probe::Processes::given(&[generator.id()]),
             };
             add(probes::PROCESS, processes.map(boxed));
         }
@@ -131,7 +131,7 @@ impl RealWorld<'_> {
 
     /// As [`RealWorld::mark`], with as much of the cluster as can be read.
     pub(super) fn read(&self, readers: &mut Readers, cluster: Visible<'_>) -> Result<Mark> {
-        let cut = readers.agent.cut()?;
+        let cut = readers.generators.cut()?;
         let now = || self.clock.now();
         let mut target = cut.target.clone();
         let Readers { nodes: watched, primary, tenants, .. } = readers;

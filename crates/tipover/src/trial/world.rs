@@ -1,16 +1,16 @@
 //! The real world: disks are mounted, clusters started, and time passes.
 
-use super::agent_process::AgentProcess;
 use super::cluster::{NodeWatch, Running};
 use super::faults::{Begun, Conducted, Recovered};
+use super::generator_process::GeneratorProcess;
 use super::generators::Generators;
 use super::loading::leaves_time;
 use super::site::{Site, bring_records};
 use super::tenants::Tenants;
 use super::watch::{Mark, Readers, Watch};
 use super::{Surroundings, local, provenance};
-use crate::agent::{Command, Reply, Servers};
 use crate::clock::Clock;
+use crate::generator::{Command, Reply, Servers};
 use crate::history;
 use crate::machine;
 use crate::probe;
@@ -47,11 +47,11 @@ pub(super) struct RealWorld<'a> {
 
 /// The data of a cell, loaded.
 struct Data {
-    /// Where they are; empty for a server, and for what lives in the agent's memory.
+    /// Where they are; empty for a server, and for what lives in the generator's memory.
     folder: PathBuf,
     /// What the target said after loading.
     loaded: Facts,
-    /// Whether they live in the agent's memory, and are written when it is there.
+    /// Whether they live in the generator's memory, and are written when it is there.
     inside: bool,
     /// The cluster that holds them.
     cluster: Option<Running>,
@@ -215,7 +215,7 @@ impl<'a> RealWorld<'a> {
     fn rest(&mut self, spec: &Spec, target: &mut AtWork, draft: &mut Draft) -> Result<String> {
         if draft.broken.is_none() {
             // The canary is of the machine, so no session runs beside it; the next warm-up starts them again.
-            target.watch.readers.agent.ask(&Command::Pause)?;
+            target.watch.readers.generators.ask(&Command::Pause)?;
         }
         let before = std::mem::replace(&mut target.canary, self.canary());
         draft.canaries = vec![before, target.canary];
@@ -240,9 +240,9 @@ impl<'a> RealWorld<'a> {
     fn stop(&mut self) -> Result<String> {
         let AtWork { mut watch, usable, .. } = self.at_work.take().context("no target is at work")?;
         if self.staged.is_none() {
-            watch.readers.agent.ask(&Command::Halt)?;
+            watch.readers.generators.ask(&Command::Halt)?;
         }
-        let took = watch.readers.agent.stop()?;
+        let took = watch.readers.generators.stop()?;
         if let Some(running) = watch.cluster.filter(|_| usable) {
             self.site.give_back(running);
         }
@@ -253,9 +253,10 @@ impl<'a> RealWorld<'a> {
     fn check(&self, spec: &Spec, watch: &mut Watch, draft: &mut Draft) -> Result<String> {
         self.context.report.doing("checking");
         let staged = self.staged()?;
-        watch.readers.agent.ask(&Command::Halt)?;
+        watch.readers.generators.ask(&Command::Halt)?;
         let (history, evidence) = (staged.join(history::HISTORY), staged.join(history::EVIDENCE));
-        let Reply::Checked(judgement) = watch.readers.agent.ask(&Command::Check { history, evidence })?
+        let Reply::Checked(judgement) =
+            watch.readers.generators.ask(&Command::Check { history, evidence })?
         else {
             bail!("expected to hear of a verdict");
         };
@@ -319,25 +320,25 @@ impl<'a> RealWorld<'a> {
             None => (self.group(spec)?, spec.machine.huge_pages),
         };
         self.context.report.doing("starting the target");
-        let mut agent = AgentProcess::start(group.as_ref(), huge_pages)?;
+        let mut generator = GeneratorProcess::start(group.as_ref(), huge_pages)?;
         let servers = cluster.as_ref().map(Running::servers).unwrap_or_default();
         let part = Part { number: 0, of: spec.load.machines };
-        let answer = agent.begin(spec, folder, &servers, seed, part, self.clock)?;
+        let answer = generator.begin(spec, folder, &servers, seed, part, self.clock)?;
         let Reply::Started { facts, metrics, generator_cost_ns } = answer else {
             bail!("expected to hear of the start, got {answer:?}");
         };
         self.judge_server(spec, &facts);
         self.facts.target = facts;
         if inside {
-            agent.load(2, |_| self.context.interrupt.check())?;
+            generator.load(2, |_| self.context.interrupt.check())?;
         }
         if spec.breaking.is_some() && !(spec.breaks_loading() && spec.checks_alone()) {
             self.context.report.doing("preparing the tables of checks");
-            agent.ask(&Command::Prepare)?;
+            generator.ask(&Command::Prepare)?;
         }
         self.facts.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
         self.facts.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());
-        let probes = self.probes(spec, &agent, group.as_ref());
+        let probes = self.probes(spec, &generator, group.as_ref());
         let mut nodes = match &cluster {
             Some(running) => NodeWatch::of_all(running.cluster(), spec, seed),
             None => vec![],
@@ -353,11 +354,11 @@ impl<'a> RealWorld<'a> {
         self.facts.metrics.extend(read.chain(disk));
         let tenants = Tenants::start(spec, self.site, cluster.as_ref(), seed, self.clock)?;
         self.facts.metrics.extend(tenants.metrics().map(|metrics| (probes::TENANT.to_string(), metrics)));
-        let agent = self.generators(agent, spec, seed)?;
+        let generators = self.generators(generator, spec, seed)?;
         self.facts.memory_bounded = group.is_some() || cluster.is_some();
         let primary = cluster.as_ref().map(|running| running.cluster().primary().into()).unwrap_or_default();
         Ok(AtWork {
-            watch: Watch { readers: Readers { agent, probes, nodes, primary, tenants }, cluster },
+            watch: Watch { readers: Readers { generators, probes, nodes, primary, tenants }, cluster },
             generator_cost_ns,
             canary: self.canary(),
             first: None,
@@ -370,14 +371,14 @@ impl<'a> RealWorld<'a> {
         })
     }
 
-    /// The agent and those of other machines that send the load with it.
-    fn generators(&self, agent: AgentProcess, spec: &Spec, seed: u64) -> Result<Generators> {
+    /// The generator and those of other machines that send the load with it.
+    fn generators(&self, generator: GeneratorProcess, spec: &Spec, seed: u64) -> Result<Generators> {
         match (spec.load.machines, self.context.fleet) {
-            (1, _) => Ok(Generators::alone(agent, self.clock)),
+            (1, _) => Ok(Generators::alone(generator, self.clock)),
             (_, Some(fleet)) => {
                 self.context.report.doing("starting the other machines of the load");
                 let fellows = fleet.start(spec, seed, self.clock)?;
-                Generators::together(agent, fleet.machine(), fellows, self.clock)
+                Generators::together(generator, fleet.machine(), fellows, self.clock)
             }
             (machines, None) => bail!("{machines} machines send this load, and this one is alone"),
         }

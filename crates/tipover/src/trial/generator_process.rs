@@ -1,7 +1,7 @@
-//! The laboratory's end of the pipe to an agent.
+//! The laboratory's end of the pipe to a generator.
 
-use crate::agent::{Command, Reply, Secret, Servers};
 use crate::clock::Clock;
+use crate::generator::{Command, Reply, Secret, Servers};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -15,43 +15,43 @@ use tipover_core::peer;
 use tipover_core::units::Bytes;
 use tipover_lab::{Child, Group, Launch, Signal};
 
-/// How long an agent may not answer before it is taken for hung: no command needs a tenth of it.
+/// How long a generator may not answer before it is taken for hung: no command needs a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running agent; killed when dropped.
-pub struct AgentProcess {
+/// A running generator; killed when dropped.
+pub struct GeneratorProcess {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<std::io::Result<String>>,
 }
 
-impl AgentProcess {
+impl GeneratorProcess {
     /// Starts one, in `group` if there is one.
-    pub fn start(group: Option<&Arc<Group>>, huge_pages: Option<HugePages>) -> Result<AgentProcess> {
+    pub fn start(group: Option<&Arc<Group>>, huge_pages: Option<HugePages>) -> Result<GeneratorProcess> {
         let mut command = std::process::Command::new("/proc/self/exe");
-        command.arg(crate::AGENT_VERB);
+        command.arg(crate::GENERATOR_VERB);
         // Arenas per thread would take memory from the page cache under measurement, differently each time.
         command.env("MALLOC_ARENA_MAX", "2");
         if huge_pages == Some(HugePages::Always) {
             // glibc then advises the kernel for every large piece; enough where the system says "madvise".
             command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
         }
-        let mut launch = Launch::new(command).called("agent").pipes();
+        let mut launch = Launch::new(command).called("generator").pipes();
         if let Some(group) = group {
             launch = launch.group(group);
         }
-        let mut child = launch.start().context("starting the agent")?;
+        let mut child = launch.start().context("starting the generator")?;
         let input = child.input();
-        let output = child.output().context("the agent has no output")?;
+        let output = child.output().context("the generator has no output")?;
         let (send, answers) = channel();
-        std::thread::Builder::new().name("agent-answers".into()).spawn(move || {
+        std::thread::Builder::new().name("generator-answers".into()).spawn(move || {
             for line in BufReader::new(output).lines() {
                 if send.send(line).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(AgentProcess { child, input, answers })
+        Ok(GeneratorProcess { child, input, answers })
     }
 
     /// How much of its memory is in huge pages now.
@@ -70,7 +70,7 @@ impl AgentProcess {
     pub fn tell(&mut self, command: &Command) -> Result<()> {
         let told = match &mut self.input {
             Some(input) => peer::say(input, command),
-            None => bail!("the agent was already told to end"),
+            None => bail!("the generator was already told to end"),
         };
         // A broken pipe means that it died; why it died is the better message.
         if told.is_err() {
@@ -82,19 +82,21 @@ impl AgentProcess {
     /// Waits for its next answer.
     pub fn hear(&mut self) -> Result<Reply> {
         match self.answers.recv_timeout(PATIENCE) {
-            Ok(line) => match serde_json::from_str(&line?).context("the agent's answer is not one")? {
+            Ok(line) => match serde_json::from_str(&line?).context("the generator's answer is not one")? {
                 Reply::Failed { reason } => bail!("{reason}"),
                 answer => Ok(answer),
             },
-            Err(RecvTimeoutError::Timeout) => bail!("the agent did not answer for {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the generator did not answer for {} s", PATIENCE.as_secs())
+            }
             Err(RecvTimeoutError::Disconnected) => Err(self.obituary()),
         }
     }
 
     fn obituary(&mut self) -> anyhow::Error {
         match self.child.wait(Duration::from_secs(5)) {
-            Ok(Some(exit)) => anyhow::anyhow!("the agent died: {}", exit.explained()),
-            _ => anyhow::anyhow!("the agent closed its output but goes on"),
+            Ok(Some(exit)) => anyhow::anyhow!("the generator died: {}", exit.explained()),
+            _ => anyhow::anyhow!("the generator closed its output but goes on"),
         }
     }
 

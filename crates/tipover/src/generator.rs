@@ -2,7 +2,7 @@
 //!
 //! It is this program again, started with a hidden verb inside the target's limits, and obeys commands, one
 //! JSON text a line on its standard input; it answers in the same way on its standard output. When its input
-//! ends it ends, so no agent outlives its laboratory.
+//! ends it ends, so no generator outlives its laboratory.
 
 mod tables;
 
@@ -49,7 +49,7 @@ pub struct Servers {
     pub writers: usize,
 }
 
-/// What an agent is told.
+/// What a generator is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Command {
@@ -130,7 +130,7 @@ pub enum Command {
     Halt,
     /// Stop the target and end.
     Stop,
-    /// Do that at this time, so that several agents do it together; only while sessions run.
+    /// Do that at this time, so that several generators do it together; only while sessions run.
     At {
         /// On the trial clock.
         at: Tick,
@@ -140,7 +140,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether several agents that send a load are told so at one moment.
+    /// Whether several generators that send a load are told so at one moment.
     pub fn has_a_moment(&self) -> bool {
         matches!(self, Command::Pace { .. } | Command::Offer | Command::Cut)
     }
@@ -153,7 +153,7 @@ impl Command {
     }
 }
 
-/// What an agent answers.
+/// What a generator answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
 pub enum Reply {
@@ -250,7 +250,7 @@ impl Examined {
     }
 }
 
-/// One interval, as seen by the agent.
+/// One interval, as seen by the generator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cut {
     /// On the trial clock.
@@ -293,7 +293,7 @@ pub fn serve() -> Result<()> {
     let mut next =
         || -> Result<Option<Command>> { peer::hear(&mut input).context("a command that is not one") };
     let Some(Command::Start { mut spec, address, servers, folder, seed, part, origin_ns }) = next()? else {
-        bail!("an agent must be started first");
+        bail!("a generator must be started first");
     };
     if let Some(Secret(address)) = address {
         spec.target.address = Some(address.parse().map_err(anyhow::Error::msg)?);
