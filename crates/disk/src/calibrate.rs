@@ -138,10 +138,12 @@ impl Floor {
         Floor { latency: self.latency.min(other.latency), iops: Rate(self.iops.0.max(other.iops.0)) }
     }
 
-    /// Whether a disk of this shape can be imitated above this floor.
+    /// Whether a disk of this shape can be imitated above this floor. What a latency lacks, the arm of a
+    /// spindle has: only a read right behind the last one takes less than the floor then.
     pub fn check(&self, spec: &Spec) -> Result<(), DiskError> {
+        let arm = arm(spec);
         for (key, latency) in [("latency", Some(spec.latency)), ("write_latency", spec.write_latency)] {
-            if let Some(latency) = latency.filter(|l| !l.is_zero() && *l < self.latency) {
+            if let Some(latency) = latency.filter(|l| !l.is_zero() && *l + arm < self.latency) {
                 return Err(DiskError::BeyondTransport {
                     asked: format!("{key}={}", span::print(latency)),
                     measured: format!("an unshaped read takes {}", span::rounded(self.latency)),
@@ -168,7 +170,12 @@ impl Floor {
 /// How long a client typically waits for a small read from this disk when it is idle: what the transport adds
 /// depends on it.
 pub(crate) fn typical(spec: &Spec) -> Duration {
-    spec.latency + spec.spindle.map_or(Duration::ZERO, |spindle| spindle.mean_service(Bytes::kib(4)))
+    spec.latency + arm(spec)
+}
+
+/// How long a small read at a random place waits for an arm and a platter.
+fn arm(spec: &Spec) -> Duration {
+    spec.spindle.map_or(Duration::ZERO, |spindle| spindle.mean_service(Bytes::kib(4)))
 }
 
 /// Measures the floor of the disk behind `path`, unshaped: some tens of milliseconds.
@@ -283,6 +290,10 @@ mod tests {
         assert!(check("latency=1ms,write_latency=1us").is_err());
         assert!(check("iops=100,write_iops=60000").unwrap_err().to_string().contains("write_iops=60000"));
         assert!(check("iops=100,burst_iops=60000,burst_credits=5").is_err());
+        // An arm takes milliseconds, whatever its electronics do.
+        let slow = Floor { latency: Duration::from_millis(1), ..floor };
+        let disk = |name: &str| slow.check(&tipover_core::device::profile(name).unwrap().spec);
+        assert!(disk("hdd-7200").is_ok() && disk("nvme").is_err());
     }
 
     #[test]
