@@ -130,7 +130,11 @@ pub fn carry_out(workspace: &Workspace, root: &Path, inside: impl Fn(&[&str]) ->
     let readme = fs::read_to_string(workspace.path("README.md"))?;
     let place = root.join("srv/readme");
     fs::create_dir_all(&place)?;
-    let mut script = String::from("set -e\ncd /srv/readme\nip link set lo up\n");
+    // However it ends, its server ends with it, and frees the folder.
+    let mut script = String::from(
+        "set -e\ntrap 'pg_ctlcluster $(pg_lsclusters -h | cut -d\" \" -f1) main stop' EXIT\n\
+         cd /srv/readme\nip link set lo up\n",
+    );
     let mut number = 0;
     for command in commands(&readme) {
         match shown(&command)? {
@@ -152,8 +156,6 @@ pub fn carry_out(workspace: &Workspace, root: &Path, inside: impl Fn(&[&str]) ->
             }
         }
     }
-    // Its server ends with it, and frees the folder.
-    script += "pg_ctlcluster $(pg_lsclusters -h | cut -d' ' -f1) main stop\n";
     fs::write(place.join("commands.sh"), script)?;
     run(inside(&["sh", "/srv/readme/commands.sh"])).context("the README promises more than the package does")
 }
