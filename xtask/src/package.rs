@@ -69,7 +69,7 @@ pub fn package(workspace: &Workspace, flags: &[String]) -> Result<()> {
         let path = portable::build(workspace, ARM64)?;
         portable::prove(&fs::read(&path)?)?;
         package.machine = ARM64;
-        made.extend(package.pack(workspace, &Program { path, ..program.clone() })?);
+        made.extend(package.pack(workspace, &Program { path, is_portable: true, ..program.clone() })?);
     }
     match key {
         Some(key) => made.iter().try_for_each(|path| sign::sign(&key, path))?,

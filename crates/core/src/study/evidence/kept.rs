@@ -141,8 +141,8 @@ impl Kept {
         (self.system == WIREDTIGER).then_some(PagesInFile {
             record: Range::new(28.0 * kib, 35.0 * kib),
             index: 12.0 * kib,
-            words: "a page takes 28 to 35 KiB in its file, and one in a hundred operations may need one of the index too, of 12",
-            because: "each load of WiredTiger splits its pages in its own way, and what evicts them is near LRU",
+            words: "a page takes 28 to 35 KiB in its file, and one operation in a hundred may also need one of the index",
+            because: "each load of WiredTiger splits its pages in its own way, and its eviction is only nearly LRU",
         })
     }
 
