@@ -71,13 +71,14 @@ pub fn needs(experiment: &Experiment) -> Needs {
         }
     }
     for (bytes, backing) in data.values() {
-        match backing {
-            BackingKind::Memory => needs.memory.0 += bytes.0,
-            BackingKind::Disk => needs.disk.0 += bytes.0,
-        }
+        let of = match backing {
+            BackingKind::Memory => &mut needs.memory,
+            BackingKind::Disk => &mut needs.disk,
+        };
+        of.0 = of.0.saturating_add(bytes.0);
     }
     // Clusters are gone before the first disk of an embedded engine is mounted.
-    needs.memory.0 = (needs.memory.0 + group).max(cluster.memory);
+    needs.memory.0 = needs.memory.0.saturating_add(group).max(cluster.memory);
     needs.disk.0 = needs.disk.0.max(cluster.disk);
     needs
 }
@@ -97,7 +98,7 @@ fn needs_of_disk(needs: &mut Needs, disk: &DiskSpec) {
     }
 }
 
-/// What a cluster takes, in bytes.
+/// What a cluster takes, in bytes; no more than can be counted.
 #[derive(Default)]
 struct Room {
     memory: u64,
@@ -108,13 +109,15 @@ impl Room {
     fn of(spec: &Spec, recipe: &Recipe) -> Room {
         let mut room = Room::default();
         for node in recipe.layout().nodes {
-            room.memory += recipe.memory_of(node.role).unwrap_or(SERVER).0;
+            let memory = recipe.memory_of(node.role).unwrap_or(SERVER);
+            room.memory = room.memory.saturating_add(memory.0);
             let Some(disk) = recipe.disk_of(node.role) else { continue };
-            let bytes = (NEW_DATABASE.0 + spec.disk_bytes().0).min(disk.size.0);
-            match disk.backing {
-                BackingKind::Memory => room.memory += bytes,
-                BackingKind::Disk => room.disk += bytes,
-            }
+            let bytes = NEW_DATABASE.0.saturating_add(spec.disk_bytes().0).min(disk.size.0);
+            let of = match disk.backing {
+                BackingKind::Memory => &mut room.memory,
+                BackingKind::Disk => &mut room.disk,
+            };
+            *of = of.saturating_add(bytes);
         }
         room
     }

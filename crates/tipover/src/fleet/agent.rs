@@ -378,32 +378,15 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// What is wrong with a block, if anything: what it says that it demands is not believed.
+    /// Why this machine does not carry out a block, if so.
     pub(super) fn accept(&self, block: &Block, experiment: &Experiment, subject: &str) -> Result<(), String> {
-        let safe = |name: &str| {
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
-        };
-        if !safe(&block.run) || !safe(&block.experiment) {
-            return Err("its run and its experiment are no names".into());
-        }
-        if block.subject() != subject {
-            return Err(format!("it came as {subject} and says that it is {}", block.subject()));
-        }
-        let real = Demands::of(experiment);
-        if real != block.demands {
-            return Err("it demands something else than it says".into());
-        }
+        block.check(experiment, subject)?;
         let mut card = self.known.card();
         card.facts = machine::read(&self.options.folder);
-        let reasons = unfit(&card, &real);
+        let reasons = unfit(&card, &block.demands);
         if !reasons.is_empty() {
             return Err(reasons.join("; "));
         }
-        for cell in &block.cells {
-            cell.spec.check().map_err(|error| error.to_string())?;
-        }
-        block.trials(experiment)?;
-        block.check_search()?;
         foresight::lacking(experiment, &self.options.folder).map_or(Ok(()), Err)
     }
 

@@ -412,7 +412,12 @@ impl<'a> Helper<'a> {
 
 /// Whether an agent that sends a part of `load` is told this by another machine: nothing that writes files,
 /// loads or reads data, sends another load than a search in that range, or keeps it waiting.
-fn may_be_told(command: &Command, load: &LoadSpec, search: Option<&SearchSpec>, now: Tick) -> bool {
+pub(super) fn may_be_told(
+    command: &Command,
+    load: &LoadSpec,
+    search: Option<&SearchSpec>,
+    now: Tick,
+) -> bool {
     let is_another = |other: &LoadSpec| other != load && !search.is_some_and(|s| s.may_send(other, load));
     match command {
         Command::Run { load: Some(other), .. } if is_another(other) => false,

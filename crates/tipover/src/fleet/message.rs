@@ -124,6 +124,34 @@ impl Block {
         search.check_cell(&cell.spec).map_err(|error| error.to_string())
     }
 
+    /// What is wrong with a block that came as `subject`, if anything; `experiment` is what [`experiment`]
+    /// made. What it says of itself is not believed, and its cells are checked before anything is computed
+    /// from them.
+    ///
+    /// # Errors
+    /// A sentence for whoever asked.
+    ///
+    /// [`experiment`]: Self::experiment
+    pub fn check(&self, experiment: &Experiment, subject: &str) -> Result<(), String> {
+        let safe = |name: &str| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+        };
+        if !safe(&self.run) || !safe(&self.experiment) {
+            return Err("its run and its experiment are no names".into());
+        }
+        if self.subject() != subject {
+            return Err(format!("it came as {subject} and says that it is {}", self.subject()));
+        }
+        for cell in &self.cells {
+            cell.spec.check().map_err(|error| error.to_string())?;
+        }
+        if Demands::of(experiment) != self.demands {
+            return Err("it demands something else than it says".into());
+        }
+        self.trials(experiment)?;
+        self.check_search()
+    }
+
     /// How many machines carry it out together, at the most.
     pub fn machines(&self) -> u32 {
         self.cells.iter().map(|cell| cell.spec.load.machines).max().unwrap_or(1)

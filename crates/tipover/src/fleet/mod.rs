@@ -23,6 +23,8 @@ pub mod server;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod untrusted;
 
 pub use link::{Link, Login};
 

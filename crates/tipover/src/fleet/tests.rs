@@ -263,8 +263,6 @@ fn held() -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// With `TIPOVER_FLEET_TRIALS=100000` it says what that many cost, and `TIPOVER_FLEET_RESULTS=FOLDER` keeps
-/// them.
 #[test]
 fn a_file_that_servers_cannot_give_now_is_asked_for_again_and_one_that_is_not_there_is_not() {
     let Some(fleet) = fleet() else { return };
@@ -283,6 +281,8 @@ fn a_file_that_servers_cannot_give_now_is_asked_for_again_and_one_that_is_not_th
     assert!(super::link::is_slow(&away), "{away:#}");
 }
 
+/// With `TIPOVER_FLEET_TRIALS=100000` it says what that many cost, and `TIPOVER_FLEET_RESULTS=FOLDER` keeps
+/// them.
 #[test]
 fn what_was_asked_for_comes_whole_however_much_it_is() {
     let Some(fleet) = fleet() else { return };
