@@ -6,8 +6,12 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-VERBS := help setup build demo test bench fuzz lint docs package clean tidy
-.PHONY: $(VERBS)
+VERBS := help setup build test bench fuzz lint docs package clean tidy
+.PHONY: $(VERBS) demo
 
 $(VERBS):
 	@$(CARGO) xtask $@ $(ARGS)
+
+# Where nothing is compiled yet the task is compiled with the demo's own profile, so that the two share libraries.
+demo:
+	@$(CARGO) $(if $(wildcard target/release/xtask),xtask,run --quiet --profile demo -p xtask --) $@ $(ARGS)
