@@ -161,15 +161,20 @@
     return usable.length ? [Math.min(...usable), Math.max(...usable)] : undefined;
   }
 
-  // Whole decades where there are some, 1-2-5 within one or two; never a label such as a lone "5" of unknown decade.
+  // Whole decades where there are some, 1-2-5 within one or two, finer where that leaves no two; never a label such as
+  // a lone "5" of unknown decade.
   function logTicks([low, high]) {
     const decades = high - low;
     const every = Math.max(1, Math.ceil(decades / 8));
-    const values = [];
-    for (let e = Math.floor(low); e <= Math.ceil(high); e += every) {
-      for (const m of decades > 2 ? [1] : decades > 1 ? [1, 3] : [1, 2, 5]) values.push(m * 10 ** e);
-    }
-    return values.filter((v) => Math.log10(v) >= low - 1e-9 && Math.log10(v) <= high + 1e-9);
+    const steps = (first, last, by) => Array.from({ length: Math.floor((last - first) / by) + 1 }, (_, i) => first + i * by);
+    const within = (multiples) => {
+      const values = [];
+      for (let e = Math.floor(low); e <= Math.ceil(high); e += every) for (const m of multiples) values.push(m * 10 ** e);
+      return values.filter((v) => Math.log10(v) >= low - 1e-9 && Math.log10(v) <= high + 1e-9);
+    };
+    const coarse = decades > 2 ? [1] : decades > 1 ? [1, 3] : [1, 2, 5];
+    const found = [coarse, steps(1, 9, 1), steps(10, 99, 1).map((m) => m / 10)].map(within);
+    return found.find((values) => values.length > 1) ?? found[0];
   }
 
   // The few places at which something was measured are better ticks than round numbers.

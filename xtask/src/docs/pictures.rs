@@ -32,10 +32,15 @@ const PICTURES: &[Shows] = &[
         size: (500, 380),
         beside: true,
     },
-    Shows::Charts { page: "plan.html", titles: &["Throughput", "Latency"], size: (500, 380), beside: true },
+    Shows::Charts {
+        page: "plan.html",
+        titles: &["The most it can do against memory", "The most it can do against the disk's IOPS"],
+        size: (500, 380),
+        beside: true,
+    },
     Shows::Charts {
         page: "results/capacity/tipping-points.html",
-        titles: &[""],
+        titles: &["Trials of"],
         size: (1000, 400),
         beside: true,
     },

@@ -164,7 +164,7 @@ fn curve(curve: &Curve) -> Block {
     let memory = curve.of_memory;
     Block::Chart(Chart {
         id: if memory { "chart-memory".into() } else { "chart-iops".into() },
-        title: format!("The most it can do against {}", if memory { "memory" } else { "requests per second of the disk" }),
+        title: format!("The most it can do against {}", if memory { "memory" } else { "the disk's IOPS" }),
         x: if memory { Axis::log("memory", "MiB") } else { Axis::log("disk", "IOPS") },
         y: Axis::log("the most it can do", "operations/s"),
         series: vec![Series::ours(SeriesKind::Line, "predicted", "predicted, 90 %", points)],

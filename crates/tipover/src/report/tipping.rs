@@ -210,7 +210,7 @@ fn goodput(record: &SearchRecord, capacity: &Capacity) -> Cell {
     }
 }
 
-/// Tipping points over the first axis, a line for each value of the second.
+/// Tipping points over the first axis, a line for each value of the second; none where there is but one.
 fn surface(records: &[SearchRecord]) -> Option<Chart> {
     let axis = |record: &SearchRecord, place: usize| record.labels.get(place).cloned();
     let (first, _) = axis(records.first()?, 0)?;
@@ -238,7 +238,7 @@ fn surface(records: &[SearchRecord]) -> Option<Chart> {
         }
     }
     let scale = records.first()?.planned()?.goals.scale;
-    (!lines.is_empty()).then(|| Chart {
+    (lines.iter().map(|(_, points)| points.len()).sum::<usize>() > 1).then(|| Chart {
         id: "tipping-surface".into(),
         title: format!("Tipping point over {}", first.replace('_', " ")),
         x: Axis::category(&first.replace('_', " ")),
