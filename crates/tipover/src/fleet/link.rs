@@ -380,16 +380,23 @@ fn not_connected(login: &Login, error: &async_nats::ConnectError) -> anyhow::Err
     use async_nats::ConnectErrorKind as Kind;
     let servers = &login.servers;
     let said = error.to_string();
-    anyhow::anyhow!(match error.kind() {
+    let told = match error.kind() {
         Kind::Authentication | Kind::AuthorizationViolation => format!(
             "{servers} does not let us in ({said}): is --key the one that the server knows? `tipover fleet keys` \
              writes both sides"
         ),
         Kind::Tls => format!("{servers}: no safe connection ({said}): --authority names its certificate's"),
         Kind::ServerParse => format!("{servers} is no address: write nats://host:4222"),
-        _ =>
-            format!("no NATS server answers at {servers} ({said}); `tipover fleet up` starts one for trying"),
-    })
+        _ => {
+            format!("no NATS server answers at {servers} ({said}); `tipover fleet up` starts one for trying")
+        }
+    };
+    // A server that so many ask at once that it does not answer in time, or breaks off because it did not
+    // read in time who we are, is there all the same.
+    match error.kind() == Kind::TimedOut || said.contains("Authentication Timeout") {
+        true => anyhow::Error::new(OutOfReach).context(told),
+        false => anyhow::Error::msg(told),
+    }
 }
 
 #[cfg(test)]

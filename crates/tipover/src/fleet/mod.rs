@@ -48,6 +48,9 @@ pub struct Refused(pub String);
 /// How long a machine may be silent before its block is given to another, unless a run says otherwise.
 pub const LEASE: Duration = Duration::from_secs(30);
 
+/// How long servers that are slow are asked again.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// SHA-256 of `bytes`, in hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
@@ -68,7 +71,7 @@ fn some_of(span: Duration) -> Duration {
     span.mul_f64(share)
 }
 
-/// Does `work` again for up to two minutes, as long as it is the servers that are slow: a thousand machines
+/// Does `work` again for up to [`PATIENCE`], as long as it is the servers that are slow: a thousand machines
 /// that join at once are served one after the other.
 ///
 /// # Errors
@@ -77,11 +80,7 @@ pub fn patiently<T>(interrupt: &Interrupt, mut work: impl FnMut() -> anyhow::Res
     let began = Instant::now();
     loop {
         match work() {
-            Err(error)
-                if link::is_slow(&error)
-                    && began.elapsed() < Duration::from_secs(120)
-                    && !interrupt.is_asked() =>
-            {
+            Err(error) if link::is_slow(&error) && began.elapsed() < PATIENCE && !interrupt.is_asked() => {
                 eprintln!("the fleet is slow ({error:#}); trying again");
                 std::thread::sleep(some_of(Duration::from_secs(5)));
             }
