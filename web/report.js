@@ -221,9 +221,23 @@
 
   // ---- lines and layout ----
 
+  // Labels of upright lines that stand close together stand one above the other: which row each has.
+  function labelRows(chart) {
+    const upright = (chart.lines ?? []).filter((line) => line.on === "x").sort((a, b) => a.value - b.value);
+    const [low, high] = extent(chart, "x") ?? [0, 1];
+    const place = chart.x.scale === "log" ? Math.log10 : (v) => v;
+    const rows = new Map();
+    upright.forEach((line, i) => {
+      const gap = i === 0 ? 1 : (place(line.value) - place(upright[i - 1].value)) / (place(high) - place(low) || 1);
+      rows.set(line, gap < 0.25 ? rows.get(upright[i - 1]) + 1 : 0);
+    });
+    return rows;
+  }
+
   function referenceLines(chart) {
     const shapes = [];
     const annotations = [];
+    const rows = labelRows(chart);
     for (const line of chart.lines ?? []) {
       const across = line.on === "y";
       const ink = line.subject ? colourOf(line.subject) : colour("quiet");
@@ -233,7 +247,7 @@
       const label = { text: plain(line.label), showarrow: false, font: { size: 11.5, color: ink }, borderpad: 1 };
       annotations.push(across
         ? { ...label, xref: "paper", x: 1, xanchor: "right", y: logOf("y"), yanchor: "bottom" }
-        : { ...label, yref: "paper", y: 1, yanchor: "bottom", x: logOf("x"), xanchor: "auto" });
+        : { ...label, yref: "paper", y: 1, yshift: 15 * rows.get(line), yanchor: "bottom", x: logOf("x"), xanchor: "auto" });
     }
     return { shapes, annotations };
   }
@@ -279,7 +293,7 @@
 
   function layout(chart) {
     // The label of an upright line stands between plot and legend.
-    const upright = (chart.lines ?? []).some((l) => l.on === "x");
+    const rows = Math.max(0, ...[...labelRows(chart).values()].map((row) => row + 1));
     const stacked = chart.series.some((s) => s.kind === "stacked_bars");
     return {
       ...referenceLines(chart),
@@ -292,9 +306,9 @@
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 56, r: 14, t: upright ? 26 : 10, b: 44 },
+      margin: { l: 56, r: 14, t: 10 + 16 * rows, b: 44 },
       showlegend: chart.series.length > 1,
-      legend: { orientation: "h", x: 0, xanchor: "left", y: upright ? 1.08 : 1.03, yanchor: "bottom", font: { size: 12.5, color: colour("ink") }, bgcolor: "rgba(0,0,0,0)", traceorder: "normal", itemclick: "toggle", itemdoubleclick: "toggleothers" },
+      legend: { orientation: "h", x: 0, xanchor: "left", y: 1.03 + 0.05 * rows, yanchor: "bottom", font: { size: 12.5, color: colour("ink") }, bgcolor: "rgba(0,0,0,0)", traceorder: "normal", itemclick: "toggle", itemdoubleclick: "toggleothers" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("quiet"), activecolor: colour("accent") },
       hovermode: "closest",
       hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("rule"), font: { color: colour("ink"), size: 12.5 }, align: "left" },
