@@ -6,10 +6,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-VERBS := help setup build test bench fuzz lint docs package clean tidy
-.PHONY: $(VERBS) demo
+VERBS := help setup build demo test bench fuzz lint docs package clean tidy
+.PHONY: $(VERBS)
 
-$(VERBS):
+$(filter-out demo,$(VERBS)):
 	@$(CARGO) xtask $@ $(ARGS)
 
 # Where nothing is compiled yet the task is compiled with the demo's own profile, so that the two share libraries.
