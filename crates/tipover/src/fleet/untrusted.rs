@@ -268,5 +268,7 @@ fn a_reader_that_panics_is_convicted() {
         let Some(block) = reads::<Block>(bytes) else { return false };
         block.seed.checked_add(1).is_some() || panic!("attempt to add with overflow")
     };
-    assert!(catch_unwind(|| tried(&values(blocks()), &believes)).is_err());
+    let convicted = catch_unwind(|| tried(&values(blocks()), &believes)).expect_err("it panics");
+    let message = convicted.downcast_ref::<String>().expect("the message is shown");
+    assert!(message.contains("\"seed\":18446744073709551615"), "{message}");
 }
