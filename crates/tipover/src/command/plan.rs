@@ -117,7 +117,7 @@ impl PlanArguments {
         };
         // Without flags of the user's the plan was read before it was kept.
         if let Some(scale) = Experiment::scales(&text).first()
-            && let Err(error) = Experiment::parse(&text, scale, &[])
+            && let Err(error) = Experiment::parse_for(&text, scale, &[], self.target.as_ref())
         {
             return Err(damaged(&error).into());
         }
