@@ -30,6 +30,21 @@ impl TargetError {
 /// Facts read back from a target: versions, effective settings, sizes. Never what was asked for.
 pub type Facts = BTreeMap<String, serde_json::Value>;
 
+/// A table or an index of a server, and what was asked of it. Counters only grow.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Relation {
+    /// As the server calls it.
+    pub name: String,
+    /// Bytes of its pages.
+    pub bytes: f64,
+    /// Pages of it asked of the engine's cache.
+    pub requests: f64,
+    /// Of these, those that were not there.
+    pub misses: f64,
+    /// Look-ups in it, if it is an index and they are counted.
+    pub searches: f64,
+}
+
 /// A system under load. Opening and closing sessions never changes its logical state.
 pub trait Target: Send + Sync {
     /// What it is and how it is really configured.
@@ -90,6 +105,12 @@ pub trait Target: Send + Sync {
     /// Asks on a connection of its own what the server counts of its statements.
     fn watch(&self) -> Result<Box<dyn Watch>, TargetError> {
         Err(TargetError::new("asking for statistics of statements", "this target has none"))
+    }
+
+    /// Every table and index that pages were asked of, as counted so far.
+    fn relations(&self) -> Result<Vec<Relation>, TargetError> {
+        let reason = "this target does not count of which tables and indexes pages are asked";
+        Err(TargetError::new("asking for its tables and indexes", reason))
     }
 
     /// The counters and gauges that [`Target::sample`] reads.

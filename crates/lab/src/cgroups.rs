@@ -3,9 +3,10 @@
 //! Three layouts exist: v1 (one hierarchy per controller), v2 (one for all) and both at once, where v1 holds
 //! the controllers and v2 only freezes, kills and reports pressure. All three are used as found.
 
+use crate::group::memory_in;
 use crate::limits::{ADVICE_NONE, ADVICE_V1, ADVICE_V2, LimitError};
 use crate::own_group::{parse_own_groups, visible};
-use crate::{Group, Limits, Name};
+use crate::{Group, Limits, MemoryUse, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,15 @@ pub struct Cgroups {
     pub(crate) hierarchies: Vec<Hierarchy>,
 }
 
+/// What a process may use at most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Around {
+    /// What the group with the least memory uses; `None` where none is limited.
+    pub memory: Option<MemoryUse>,
+    /// Processors; `None` where none is limited.
+    pub cpus: Option<f64>,
+}
+
 /// The hierarchies in which a group should exist, chosen for some limits.
 pub(crate) type Directories = Vec<(PathBuf, Version, Vec<String>)>;
 
@@ -39,9 +49,51 @@ impl Cgroups {
 
     /// Looks at a tree of files that stands for a machine; in tests a folder made up by hand.
     pub fn look_under(root: &Path) -> Result<Cgroups, LimitError> {
+        Cgroups::look_at("self", root)
+    }
+
+    /// What limits a process that somebody else started, under `root` as for [`Cgroups::look_under`]: of its
+    /// group and all above it those with the least memory and the fewest processors.
+    pub fn around(process: u32, root: &Path) -> Result<Around, LimitError> {
+        let cgroups = Cgroups::look_at(&process.to_string(), root)?;
+        let files = &cgroups.files;
+        let above = |controller: &str| {
+            let has = |h: &&Hierarchy| h.controllers.iter().any(|c| c == controller);
+            let hierarchy = cgroups.hierarchies.iter().find(has);
+            hierarchy.into_iter().flat_map(|h| {
+                h.own.ancestors().take_while(|path| path.starts_with(&h.point)).map(|path| (path, h.version))
+            })
+        };
+        let memory = above("memory").filter_map(|(path, version)| memory_in(files, path, version).ok());
+        let cpus = above("cpu").filter_map(|(path, version)| {
+            let numbers = |file: &str| {
+                let text = files.read(&path.join(file)).ok()?;
+                Some(text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<f64>>())
+            };
+            let (quota, period) = match version {
+                Version::V1 => {
+                    (numbers("cpu.cfs_quota_us")?[..].first().copied(), numbers("cpu.cfs_period_us")?)
+                }
+                // "max" is no number, so that the period stands alone.
+                Version::V2 => {
+                    let both = numbers("cpu.max")?;
+                    ((both.len() == 2).then(|| both[0]), both)
+                }
+            };
+            Some(quota.filter(|quota| *quota > 0.0)? / period.last()?)
+        });
+        Ok(Around {
+            memory: memory.filter(|memory| memory.limit.is_some()).min_by_key(|memory| memory.limit),
+            cpus: cpus.min_by(f64::total_cmp),
+        })
+    }
+
+    fn look_at(process: &str, root: &Path) -> Result<Cgroups, LimitError> {
         let files = Files { root: root.to_path_buf() };
         let mounts = tipover_disk::parse_mountinfo(files.read(&root.join("proc/self/mountinfo"))?.as_bytes());
-        let own_groups = parse_own_groups(&files.read(&root.join("proc/self/cgroup")).unwrap_or_default());
+        let own_groups = parse_own_groups(
+            &files.read(&root.join("proc").join(process).join("cgroup")).unwrap_or_default(),
+        );
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         for mount in &mounts {
             let version = match mount.filesystem.as_str() {

@@ -208,31 +208,7 @@ impl Group {
     /// What the group uses now.
     pub fn memory(&self) -> Result<MemoryUse, LimitError> {
         let directory = self.need("memory", "count memory")?;
-        let read = |file: &str| self.files.read(&directory.path.join(file));
-        let size = |file: &str| read(file).ok().and_then(|text| number(&text));
-        let stat = read("memory.stat")?;
-        let usage_file =
-            if directory.version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
-        let usage = number(&read(usage_file)?).ok_or_else(|| LimitError::Strange {
-            path: directory.path.join(usage_file),
-            text: "no number".into(),
-        })?;
-        Ok(match directory.version {
-            Version::V1 => MemoryUse {
-                usage,
-                limit: read("memory.limit_in_bytes").ok().and_then(|text| limit_v1(&text)),
-                peak: size("memory.max_usage_in_bytes"),
-                kernel: size("memory.kmem.usage_in_bytes"),
-                ..memory_v1(&stat)
-            },
-            Version::V2 => MemoryUse {
-                usage,
-                limit: size("memory.max"),
-                peak: size("memory.peak"),
-                swap: size("memory.swap.current"),
-                ..memory_v2(&stat)
-            },
-        })
+        memory_in(&self.files, &directory.path, directory.version)
     }
 
     /// CPU time that the group used since it was made.
@@ -380,6 +356,32 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// What the group in `directory` uses now, whoever made it.
+pub(crate) fn memory_in(files: &Files, directory: &Path, version: Version) -> Result<MemoryUse, LimitError> {
+    let read = |file: &str| files.read(&directory.join(file));
+    let size = |file: &str| read(file).ok().and_then(|text| number(&text));
+    let stat = read("memory.stat")?;
+    let usage_file = if version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
+    let usage = number(&read(usage_file)?)
+        .ok_or_else(|| LimitError::Strange { path: directory.join(usage_file), text: "no number".into() })?;
+    Ok(match version {
+        Version::V1 => MemoryUse {
+            usage,
+            limit: read("memory.limit_in_bytes").ok().and_then(|text| limit_v1(&text)),
+            peak: size("memory.max_usage_in_bytes"),
+            kernel: size("memory.kmem.usage_in_bytes"),
+            ..memory_v1(&stat)
+        },
+        Version::V2 => MemoryUse {
+            usage,
+            limit: size("memory.max"),
+            peak: size("memory.peak"),
+            swap: size("memory.swap.current"),
+            ..memory_v2(&stat)
+        },
+    })
 }
 
 impl Drop for Group {

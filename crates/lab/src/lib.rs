@@ -37,7 +37,7 @@ pub mod untrusted {
     pub use crate::network::daemon::{request, response};
 }
 
-pub use cgroups::Cgroups;
+pub use cgroups::{Around, Cgroups};
 pub use child::{Cause, Child, Ending, Exit, Launch, LaunchError};
 pub use cluster::{Binaries, Cluster, ClusterError, ClusterOptions, LinkFault, installed};
 pub use conductor::{Agenda, Conductor, NO_CLOCK, Policy};

@@ -200,3 +200,51 @@ fn leftovers_are_told_apart_from_the_living_and_from_strangers() {
             && app.join("postgres").exists()
     );
 }
+
+/// A server in a container inside a pod, as somebody else started it: the tightest limit counts, wherever it
+/// stands.
+#[test]
+fn what_limits_another_process_is_found_in_its_group_and_above() {
+    let stat = "anon 1000\nfile 9000\nshmem 2000\nkernel 500\n";
+    let v2 = machine(&[
+        ("proc/self/mountinfo", UNIFIED),
+        ("proc/self/cgroup", "0::/\n"),
+        ("proc/77/cgroup", "0::/pod/container\n"),
+        ("proc/78/cgroup", "0::/\n"),
+        ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
+        ("sys/fs/cgroup/pod/memory.max", "8589934592\n"),
+        ("sys/fs/cgroup/pod/memory.current", "3000000\n"),
+        ("sys/fs/cgroup/pod/memory.stat", stat),
+        ("sys/fs/cgroup/pod/cpu.max", "150000 100000\n"),
+        ("sys/fs/cgroup/pod/container/memory.max", "2147483648\n"),
+        ("sys/fs/cgroup/pod/container/memory.current", "2000000\n"),
+        ("sys/fs/cgroup/pod/container/memory.stat", stat),
+        ("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n"),
+    ]);
+    let around = Cgroups::around(77, v2.path()).unwrap();
+    let memory = around.memory.unwrap();
+    assert_eq!((memory.limit, memory.usage, memory.page_cache), (Some(2 << 30), 2_000_000, 7000));
+    assert_eq!(around.cpus, Some(1.5));
+    let free = Cgroups::around(78, v2.path()).unwrap();
+    assert_eq!((free.memory, free.cpus), (None, None));
+
+    let hierarchy = |number: u32, name: &str| {
+        format!("{number} 23 0:{number} / /sys/fs/cgroup/{name} rw shared:4 - cgroup cgroup rw,{name}\n")
+    };
+    let mounts = hierarchy(31, "memory") + &hierarchy(32, "cpu");
+    let v1 = machine(&[
+        ("proc/self/mountinfo", &mounts),
+        ("proc/self/cgroup", "2:memory:/\n1:cpu:/\n"),
+        ("proc/77/cgroup", "2:memory:/db\n1:cpu:/db\n"),
+        ("sys/fs/cgroup/memory/db/memory.limit_in_bytes", "536870912\n"),
+        ("sys/fs/cgroup/memory/db/memory.usage_in_bytes", "400000\n"),
+        ("sys/fs/cgroup/memory/db/memory.stat", "total_cache 9000\ntotal_rss 1000\ntotal_shmem 2000\n"),
+        ("sys/fs/cgroup/cpu/db/cpu.cfs_quota_us", "50000\n"),
+        ("sys/fs/cgroup/cpu/db/cpu.cfs_period_us", "100000\n"),
+        ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
+        ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+    ]);
+    let around = Cgroups::around(77, v1.path()).unwrap();
+    assert_eq!(around.memory.and_then(|memory| memory.limit), Some(512 * MIB));
+    assert_eq!(around.cpus, Some(0.5));
+}

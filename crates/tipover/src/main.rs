@@ -19,6 +19,7 @@ mod probe;
 mod processors;
 mod report;
 mod runner;
+mod running_server;
 mod storage;
 mod store;
 mod study;

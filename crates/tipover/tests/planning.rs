@@ -3,13 +3,14 @@
 mod program;
 
 use program::results::kept;
-use program::{Place, alone, can_mount};
+use program::{Ended, Place, alone, can_mount, skipped};
 use serde_json::Value;
 use std::fs;
 use tipover_core::experiment::{Experiment, Trial};
 use tipover_core::record::Record;
 use tipover_core::search::{FinishedTrial, Rest, Step, next};
 use tipover_core::trial::simulate::{Machine, trial};
+use tipover_lab::recipe::{Mariadb, Postgres, Server, ServerOptions};
 
 const PLAN: &str = include_str!("../../../experiments/working-set.toml");
 
@@ -381,8 +382,115 @@ fn what_cannot_be_planned_is_refused_in_words() {
     assert!(with(&["--catalogue", "none.toml"]).contains("none.toml"));
     assert!(with(&["--records", "0"]).contains("nothing is read then"));
     assert!(with(&["--growth", "fast"]).contains("is not a growth such as"));
-    let server = ["plan", "postgres://me@host/shop", "--promise", "p99 <= 20 ms", "--load", "10/s"];
-    assert!(place.run(&server).with_code(&[2]).stderr.contains("cannot be planned from yet"));
     let missing = ["plan", "workingset", "--promise", "p99 <= 20 ms", "--load", "10/s"];
     assert!(place.run(&missing).with_code(&[2]).stderr.contains("did you mean the results of `working-set`"));
+}
+
+/// What the plan says of a server that reads for `url`, watched for ten seconds.
+fn planned_at_work(place: &Place, url: &str, more: &[&str], code: &[i32]) -> Ended {
+    let ask = ["--json", "plan", url, "--promise", "p99 <= 50 ms", "--load", "800/s", "--watch", "10 s"];
+    place.run(&ask.iter().chain(more).copied().collect::<Vec<_>>()).with_code(code)
+}
+
+/// A real server under a steady load: what is seen of it, and what contradicts it.
+fn a_server_is_watched_at_work(server: &Server, operations: &str) {
+    let (place, url) = (Place::new(), server.url());
+    let records = ["-p", "recordcount=20000", "-p", "requestdistribution=uniform", "-threads", "4"];
+    let ycsb = |phase: &'static str, more: &[&'static str]| {
+        ["ycsb", phase, &url].iter().chain(&records).chain(more).map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let words = |typed: &[String]| place.run(&typed.iter().map(String::as_str).collect::<Vec<_>>());
+    words(&ycsb("load", &["-p", "batchsize=100"])).with_code(&[0]);
+    // Who does nothing says nothing.
+    let idle = planned_at_work(&place, &url, &[], &[2]).stderr;
+    assert!(idle.contains("say nothing; watch it longer, or when it works"), "{idle}");
+    let load = ycsb("run", &["-target", "500", "-p", "readproportion=1", "-p", "updateproportion=0"]);
+    let more = ["-p", "operationcount=1000000", "-p", "maxexecutiontime=120"].map(String::from);
+    let load: Vec<String> = load.into_iter().chain(more).collect();
+    let _load = place.start(&load.iter().map(String::as_str).collect::<Vec<_>>());
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let said = planned_at_work(&place, &url, &["-o", "plan.html"], &[0, 1]);
+    assert!(!said.stdout.contains(server.password()) && !said.stderr.contains(server.password()));
+    let answer: Value = serde_json::from_str(&said.stdout).expect("the answer is JSON");
+    let headline = answer["headline"].to_string();
+    assert!(headline.contains("Nothing shows how far to trust this"), "{headline}");
+    let rate = headline.split(&format!(" {operations} per second today")).next().expect("words before it");
+    let rate = rate.rsplit(' ').next().expect("a number").replace(',', "");
+    let rate: f64 = rate.parse().expect("a number");
+    assert!((400.0..700.0).contains(&rate), "{rate} of the 500 that were sent: {headline}");
+    let known = answer["known"].to_string();
+    for words in ["processor time for an operation", "of memory", "in the engine's cache"] {
+        assert!(known.contains(words), "{words}: {known}");
+    }
+    // All of it is in memory: the slowest disk and half of the memory will do.
+    assert_eq!(answer["best"]["answer"], "holds", "{answer:#}");
+    let hit = answer["best"]["engine_hit"]["middle"].as_f64().expect("a share");
+    assert!(hit > 0.9, "{hit}");
+    let page = fs::read_to_string(place.here().join("plan.html")).expect("a page");
+    assert!(
+        page.contains("only its mean latencies")
+            || page.contains("today&#39;s disk")
+            || page.contains("today's disk")
+    );
+    // Who says that it has hardly a processor is contradicted by what it does.
+    let wrong = planned_at_work(&place, &url, &["--cores", "0.002"], &[1]);
+    let wrong: Value = serde_json::from_str(&wrong.stdout).expect("the answer is JSON");
+    assert_eq!((wrong["contradicted"].as_bool(), wrong["best"].is_null()), (Some(true), true));
+    assert!(
+        wrong["headline"][0].as_str().expect("a sentence").starts_with("The server contradicts"),
+        "{wrong}"
+    );
+    assert!(
+        wrong["candidates"].as_array().expect("candidates").iter().all(|one| one["answer"] == "cannot_tell")
+    );
+}
+
+#[test]
+fn a_postgres_at_work_is_planned_from_by_asking_alone() {
+    let _alone = alone();
+    match Postgres::find(None) {
+        Ok(found) => {
+            let server = found.start(&ServerOptions::default()).expect("a throw-away server starts");
+            a_server_is_watched_at_work(&server, "transactions");
+        }
+        Err(missing) => skipped(&missing.to_string()),
+    }
+}
+
+#[test]
+fn a_mariadb_at_work_is_planned_from_by_asking_alone() {
+    let _alone = alone();
+    match Mariadb::find(None) {
+        Ok(found) => {
+            let server = found.start(&ServerOptions::default()).expect("a throw-away server starts");
+            a_server_is_watched_at_work(&server, "statements");
+        }
+        Err(missing) => skipped(&missing.to_string()),
+    }
+}
+
+#[test]
+fn what_does_not_fit_a_server_at_work_is_refused_before_it_is_asked() {
+    let place = with_results(|_| ());
+    let promise = ["--promise", "p99 <= 20 ms", "--load", "800/s"];
+    let of = |source: &str, more: &[&str]| {
+        let typed: Vec<&str> =
+            ["plan", source].into_iter().chain(promise).chain(more.iter().copied()).collect();
+        place.run(&typed).with_code(&[2]).stderr
+    };
+    let nobody = "postgres://me@127.0.0.1:1/shop";
+    for (source, more, words) in [
+        (nobody, &["--check"][..], "`tipover learn` makes a plan of its load"),
+        (nobody, &["--records", "5"], "--growth says how they grow"),
+        (nobody, &["--only", "disk=x"], "has none"),
+        (nobody, &["--watch", "1 s"], "from 10 seconds to a day"),
+        (nobody, &["--cores", "2", "--busy", "3"], "cannot keep more busy than there are"),
+        (nobody, &["--spec", "iopps=5"], "iopps"),
+        ("mongodb://me@127.0.0.1:1/shop", &[], "is not modelled"),
+        ("working-set", &["--busy", "1"], "--busy describes a server at work"),
+        ("working-set", &["--spec", "iops=600"], "--profile or --spec describes a server at work"),
+    ] {
+        let said = of(source, more);
+        assert!(said.contains(words), "{source} {more:?}: {said}");
+    }
 }

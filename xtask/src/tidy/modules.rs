@@ -14,6 +14,7 @@ const BINARY: &[(&str, &[&str])] = &[
             "fleet",
             "runner",
             "foresight",
+            "running_server",
             "trial",
             "ycsb",
             "pgbench",
@@ -50,6 +51,8 @@ const BINARY: &[(&str, &[&str])] = &[
     ("runner", &["foresight", "live", "trial", "generator", "machine", "drive", "probe", "store", "clock"]),
     // What goes on, for whoever looks: told by the runner and the drop-ins.
     ("live", &["drive", "report"]),
+    // A server that somebody else loads: only asked.
+    ("running_server", &["trial", "probe", "clock", "interrupt"]),
     // What a run will need: `--list` and the run itself ask here.
     ("foresight", &["trial", "machine"]),
     (

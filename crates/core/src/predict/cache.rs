@@ -18,6 +18,19 @@ pub enum Policy {
     Random,
 }
 
+/// A form that requests may have whose spread over pages nobody saw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Shape {
+    /// Some of the pages, each alike; the rest never.
+    Touched,
+    /// Some of the pages, the nth hottest in proportion to n to the power of minus this; the rest never.
+    Zipf(f64),
+    /// All pages, the nth hottest in proportion to n to some power.
+    Skewed,
+    /// A few pages that are always in cache, and all of them alike.
+    Tail,
+}
+
 /// How often pages are asked for: classes of pages that are asked for alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Popularity {
@@ -94,6 +107,61 @@ impl Popularity {
         Popularity { classes, pages }
     }
 
+    /// Over `pages`, of this shape, such that a share `hit` of requests finds its page in a cache in which
+    /// pages stay for `stay` of these requests, under LRU. Where no number of pages asked for gives that, the
+    /// nearest that there is: all of them, or one.
+    pub fn shaped(shape: Shape, pages: f64, hit: f64, stay: f64) -> Popularity {
+        let missed = (1.0 - hit).max(1e-6);
+        let classes = match shape {
+            Shape::Touched => {
+                let touched = (stay / -missed.ln()).clamp(1.0, pages);
+                vec![Class { pages: touched, each: 1.0 / touched }]
+            }
+            Shape::Zipf(exponent) => {
+                let (mut low, mut high) = (1.0, pages);
+                for _ in 0..if missed_of(&zipf(high, exponent), stay) > missed { 30 } else { 0 } {
+                    let middle = f64::sqrt(low * high);
+                    if missed_of(&zipf(middle, exponent), stay) < missed {
+                        low = middle;
+                    } else {
+                        high = middle;
+                    }
+                }
+                zipf(high, exponent)
+            }
+            Shape::Skewed => {
+                let (mut low, mut high) = (0.0, 4.0);
+                for _ in 0..if missed_of(&zipf(pages, low), stay) > missed { 30 } else { 0 } {
+                    let middle = f64::midpoint(low, high);
+                    if missed_of(&zipf(pages, middle), stay) > missed {
+                        low = middle;
+                    } else {
+                        high = middle;
+                    }
+                }
+                zipf(pages, low)
+            }
+            Shape::Tail => {
+                // The most that can be missed, of pages that are missed at all, is at the end.
+                let misses = |tail: f64| tail * (-tail * stay / pages).exp() - missed;
+                let (mut low, mut high) = (0.0, f64::min(1.0, pages / stay));
+                for _ in 0..40 {
+                    let middle = f64::midpoint(low, high);
+                    if misses(middle) < 0.0 { low = middle } else { high = middle }
+                }
+                let hot = f64::min(1.0, pages);
+                let tail = Class { pages, each: high / pages };
+                vec![Class { pages: hot, each: ((1.0 - high) / hot).max(1e-300) }, tail]
+            }
+        };
+        Popularity { classes, pages }
+    }
+
+    /// Share of all pages that are present when pages stay for `stay` requests, under LRU.
+    pub fn held(&self, stay: f64) -> f64 {
+        self.classes.iter().map(|c| c.pages * present(c.each, stay, Policy::Lru)).sum::<f64>() / self.pages
+    }
+
     /// Share of requests that a single cache answers which holds this share of all pages.
     pub fn hit_ratio(&self, share: f64, policy: Policy) -> f64 {
         let time = self.stay(share, policy);
@@ -147,6 +215,29 @@ impl Popularity {
     pub fn inclusive(&self, engine: f64, page_cache: f64) -> Hits {
         self.exclusive(engine, (page_cache - engine).max(0.0))
     }
+}
+
+/// Share of requests that are missed when pages stay for `stay` of them, under LRU.
+fn missed_of(classes: &[Class], stay: f64) -> f64 {
+    classes.iter().map(|c| c.pages * c.each * (1.0 - present(c.each, stay, Policy::Lru))).sum()
+}
+
+/// The shares of `pages`, the nth of which is asked for in proportion to n^−`exponent`, in classes of ranks
+/// that grow by a quarter, each of which has what the integral over it says.
+fn zipf(pages: f64, exponent: f64) -> Vec<Class> {
+    let upto = |n: f64| match (exponent - 1.0).abs() < 1e-9 {
+        true => n.ln(),
+        false => n.powf(1.0 - exponent) / (1.0 - exponent),
+    };
+    let weight = |from: f64, to: f64| upto(to + 0.5) - upto(from + 0.5);
+    let all = weight(0.0, pages);
+    let (mut classes, mut from) = (Vec::new(), 0.0f64);
+    while from < pages {
+        let to = (from + 1.0 + (from / 4.0).floor()).min(pages);
+        classes.push(Class { pages: to - from, each: weight(from, to) / all / (to - from) });
+        from = to;
+    }
+    classes
 }
 
 /// P(a page that is asked for at rate `each` is present) when pages stay for `time`.
@@ -438,6 +529,28 @@ mod tests {
             assert!((of.share_for(form, policy) - 0.3).abs() < 1e-6);
         }
         assert!((Popularity::uniform().share_for(0.7, Policy::Lru) - 0.7).abs() < 1e-6);
+    }
+
+    /// Every shape gives the hit ratio that it was made for, and other shapes say something else of another
+    /// cache: the truth, which is one of them, is found among them.
+    #[test]
+    fn shapes_agree_where_they_were_measured_and_nowhere_else() {
+        let pages = 50_000.0;
+        let shapes = [Shape::Touched, Shape::Zipf(0.6), Shape::Zipf(0.9), Shape::Skewed, Shape::Tail];
+        for (hit, stay) in [(0.9, 8_000.0), (0.99, 40_000.0), (0.8, 30_000.0)] {
+            let of: Vec<Popularity> =
+                shapes.iter().map(|shape| Popularity::shaped(*shape, pages, hit, stay)).collect();
+            let mut grown = Vec::new();
+            for (shape, one) in shapes.iter().zip(&of) {
+                let own = one.held(stay);
+                let there = one.hit_ratio(own, Policy::Lru);
+                assert!((there - hit).abs() < 0.01, "{shape:?} {hit}: {there}");
+                let sum: f64 = one.classes.iter().map(|c| c.pages * c.each).sum();
+                assert!((sum - 1.0).abs() < 1e-6 && one.classes.iter().all(|c| c.pages > 0.0), "{shape:?}");
+                grown.push(one.hit_ratio((own * 1.2).min(1.0), Policy::Lru));
+            }
+            assert!(grown[..3].iter().all(|of| *of > grown[3] && *of > grown[4]), "{grown:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::probability::normal_quantile;
 use crate::units::Bytes;
 use crate::workload::Random;
 use cache::{Hits, Policy, Popularity};
-use queue::{Load, Reads, Work};
+use queue::{Limits, Load, Work, Writes};
 use serde::Serialize;
 
 /// How far discrete events were from the published cells at most, in logarithms, at 90 %: 16 % for p99. It is
@@ -33,12 +33,24 @@ const LEAST_HIT_ERROR: f64 = 0.05;
 /// and where fewer than two working sets show it.
 const UNSEEN_HIT_ERROR: f64 = 0.12;
 
+/// Of the memory, what must be left for the page cache, where programs are too.
+const LEAST_LEFT: f64 = 0.05;
+
+/// Of the error of computed hit ratios, that of measured ones.
+const AS_MEASURED: f64 = 0.15;
+
 /// The share of operations above p99: where more than these go to the disk, it is one of them.
 pub const BEYOND_P99: f64 = 0.01;
 
 /// The error of a hit ratio as a share of that of one half: nothing errs where none or all look-ups hit.
 pub fn hit_error(hit: f64) -> f64 {
     2.0 * (hit * (1.0 - hit)).sqrt()
+}
+
+/// Of a share, one or nothing taken for a millionth off.
+fn log_odds(share: f64) -> f64 {
+    let share = share.clamp(1e-6, 1.0 - 1e-6);
+    (share / (1.0 - share)).ln()
 }
 
 /// What a number may be, each value alike.
@@ -154,8 +166,8 @@ impl Engine {
 pub struct System {
     /// Clients of the closed loop that was measured.
     pub sessions: u32,
-    /// How requests are spread over pages.
-    pub popularity: Popularity,
+    /// How requests are spread over pages: each way that they may be.
+    pub popularity: Vec<Popularity>,
     /// What reads them.
     pub engine: Engine,
     /// Bytes that a record takes in the engine's cache, with its part of an index.
@@ -170,19 +182,33 @@ pub struct System {
     pub other_memory: Range,
     /// How far computed hit ratios are from measured ones at 90 %, where half of the look-ups hit.
     pub hit_errors: Hits,
+    /// The place in which hit ratios are as they were measured. Elsewhere they differ from these as computed
+    /// ones do, and err the more the more, or the less, of the data fits into memory, up to twice or half as
+    /// much. In the place itself they err by [`AS_MEASURED`] of that, as a short look at a server does.
+    pub known_at: Option<Seen>,
     /// What the disk is asked for at a time.
     pub request: Bytes,
     /// Such requests that a missed page takes from the disk, one after another.
     pub reads_per_miss: Range,
     /// Seconds of processor time for an operation,
     pub cpu: Range,
-    /// more that its client takes where it runs on the same processors,
+    /// What an operation writes: requests that nobody waits for,
+    pub background: Range,
+    /// more of them for a page that the engine misses, because another must go, which was changed,
+    pub background_per_miss: Range,
+    /// those of the journal,
+    pub journal: Range,
+    /// how large each is,
+    pub write: Bytes,
+    /// and the share of operations that wait for their journal.
+    pub durable: Range,
+    /// Seconds of processor time more that its client takes where it runs on the same processors,
     pub cpu_client: Range,
     /// more for a page that the engine misses,
     pub cpu_miss: Range,
     /// more for a request to the disk,
     pub cpu_read: Range,
-    /// and what the laboratory's own disk takes for one.
+    /// and what the laboratory's own disk takes for one, or for a write.
     pub cpu_daemon: Range,
     /// Share of the processors that it could use.
     pub efficiency: Range,
@@ -216,13 +242,15 @@ pub struct Place {
 pub struct Seen {
     /// The place.
     pub place: Place,
-    /// What was seen.
+    /// What was seen; NaN where it was not.
     pub hits: Hits,
 }
 
 /// One way that a system may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Draw {
+    /// Of [`System::popularity`].
+    spread: usize,
     record_bytes: f64,
     file_ratio: f64,
     engine_share: f64,
@@ -231,6 +259,8 @@ pub struct Draw {
     policies: (Policy, Policy),
     /// By how many times [`System::hit_errors`] both hit ratios err.
     hit_errors: (f64, f64),
+    /// What their log odds are more where they are known.
+    off: (f64, f64),
     reads_per_miss: f64,
     cpu_client: f64,
     cpu: f64,
@@ -248,6 +278,8 @@ pub struct Draw {
     throughput_error: f64,
     /// Of the processor time of the laboratory's shaped disk, what a real one takes.
     daemon_share: f64,
+    writes: Writes,
+    background_per_miss: f64,
 }
 
 /// What a system would do, of a number of draws.
@@ -297,7 +329,7 @@ impl System {
                     at += 1;
                     passed += weights[at] / sum;
                 }
-                prior[at]
+                self.put_right(prior[at])
             });
             return drawn.collect();
         }
@@ -320,15 +352,29 @@ impl System {
             (error(P99_ERROR + disturbed), error(THROUGHPUT_ERROR + disturbed));
         let open_error = p99_error * error(queue::OPEN_ERROR);
         let daemon_share = random.unit();
-        let has_reserve = self.engine_reserve.high > 0.0;
-        let engine_reserve = if has_reserve { self.engine_reserve.draw(random) } else { 0.0 };
+        // What has one way to be takes no number from those that the rest is drawn by.
+        let mut if_any = |range: Range| if range.high > 0.0 { range.draw(random) } else { 0.0 };
+        let engine_reserve = if_any(self.engine_reserve);
+        let writes = Writes {
+            background: if_any(self.background),
+            journal: if_any(self.journal),
+            size: self.write,
+            durable: if_any(self.durable),
+        };
+        let background_per_miss = if_any(self.background_per_miss);
+        let ways = self.popularity.len() as u64;
+        let spread = if ways > 1 { random.below(ways) as usize } else { 0 };
         Draw {
+            spread,
+            writes,
+            background_per_miss,
             record_bytes: self.record_bytes.draw(random),
             file_ratio: self.file_ratio.draw(random),
             engine_share: self.engine_share.draw(random),
             other_memory: self.other_memory.draw(random),
             policies: (of_engine[pair % of_engine.len()], of_kernel[pair / of_engine.len()]),
             hit_errors,
+            off: (0.0, 0.0),
             reads_per_miss: self.reads_per_miss.draw(random),
             cpu_client: self.cpu_client.draw(random),
             cpu: self.cpu.draw(random),
@@ -350,7 +396,8 @@ impl System {
     fn distance(&self, draw: &Draw, seen: &[Seen]) -> f64 {
         let of = |seen: &Seen| {
             let hits = self.computed_hits(draw, &seen.place);
-            (hits.engine - seen.hits.engine).powi(2) + (hits.page_cache - seen.hits.page_cache).powi(2)
+            let off = |computed: f64, seen: f64| if seen.is_nan() { 0.0 } else { (computed - seen).powi(2) };
+            off(hits.engine, seen.hits.engine) + off(hits.page_cache, seen.hits.page_cache)
         };
         seen.iter().map(of).sum()
     }
@@ -358,11 +405,30 @@ impl System {
     /// What the caches answer in `place`.
     pub fn hits(&self, draw: &Draw, place: &Place) -> Hits {
         let computed = self.computed_hits(draw, place);
-        let off = |hit: f64, most: f64, error: f64| (hit + error * most * hit_error(hit)).clamp(0.0, 1.0);
+        let share = |place: &Place| place.memory / place.records;
+        let away = |known: &Seen| (share(place) / share(&known.place)).log2().abs().clamp(AS_MEASURED, 1.0);
+        let away = self.known_at.as_ref().map_or(1.0, away);
+        let erring = |hit: f64, off: f64, most: f64, error: f64| {
+            let hit = if off == 0.0 { hit } else { 1.0 / (1.0 + (-(log_odds(hit) + off)).exp()) };
+            (hit + error * most * away * hit_error(hit)).clamp(0.0, 1.0)
+        };
+        let (most, errors) = (&self.hit_errors, draw.hit_errors);
         Hits {
-            engine: off(computed.engine, self.hit_errors.engine, draw.hit_errors.0),
-            page_cache: off(computed.page_cache, self.hit_errors.page_cache, draw.hit_errors.1),
+            engine: erring(computed.engine, draw.off.0, most.engine, errors.0),
+            page_cache: erring(computed.page_cache, draw.off.1, most.page_cache, errors.1),
         }
+    }
+
+    /// The draw with what it is off where hit ratios are known.
+    fn put_right(&self, draw: Draw) -> Draw {
+        let Some(known) = &self.known_at else { return draw };
+        let computed = self.computed_hits(&draw, &known.place);
+        let off = |seen: f64, computed: f64| match seen.is_nan() {
+            true => 0.0,
+            false => log_odds(seen) - log_odds(computed),
+        };
+        let off = (off(known.hits.engine, computed.engine), off(known.hits.page_cache, computed.page_cache));
+        Draw { off, ..draw }
     }
 
     /// The same system with the hit errors that it shows: what is left between the hit ratios that were
@@ -394,26 +460,38 @@ impl System {
     fn computed_hits(&self, draw: &Draw, place: &Place) -> Hits {
         let data = place.records * draw.record_bytes;
         let engine = (draw.engine_share * place.engine_cache - draw.engine_reserve).max(0.0);
+        let below = self.left_for_page_cache(draw, place).unwrap_or(0.0);
+        self.popularity[draw.spread].two_level(engine / data, below / (data * draw.file_ratio), draw.policies)
+    }
+
+    /// Bytes that are left for the page cache, which may be none; `None` where the engine reads past it.
+    fn left_for_page_cache(&self, draw: &Draw, place: &Place) -> Option<f64> {
         // The cache is filled as far as there are data, overhead included.
-        let resident = (self.engine.fills * place.engine_cache).min(data * self.engine.overhead);
-        let below = match self.engine.is_buffered {
-            true => (place.memory - resident - draw.other_memory).max(0.0),
-            false => 0.0,
-        };
-        self.popularity.two_level(engine / data, below / (data * draw.file_ratio), draw.policies)
+        let data = place.records * draw.record_bytes * self.engine.overhead;
+        let resident = (self.engine.fills * place.engine_cache).min(data);
+        self.engine.is_buffered.then(|| (place.memory - resident - draw.other_memory).max(0.0))
+    }
+
+    /// Whether nothing is left for the page cache: then programs are read again and again, or killed.
+    pub fn is_starved(&self, draw: &Draw, place: &Place) -> bool {
+        self.left_for_page_cache(draw, place).is_some_and(|left| left < LEAST_LEFT * place.memory)
     }
 
     /// What an operation asks of a node whose clients are elsewhere, and whose disk takes `of_daemon` of the
     /// processor time that the laboratory's takes.
     fn work(&self, draw: &Draw, hits: Hits, of_daemon: f64) -> Work {
+        let misses = (1.0 - hits.engine) * self.engine.pages_per_operation;
+        let background = draw.writes.background + draw.background_per_miss * misses;
+        let written = Writes { background, ..draw.writes };
         Work {
-            cpu: draw.cpu,
+            cpu: draw.cpu + of_daemon * draw.cpu_daemon * written.requests(),
             cpu_miss: draw.cpu_miss,
             cpu_read: draw.cpu_read + of_daemon * draw.cpu_daemon,
-            misses: (1.0 - hits.engine) * self.engine.pages_per_operation,
+            misses,
             to_disk: 1.0 - hits.page_cache,
             reads_per_miss: draw.reads_per_miss,
             request: self.request,
+            writes: written,
         }
     }
 
@@ -431,14 +509,13 @@ impl System {
         hits: impl Fn(&Draw) -> Hits,
         operations: u32,
     ) -> Prediction {
-        let disk = Reads::of(&place.disk, self.request);
+        let disk = Limits::of(&place.disk, self.request, self.write);
         let mut parts: [Vec<f64>; 5] = Default::default();
         for (n, draw) in draws.iter().enumerate() {
             let hits = hits(draw);
             let mut work = self.work(draw, hits, 1.0);
             work.cpu += draw.cpu_client;
             let cores = place.cores * draw.efficiency;
-            let rate = queue::throughput(self.sessions, &work, cores, &disk) * draw.throughput_error;
             // Processors come whole in discrete events: fewer of them are slower ones.
             let slow = place.cores.max(1.0) / cores;
             let slower = Work {
@@ -450,6 +527,11 @@ impl System {
             let load = Load::Closed(self.sessions);
             let whole = place.cores.max(1.0) as u32;
             let events = queue::simulate(load, &slower, whole, &place.disk, operations, n as u64);
+            // Of those who share a flush mean values know nothing.
+            let rate = match work.writes.durable > 0.0 {
+                true => events.throughput,
+                false => queue::throughput(self.sessions, &work, cores, &disk),
+            } * draw.throughput_error;
             let p99 = events.p99 * draw.p99_error * draw.p99_against_queueing(&work, BEYOND_P99);
             let found = [hits.engine, hits.page_cache, rate, p99, rate * work.reads()];
             parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
@@ -466,10 +548,14 @@ impl System {
 }
 
 impl Draw {
-    /// The factor for a percentile above which a share `beyond` of operations lies: those that go to the
+    /// The factor for a percentile above which a share `beyond` of operations lies: those that wait for the
     /// disk, if they are more than that.
     fn p99_against_queueing(&self, work: &Work, beyond: f64) -> f64 {
-        if work.disk_share() > beyond { self.p99_at_disk } else { self.p99_at_processors }
+        if work.disk_share().max(work.writes.durable) > beyond {
+            self.p99_at_disk
+        } else {
+            self.p99_at_processors
+        }
     }
 }
 

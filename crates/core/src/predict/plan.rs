@@ -1,6 +1,6 @@
 //! Which of many candidates keeps a promise under a load, with what chance, and what limits the others.
 
-use super::queue::{self, Reads};
+use super::queue::{self, Limits};
 use super::{Draw, Interval, Place, System};
 use crate::device::{self, Kind, Spec, profiles};
 use crate::experiment::Promise;
@@ -176,9 +176,15 @@ pub enum Bottleneck {
     Processors,
     /// Requests per second of the disk.
     DiskRequests,
-    /// A page takes several requests, one after another: their latency alone.
+    /// A page takes several requests, one after another, or a commit a flush: their latency alone.
     DiskLatency,
+    /// Memory: next to nothing is left for the page cache, which programs are read through too.
+    Memory,
 }
+
+/// As they are counted.
+const BOTTLENECKS: [Bottleneck; 4] =
+    [Bottleneck::Processors, Bottleneck::DiskRequests, Bottleneck::DiskLatency, Bottleneck::Memory];
 
 /// A candidate, judged.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -203,7 +209,7 @@ pub struct Judged {
     pub engine_hit: Interval,
     /// Share of the rest that the page cache answers.
     pub page_cache_hit: Interval,
-    /// Share of the disk's requests per second that the load takes.
+    /// Share of what the disk can do that the load takes.
     pub device_load: Interval,
     /// What is used up first.
     pub limit: Bottleneck,
@@ -233,34 +239,38 @@ pub fn judge(
         };
         for disk in &catalogue.disk {
             let spec = disk.spec.clone().unwrap_or_default();
-            let reads = Reads::of(&spec, system.request);
+            let disk_limits = Limits::of(&spec, system.request, system.write);
             let (mut held, mut parts): (u32, [Vec<f64>; 3]) = (0, Default::default());
-            let mut limits = [0u32; 3];
+            let mut limits = [0u32; BOTTLENECKS.len()];
             for (draw, hits) in draws.iter().zip(&hits) {
                 let work = system.work(draw, *hits, draw.daemon_share);
                 let cores = place.cores * draw.efficiency;
-                let asked = work.reads();
                 let processors = cores / work.cpu_all();
-                let device = if asked > 1e-9 { reads.most() / asked } else { f64::INFINITY };
+                let busy = disk_limits.busy(&work);
+                let device = if busy > 1e-15 { 1.0 / busy } else { f64::INFINITY };
                 let rate = question.load / draw.throughput_error;
                 let beyond = question.promise.bad_ratio();
-                let percentile = queue::open_percentile(1.0 - beyond, rate, &work, cores, &reads)
+                let percentile = queue::open_percentile(1.0 - beyond, rate, &work, cores, &disk_limits)
                     * draw.open_error
                     * draw.p99_against_queueing(&work, beyond);
-                held += u32::from(percentile <= question.promise.limit.as_secs_f64());
-                let bound = work.reads_per_miss * reads.service > question.promise.limit.as_secs_f64();
-                limits[match (processors < device, bound && work.disk_share() > beyond) {
+                let starved = system.is_starved(draw, &place);
+                held += u32::from(!starved && percentile <= question.promise.limit.as_secs_f64());
+                let limit = question.promise.limit.as_secs_f64();
+                let bound = (work.reads_per_miss * disk_limits.service > limit && work.disk_share() > beyond)
+                    || (disk_limits.durable > limit && work.writes.durable > beyond);
+                limits[match (processors < device, bound) {
+                    _ if starved => 3,
                     (_, true) => 2,
                     (true, _) => 0,
                     _ => 1,
                 }] += 1;
-                let device_load = rate * asked / reads.most();
+                let device_load = rate * busy;
                 let found = [processors.min(device) * draw.throughput_error, percentile, device_load];
                 parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
             }
             let chance = f64::from(held) / draws.len() as f64;
             let [most, percentile, device_load] = parts.map(Interval::of);
-            let most_often = (0..3).max_by_key(|n| limits[*n]).unwrap_or(0);
+            let most_often = (0..limits.len()).max_by_key(|n| limits[*n]).unwrap_or(0);
             judged.push(Judged {
                 machine: machine.label(),
                 disk: disk.name.clone(),
@@ -277,9 +287,8 @@ pub fn judge(
                 engine_hit,
                 page_cache_hit,
                 device_load,
-                limit: [Bottleneck::Processors, Bottleneck::DiskRequests, Bottleneck::DiskLatency]
-                    [most_often],
-                warm_up_s: filled / system.request.0 as f64 / reads.most(),
+                limit: BOTTLENECKS[most_often],
+                warm_up_s: filled / system.request.0 as f64 / disk_limits.most(),
             });
         }
     }
@@ -316,7 +325,7 @@ mod tests {
     fn system() -> System {
         System {
             sessions: 16,
-            popularity: Popularity::uniform(),
+            popularity: vec![Popularity::uniform()],
             engine: Engine::WIREDTIGER,
             record_bytes: Range::new(1330.0, 1330.0),
             file_ratio: Range::new(0.98, 1.04),
@@ -334,6 +343,12 @@ mod tests {
             p99_at_processors: Range::new(1.0, 1.0),
             p99_at_disk: Range::new(1.0, 1.0),
             efficiency: Range::new(0.9, 1.0),
+            known_at: None,
+            background: Range::new(0.0, 0.0),
+            background_per_miss: Range::new(0.0, 0.0),
+            journal: Range::new(0.0, 0.0),
+            write: queue::READ,
+            durable: Range::new(0.0, 0.0),
             disturbance: 0.0,
         }
     }
@@ -384,6 +399,24 @@ price_per_month = 100
         // More than four processors can do.
         let judged = super::judge(&system, &draws, &today(), &catalogue, &question(200_000.0));
         assert!(judged.iter().all(|j| j.answer == Outlook::DoesNotHold) && super::best(&judged).is_none());
+    }
+
+    /// A machine whose memory the server itself takes up: on the fastest disk it would read its own program
+    /// again and again, or be killed.
+    #[test]
+    fn a_machine_without_room_for_the_page_cache_holds_nothing() {
+        let system = System { other_memory: Range::new(900.0 * MIB, 1000.0 * MIB), ..system() };
+        let catalogue = Catalogue::parse(CATALOGUE).unwrap();
+        let draws = system.draws(60, &[], 1);
+        let with = |engine_cache: f64| {
+            let machine =
+                Machine { engine_cache: Some(Bytes(engine_cache as u64)), ..catalogue.machine[0].clone() };
+            let one = Catalogue { machine: vec![machine], disk: catalogue.disk.clone() };
+            judge(&system, &draws, &today(), &one, &question(800.0)).remove(1)
+        };
+        let (fits, starved) = (with(1792.0 * MIB), with(3900.0 * MIB));
+        assert_eq!((fits.answer, starved.answer), (Outlook::Holds, Outlook::DoesNotHold), "{starved:?}");
+        assert_eq!((fits.limit == Bottleneck::Memory, starved.limit), (false, Bottleneck::Memory));
     }
 
     #[test]

@@ -6,7 +6,7 @@ const MIB: f64 = 1_048_576.0;
 fn published() -> System {
     System {
         sessions: 16,
-        popularity: Popularity::uniform(),
+        popularity: vec![Popularity::uniform()],
         engine: Engine::WIREDTIGER,
         // "2.43 GB" for 2 million, and the cache in MB: units of 10^6 or of 2^20, it does not say.
         record_bytes: Range::new(1215.0, 1215.0 * 1.0486),
@@ -28,6 +28,12 @@ fn published() -> System {
         p99_at_processors: Range::new(1.0, 1.0),
         p99_at_disk: Range::new(1.0, 1.0),
         efficiency: Range::new(1.0, 1.0),
+        known_at: None,
+        background: Range::new(0.0, 0.0),
+        background_per_miss: Range::new(0.0, 0.0),
+        journal: Range::new(0.0, 0.0),
+        write: queue::READ,
+        durable: Range::new(0.0, 0.0),
         disturbance: 0.0,
     }
 }

@@ -3,7 +3,7 @@
 use super::evidence::IN_CACHE;
 use super::{CellRecords, Figure};
 use crate::metric::{name as metric, probe};
-use crate::predict::queue::Reads;
+use crate::predict::queue::Limits;
 use crate::predict::{HIT_ERROR, Interval, Prediction};
 use crate::record::Measured;
 use crate::units::Bytes;
@@ -52,7 +52,8 @@ pub fn foretold(cell: &CellRecords<'_>, predicted: &Prediction, pages: f64) -> V
     let convicted = cell.conviction();
     let trials = cell.measured().len() as u32;
     let request = Bytes(cell.request_bytes().round() as u64);
-    let most = cell.cell.spec.shape().map_or(f64::INFINITY, |shape| Reads::of(&shape, request).most());
+    let most =
+        cell.cell.spec.shape().map_or(f64::INFINITY, |shape| Limits::of(&shape, request, request).most());
     let missing = |why: &str| Figure::missing(why, trials);
     let grown = |m: &Measured, probe, name| m.growth_in_place(probe, name);
     let misses =

@@ -28,9 +28,9 @@ use std::ops::Range;
 use tipover_core::check::{TpcbRows, Version};
 use tipover_core::experiment::{Durability, Spec};
 use tipover_core::learn::Watch;
-use tipover_core::metric::Metric;
+use tipover_core::metric::{Metric, name as metric};
 use tipover_core::op::OpKind;
-use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Relation, Session, Target, TargetError};
 use tipover_core::workload::tpcb::Counts;
 use tipover_core::workload::{Dataset, Shape};
 
@@ -292,6 +292,23 @@ impl Target for Mysql {
 
     fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {
         self.server.read_tpcb()
+    }
+
+    /// The buffer pool counts for all tables of InnoDB together.
+    fn relations(&self) -> Result<Vec<Relation>, TargetError> {
+        let failed = |report: Report| TargetError::new("reading information_schema.tables", report);
+        let query =
+            "SELECT SUM(data_length + index_length) FROM information_schema.tables WHERE engine = 'InnoDB'";
+        let bytes = self.server.ask(|client| client.value(query)).map_err(failed)?;
+        let counted = self.sample()?;
+        let of = |name: &str| counted.get(name).copied().unwrap_or(0.0);
+        Ok(vec![Relation {
+            name: "InnoDB".into(),
+            bytes: bytes.parse().unwrap_or(0.0),
+            requests: of(metric::ENGINE_PAGE_REQUESTS),
+            misses: of(metric::ENGINE_PAGE_READS),
+            searches: 0.0,
+        }])
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -36,7 +36,7 @@ use tipover_core::experiment::{Durability, Spec};
 use tipover_core::learn::Watch;
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
-use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Relation, Session, Target, TargetError};
 use tipover_core::workload::tpcb::Counts;
 use tipover_core::workload::{Dataset, Shape};
 
@@ -371,6 +371,11 @@ impl Target for Postgres {
 
     fn read_tpcb(&self) -> Result<TpcbRows, TargetError> {
         self.server.read_tpcb()
+    }
+
+    fn relations(&self) -> Result<Vec<Relation>, TargetError> {
+        let failed = |report: Report| report.while_doing("reading pg_statio_all_tables");
+        self.server.ask(statistics::relations).map_err(failed)
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -2,9 +2,10 @@
 
 use super::client::Client;
 use super::message::Report;
-use crate::connection::sql::Client as _;
+use crate::connection::sql::{Client as _, Texts};
 use std::collections::BTreeMap;
 use tipover_core::metric::{Kind, Metric, name};
+use tipover_core::target::Relation;
 
 /// A metric: our name, its kind, the SQL expression, and what it counts.
 struct Statistic {
@@ -115,6 +116,29 @@ impl Statistics {
         let values = row.into_iter().map(|text| text.and_then(|text| text.parse().ok()).unwrap_or(0.0));
         Ok(self.list.iter().map(|statistic| statistic.name.to_string()).zip(values).collect())
     }
+}
+
+/// Every table and index of the connected database that pages were asked of; those of TOAST are tables too.
+pub fn relations(client: &mut Client) -> Result<Vec<Relation>, Report> {
+    let query = "SELECT s.name, pg_relation_size(s.id), s.hit + s.read, s.read, s.scans FROM (\
+                 SELECT relid, schemaname || '.' || relname, heap_blks_hit, heap_blks_read, 0 \
+                 FROM pg_statio_all_tables UNION ALL \
+                 SELECT i.indexrelid, i.schemaname || '.' || i.indexrelname, i.idx_blks_hit, i.idx_blks_read, u.idx_scan \
+                 FROM pg_statio_all_indexes i JOIN pg_stat_all_indexes u USING (indexrelid)\
+                 ) s(id, name, hit, read, scans) WHERE s.hit + s.read > 0";
+    let rows = client.query(query)?;
+    let relation = |row: Texts| {
+        let number = |place: usize| row.get(place)?.as_ref()?.parse().ok();
+        Some(Relation {
+            name: row.first()?.clone()?,
+            // One that was dropped meanwhile has no size.
+            bytes: number(1)?,
+            requests: number(2)?,
+            misses: number(3)?,
+            searches: number(4).unwrap_or(0.0),
+        })
+    };
+    Ok(rows.into_iter().filter_map(relation).collect())
 }
 
 /// What the whole server reads from and writes to its data files. Sequences of commits and the like (SLRU)

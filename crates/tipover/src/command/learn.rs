@@ -1,6 +1,6 @@
 //! `tipover learn`: a plan from what a server is doing.
 
-use super::{BadInput, Ending};
+use super::{BadInput, Ending, connection};
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tipover_core::experiment::{Address, Experiment, Spec, TargetKind};
+use tipover_core::experiment::{Address, Experiment, TargetKind};
 use tipover_core::learn::log::{self, Log, LogKind};
 use tipover_core::learn::{self, Learned, Mix, Seen, Watch, Watching, Wishes};
 use tipover_core::target::Target as _;
@@ -187,7 +187,7 @@ impl Learn {
                  into files beside it, which are yours alone to read",
             );
         }
-        let mut profiler = Profiler::open(&spec("mongodb", &self.address)?.target)?;
+        let mut profiler = Profiler::open(&connection("mongodb", &self.address)?.target)?;
         eprintln!("watching {} for {}: only reading", self.address.shown(), span::print(self.watch));
         let end = Instant::now() + self.watch;
         let mut commands = Vec::new();
@@ -309,27 +309,14 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
 
 fn watcher(address: &Address) -> Result<Box<dyn Watch>> {
     match address.scheme() {
-        "postgres" | "postgresql" => Ok(Postgres::open(&spec("postgres", address)?)?.watch()?),
-        "mysql" | "mariadb" => Ok(Mysql::open(&spec("mysql", address)?)?.watch()?),
+        "postgres" | "postgresql" => Ok(Postgres::open(&connection("postgres", address)?)?.watch()?),
+        "mysql" | "mariadb" => Ok(Mysql::open(&connection("mysql", address)?)?.watch()?),
         other => Err(BadInput(format!(
             "{other}:// is nothing that can be watched: postgres://me@host/shop, mysql://me@host/shop and \
              mongodb://me@host/shop are"
         ))
         .into()),
     }
-}
-
-/// The settings of a connection.
-fn spec(kind: &str, address: &Address) -> Result<Spec> {
-    let spec = serde_json::json!({
-        "target": {"kind": kind},
-        "disk": {"size": 0},
-        "workload": {"kind": "ycsb"},
-        "load": {"sessions": 1},
-    });
-    let mut spec: Spec = serde_json::from_value(spec).context("the settings of a connection")?;
-    spec.target.address = Some(address.clone());
-    Ok(spec)
 }
 
 /// A plan that every verb reads: anything else would be our mistake.

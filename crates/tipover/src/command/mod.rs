@@ -26,7 +26,9 @@ pub mod ycsb;
 
 use crate::live::{Live, LiveArgument};
 use crate::store::Store;
+use anyhow::Context as _;
 use std::path::{Path, PathBuf};
+use tipover_core::experiment::{Address, Spec};
 use tipover_core::nearest::nearest;
 
 /// What the user gave cannot be used; ends the program with exit code 2.
@@ -102,6 +104,19 @@ fn pair(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().into(), value.trim().into())),
         _ => Err(format!("{text:?} is not NAME=VALUE")),
     }
+}
+
+/// The settings of a connection.
+fn connection(kind: &str, address: &Address) -> anyhow::Result<Spec> {
+    let spec = serde_json::json!({
+        "target": {"kind": kind},
+        "disk": {"size": 0},
+        "workload": {"kind": "ycsb"},
+        "load": {"sessions": 1},
+    });
+    let mut spec: Spec = serde_json::from_value(spec).context("the settings of a connection")?;
+    spec.target.address = Some(address.clone());
+    Ok(spec)
 }
 
 #[cfg(test)]

@@ -1,39 +1,45 @@
 //! `tipover plan`: which memory, which disk, how many processors for a load, and how sure is that?
 
+use super::disk::Shape;
 use super::plan::PlanArguments;
 use super::run::{Manner, carry_out, command_line, prepare};
-use super::{BadInput, Ending, located, pair};
+use super::{BadInput, Ending, connection, located, pair};
 use crate::foresight;
 use crate::live::LiveArgument;
 use crate::machine;
 use crate::report::{self, Page, Terminal};
+use crate::running_server::{self, Told};
 use crate::store::Store;
 use crate::study::bracketed::bracketed;
 use crate::study::imitation::{CarriedOut, imitation};
-use crate::study::planned::{Basis, Growth, Planned, Wanted, name_of, planned};
+use crate::study::planned::{Basis, Growth, Planned, Wanted, name_of, planned, planned_of_running};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tipover_core::experiment::{Experiment, Promise};
+use std::time::Duration;
+use tipover_core::experiment::{Address, Experiment, Promise};
 use tipover_core::predict::plan::{Catalogue, Machine, Question};
 use tipover_core::study::Cells;
-use tipover_core::units::Rate;
+use tipover_core::units::{Bytes, Rate, span};
 
 /// Plan what to buy: which memory and disk keep a promise, and how sure that is
 ///
-/// From the results of a study that reads, of the embedded WiredTiger (`tipover run working-set`) or of one
-/// server of the laboratory (`tipover run servers`; --only sweep=NAME says which of its systems). Every
-/// candidate gets intervals, the chance that the promise holds, and what limits it; where what is not known
-/// decides, the answer is "cannot tell", with what to measure next. The study's own cells are predicted too,
-/// beside what was measured, so that one sees how far to trust it. Writes and replicas are not extrapolated:
-/// from searches (`tipover find`) of any load, what has at least as much of everything as a place where the
-/// load held holds it too, and nothing is computed between such places.
+/// From the results of a study that reads, or reads and updates, of the embedded WiredTiger (`tipover run
+/// working-set`) or of one server of the laboratory (`tipover run servers`; --only sweep=NAME says which of
+/// its systems). Every candidate gets intervals, the chance that the promise holds, and what limits it; where
+/// what is not known decides, the answer is "cannot tell", with what to measure next. The study's own cells
+/// are predicted too, beside what was measured, so that one sees how far to trust it. Inserts, scans and
+/// replicas have no model: from searches (`tipover find`) of any load, what has at least as much of
+/// everything as a place where the load held holds it too, and nothing is computed between such places.
+/// From a server at work (postgres://me@host/shop, mysql://me@host/shop), which is only asked: its counters for
+/// as long as --watch says, and, where it is on this machine, what the kernel counts of its processes, its
+/// device and its memory. Of any other machine say --memory, --cores and --busy.
 /// Exit codes: 0 a candidate holds, 1 none does for sure, 2 the input cannot be used.
 #[derive(Debug, Args)]
 pub struct Plan {
-    /// The results: a folder, or the name that `tipover list` shows
-    #[arg(value_name = "RESULTS")]
+    /// The results: a folder, or the name that `tipover list` shows; or the address of a server at work
+    #[arg(value_name = "RESULTS|ADDRESS")]
     source: PathBuf,
 
     /// What must hold, such as "p99 <= 20 ms"
@@ -83,7 +89,35 @@ pub struct Plan {
     check: Option<u32>,
 
     #[command(flatten)]
+    at_work: AtWork,
+
+    #[command(flatten)]
     live: LiveArgument,
+}
+
+/// Of a server at work, and of nothing else.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a server at work")]
+struct AtWork {
+    /// How long to watch it
+    #[arg(long, default_value = "3 min", value_parser = span::parse, value_name = "TIME")]
+    watch: Duration,
+
+    /// What its machine, or its container, has of memory; seen where it runs on this one
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
+
+    /// How many processors it may use; seen where it runs on this machine
+    #[arg(long, value_name = "N")]
+    cores: Option<f64>,
+
+    /// How many processors it keeps busy under its load, such as 1.4; seen where it runs on this machine
+    #[arg(long, value_name = "N")]
+    busy: Option<f64>,
+
+    /// Its disk; without, only its mean latencies are known
+    #[command(flatten)]
+    disk: Shape,
 }
 
 impl Plan {
@@ -101,11 +135,9 @@ impl Plan {
         }
         let catalogue = self.catalogue.as_deref().map(catalogue).transpose()?;
         if self.source.to_string_lossy().contains("://") {
-            return Err(BadInput(
-                "a running server cannot be planned from yet: give the results of a study".into(),
-            )
-            .into());
+            return self.of_server_at_work(catalogue, json, interrupt);
         }
+        self.at_work.check_unused()?;
         let folder = located(&self.source, results)?;
         let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
         if !folder.join("plan.toml").exists() {
@@ -150,7 +182,96 @@ impl Plan {
     }
 }
 
+impl AtWork {
+    /// Who says what a server's machine is has no results of it.
+    fn check_unused(&self) -> Result<()> {
+        let given = [
+            ("--memory", self.memory.is_some()),
+            ("--cores", self.cores.is_some()),
+            ("--busy", self.busy.is_some()),
+            ("--profile or --spec", self.disk.is_given()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => Err(BadInput(format!(
+                "{flag} describes a server at work, and this is a folder of results, which say it themselves"
+            ))
+            .into()),
+            None => Ok(()),
+        }
+    }
+
+    fn told(&self) -> Result<Told> {
+        let wrong = |words: String| Err(BadInput(words).into());
+        if !(Duration::from_secs(10)..=Duration::from_secs(86_400)).contains(&self.watch) {
+            return wrong("--watch: from 10 seconds to a day".into());
+        }
+        for (flag, value) in [("--cores", self.cores), ("--busy", self.busy)] {
+            if value.is_some_and(|value| !(0.001..=4096.0).contains(&value)) {
+                return wrong(format!("{flag}: 0.001 to 4096 processors"));
+            }
+        }
+        if let (Some(busy), Some(cores)) = (self.busy, self.cores)
+            && busy > cores
+        {
+            return wrong(format!("--busy {busy}: it cannot keep more busy than there are, {cores}"));
+        }
+        let disk = self.disk.is_given().then(|| self.disk.read()).transpose()?;
+        Ok(Told { memory: self.memory, cores: self.cores, busy: self.busy, disk })
+    }
+}
+
 impl Plan {
+    /// Watches a server, and judges candidates by what was seen.
+    fn of_server_at_work(
+        &self,
+        catalogue: Option<Catalogue>,
+        json: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Ending> {
+        let address = self.source.to_string_lossy();
+        let wrong = |words: String| Err(BadInput(words).into());
+        for (is_given, words) in [
+            (
+                self.check.is_some(),
+                "--check: a server at work is not carried out here; `tipover learn` makes a plan of its load, which is",
+            ),
+            (
+                self.records.is_some(),
+                "--records: a server at work has as many as it has; --growth says how they grow",
+            ),
+            (!self.only.is_empty(), "--only chooses cells of results, and a server at work has none"),
+            (!self.set.is_empty(), "--set chooses results, and a server at work has none"),
+        ] {
+            if is_given {
+                return wrong(words.into());
+            }
+        }
+        let told = self.at_work.told()?;
+        let address: Address = address.parse().map_err(BadInput)?;
+        let spec = match address.scheme() {
+            "postgres" | "postgresql" => connection("postgres", &address)?,
+            "mysql" | "mariadb" => connection("mysql", &address)?,
+            other => {
+                return wrong(format!(
+                    "{other}:// cannot be planned from at work, because how such a server keeps its pages is not modelled: \
+                     postgres://me@host/shop and mysql://me@host/shop can"
+                ));
+            }
+        };
+        let wanted = Wanted {
+            question: Question { promise: self.promise, load: self.load.0 },
+            growth: self.growth,
+            catalogue,
+            records: None,
+        };
+        eprintln!("watching {} for {}: only asking", address.shown(), span::print(self.at_work.watch));
+        let (watched, unseen) = running_server::watch(&spec, self.at_work.watch, &told, interrupt)?;
+        let answer = planned_of_running(&spec, &watched, unseen, &wanted)
+            .map_err(|why| BadInput(format!("{}: {why}", address.shown())))?;
+        self.show(&report::of_plan(&answer, &command_line()), &answer, json)?;
+        Ok(if answer.best.is_some() { Ending::Held } else { Ending::NotHeld })
+    }
+
     /// Judges candidates by where searches ended.
     fn by_searches(
         &self,

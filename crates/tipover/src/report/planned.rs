@@ -99,6 +99,7 @@ fn limit(limit: Bottleneck) -> &'static str {
         Bottleneck::Processors => "processors",
         Bottleneck::DiskRequests => "the disk's requests per second",
         Bottleneck::DiskLatency => "the disk's latency, several requests after another",
+        Bottleneck::Memory => "memory: next to nothing is left for the page cache",
     }
 }
 

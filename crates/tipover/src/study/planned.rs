@@ -11,6 +11,7 @@ use tipover_core::experiment::Spec;
 use tipover_core::predict::plan::{self, Catalogue, Judged, Question};
 use tipover_core::predict::{Draw, Interval, Place, Prediction, Range, Seen, System};
 use tipover_core::study::Cells;
+use tipover_core::study::evidence::watched::{Learnt, Watched};
 use tipover_core::study::evidence::{self, Checked, Observed};
 use tipover_core::units::{Bytes, Rate, significant};
 
@@ -63,6 +64,12 @@ pub struct Wanted {
     pub catalogue: Option<Catalogue>,
     /// Records there are; as many as in the largest working set without.
     pub records: Option<u64>,
+}
+
+impl Wanted {
+    fn catalogue(&self, today: &Place) -> Catalogue {
+        self.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(today.memory, today.cores))
+    }
 }
 
 /// A curve through today's place.
@@ -140,6 +147,9 @@ impl Basis {
         let mut today = largest.place.clone();
         today.records = wanted.records.map_or(today.records, |records| records as f64);
         let mut known = facts(&system, &seen, &today, largest.spec.is_served());
+        known.extend(written(&system));
+        known.extend(shared_facts());
+        known.extend(errors(&system));
         known.extend(assumptions.into_iter().map(|a| (a.what, format!("assumed: {}", a.because))));
         known.extend(disturbance.map(|why| {
             let factor = significant(system.wider_by(), 2);
@@ -148,10 +158,26 @@ impl Basis {
                 why.words.clone(),
             )
         }));
-        let catalogue =
-            wanted.catalogue.clone().unwrap_or_else(|| Catalogue::built_in(today.memory, today.cores));
         let draws = system.draws(DRAWS, &seen, 1);
-        Ok(Basis { today, spec: largest.spec.clone(), catalogue, system, draws, known })
+        Ok(Basis {
+            catalogue: wanted.catalogue(&today),
+            today,
+            spec: largest.spec.clone(),
+            system,
+            draws,
+            known,
+        })
+    }
+
+    /// Of a server that was watched with `spec`.
+    fn of_running(learnt: &Learnt, spec: &Spec, wanted: &Wanted) -> Basis {
+        let today = learnt.seen.place.clone();
+        let mut known = learnt.measured.clone();
+        known.extend(learnt.assumptions.iter().map(|a| (a.what.clone(), format!("assumed: {}", a.because))));
+        known.extend(shared_facts());
+        let (system, spec) = (learnt.system.clone(), spec.clone());
+        let draws = system.draws(DRAWS, std::slice::from_ref(&learnt.seen), 1);
+        Basis { catalogue: wanted.catalogue(&today), today, spec, system, draws, known }
     }
 
     /// What the closed loop that was measured would do in `place`.
@@ -235,7 +261,7 @@ fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<
     };
     let fact = |what: String, from: &str| (what, from.to_string());
     let mib = 1.0 / 1_048_576.0;
-    let mut facts = vec![
+    vec![
         fact(
             format!(
                 "{} records of {} B in the engine's cache",
@@ -302,18 +328,40 @@ fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<
                 .into(),
             "assumed",
         ),
-        fact(
-            "the engine's cache is the same share of the memory everywhere".into(),
+    ]
+}
+
+/// What operations write, where they do.
+fn written(system: &System) -> Option<(String, String)> {
+    let of = |range: &Range, times: f64| {
+        format!("{} to {}", significant(range.low * times, 2), significant(range.high * times, 2))
+    };
+    (system.background.high + system.journal.high > 0.0).then(|| {
+        let what = format!(
+            "{} writes of {} for an operation that nobody waits for, {} more for a page that the engine misses, and {} of \
+             the journal; {} % of operations wait until it is durable",
+            of(&system.background, 1.0),
+            system.write.rounded(),
+            of(&system.background_per_miss, 1.0),
+            of(&system.journal, 1.0),
+            of(&system.durable, 100.0)
+        );
+        (what, "measured: the disk's writes and flushes in every cell; elsewhere the same range is assumed".into())
+    })
+}
+
+/// What is taken to be so whatever was measured.
+fn shared_facts() -> Vec<(String, String)> {
+    [
+        (
+            "the engine's cache is the same share of the memory everywhere",
             "assumed, unless the catalogue says engine_cache",
         ),
-        fact("processors of a candidate are as fast as those measured".into(), "assumed"),
-        fact(
-            "operations arrive independently of one another; there are as many sessions as it takes".into(),
-            "assumed",
-        ),
-    ];
-    facts.extend(errors(system));
-    facts
+        ("processors of a candidate are as fast as those measured", "assumed"),
+        ("operations arrive independently of one another; there are as many sessions as it takes", "assumed"),
+    ]
+    .map(|(what, from)| (what.into(), from.into()))
+    .into()
 }
 
 /// How the model errs, and where that comes from.
@@ -451,36 +499,104 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Plan
     let basis = Basis::of(&observed, wanted, disturbance.as_ref())?;
     let checked = own_cells(&observed, disturbance.as_ref());
     let trust = Trust::of(&checked);
+    let measure_next = |uncertain: bool| match trust {
+        // More trials beside those that contradict each other would not mend them.
+        Trust::Contradicted => Some(format!("tipover --results again run {}", name_of(source))),
+        _ => uncertain.then(|| next(source, &observed)),
+    };
+    let doubts = disturbance.map(|disturbance| {
+        format!(
+            "Disturbed: {} while the records were made. Intervals of throughput and percentiles are a factor of {} \
+             wider on both sides for it.",
+            disturbance.words,
+            significant(basis.system.wider_by(), 2)
+        )
+    });
+    let words = |next: Option<&str>| trust.words(&checked, next);
+    let mut planned =
+        answer(source, &basis, wanted, trust, (&words, &measure_next), doubts.into_iter().collect());
+    (planned.checked, planned.left_out) = (checked, left_out);
+    Ok((planned, basis))
+}
+
+/// Judges what is wanted of a server that was watched with `spec` at its work, without what `unseen` says.
+/// Where it does more today than the prediction lets it, nothing is concluded.
+///
+/// # Errors
+/// In a sentence, when what was seen says nothing.
+pub fn planned_of_running(
+    spec: &Spec,
+    watched: &Watched,
+    unseen: Vec<String>,
+    wanted: &Wanted,
+) -> Result<Planned, String> {
+    let address = spec.target.address.as_ref().map(|address| address.shown().to_string());
+    let source = address.unwrap_or_default();
+    let learnt = watched.learn()?;
+    let basis = Basis::of_running(&learnt, spec, wanted);
+    let does = learnt.operations_per_s;
+    let most = basis.most(&basis.today, &wanted.question);
+    let trust = if most.high < does { Trust::Contradicted } else { Trust::Unchecked };
+    let words = |_: Option<&str>| {
+        match trust {
+        Trust::Contradicted => format!(
+            "The server contradicts the prediction: it carries out {}/s, and {}/s is the most that it could, so nothing is \
+             concluded. What was said of its machine or its disk may be wrong.",
+            significant(does, 3),
+            significant(most.high, 3)
+        ),
+        _ => "Nothing shows how far to trust this: a server at work is one place under one load, and what it would do in another \
+              is computed. Measure the candidate before you buy."
+            .into(),
+    }
+    };
+    let measure_next = |uncertain: bool| match (trust, watched.disk.is_some()) {
+        (Trust::Contradicted, _) => None,
+        (_, false) => Some("tipover disk bench FOLDER --capture mine.toml".to_string()),
+        (_, true) => uncertain.then(|| format!("tipover learn {source} -o learned.toml")),
+    };
+    let mut planned = answer(&source, &basis, wanted, trust, (&words, &measure_next), learnt.doubts);
+    planned.headline.insert(
+        1,
+        format!(
+            "{} carries out {} {} per second today; the load of the question is counted in the same.",
+            watched.system,
+            significant(does, 4),
+            watched.operations
+        ),
+    );
+    planned.left_out = unseen.into_iter().map(|what| format!("{what} (not seen)")).collect();
+    Ok(planned)
+}
+
+/// Says with how much trust, and then what to measure next where an answer is uncertain.
+type Says<'a> = (&'a dyn Fn(Option<&str>) -> String, &'a dyn Fn(bool) -> Option<String>);
+
+/// Judges every candidate. Where the prediction is contradicted, none holds or fails.
+fn answer(
+    source: &str,
+    basis: &Basis,
+    wanted: &Wanted,
+    trust: Trust,
+    (words, measure_next): Says<'_>,
+    doubts: Vec<String>,
+) -> Planned {
     let mut candidates = basis.judge(&basis.today, &basis.catalogue, &wanted.question);
     if trust == Trust::Contradicted {
         candidates.iter_mut().for_each(|one| one.answer = plan::Outlook::CannotTell);
     }
     let best = plan::best(&candidates).cloned();
     let uncertain = candidates.iter().any(|one| one.answer == plan::Outlook::CannotTell);
-    let measure_next = match trust {
-        // More trials beside those that contradict each other would not mend them.
-        Trust::Contradicted => Some(format!("tipover --results again run {}", name_of(source))),
-        _ => uncertain.then(|| next(source, &observed)),
-    };
+    let measure_next = measure_next(uncertain);
     let mut headline = match trust {
         Trust::Contradicted => vec![],
-        _ => headline(&basis, wanted, &candidates, best.as_ref(), measure_next.as_deref()),
+        _ => headline(basis, wanted, &candidates, best.as_ref(), measure_next.as_deref()),
     };
     let at = if trust == Trust::Held { headline.len() } else { 0 };
-    headline.insert(at, trust.words(&checked, measure_next.as_deref()));
+    headline.insert(at, words(measure_next.as_deref()));
     // Second, so that nobody reads the answer without it.
-    headline.splice(
-        1..1,
-        disturbance.map(|disturbance| {
-            format!(
-                "Disturbed: {} while the records were made. Intervals of throughput and percentiles are a factor of {} \
-                 wider on both sides for it.",
-                disturbance.words,
-                significant(basis.system.wider_by(), 2)
-            )
-        }),
-    );
-    let planned = Planned {
+    headline.splice(1..1, doubts);
+    Planned {
         source: source.into(),
         promise: wanted.question.promise.to_string(),
         load_ops_per_s: wanted.question.load,
@@ -489,13 +605,12 @@ pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Plan
         curves: basis.curves(wanted),
         candidates,
         contradicted: trust == Trust::Contradicted,
-        checked,
+        checked: vec![],
         carried_out: None,
         known: basis.known.clone(),
-        left_out,
+        left_out: vec![],
         measure_next,
-    };
-    Ok((planned, basis))
+    }
 }
 
 impl Planned {

@@ -6,7 +6,7 @@ mod faults;
 mod generator_process;
 mod generators;
 mod loading;
-mod local;
+pub mod local;
 mod phases;
 mod recording;
 mod search;

@@ -2,12 +2,14 @@
 
 mod cost;
 mod kept;
+pub mod watched;
 
 use super::cells::NO_DISK;
 use super::{CellRecords, Cells};
 use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
 use crate::predict::cache::{Hits, Policy, Popularity};
+use crate::predict::queue::{READ, Writes};
 use crate::predict::{
     BEYOND_P99, Draw, Engine, HIT_ERROR, Place, Prediction, Range, Seen, System, hit_error,
 };
@@ -65,6 +67,7 @@ pub struct Observed {
     cpu_client: f64,
     cpu_daemon: Option<f64>,
     request_bytes: f64,
+    writes: Option<Writes>,
     reads_per_miss: Option<f64>,
     file_ratio: Option<f64>,
     other_memory: Option<f64>,
@@ -127,8 +130,14 @@ fn refusal(spec: &Spec) -> Option<String> {
     if spec.target.kind != TargetKind::Wiredtiger && spec.lab.is_none() {
         return Some("it is no engine that keeps records".into());
     }
-    if spec.workload.kind != WorkloadKind::YcsbReads {
-        return Some("it writes, and writes are not extrapolated past what was measured".into());
+    let mix = spec.workload.mix();
+    let is_modelled = match spec.workload.kind {
+        WorkloadKind::YcsbReads => true,
+        WorkloadKind::Ycsb => mix.insert + mix.scan == 0.0,
+        _ => false,
+    };
+    if !is_modelled {
+        return Some("it does more than read and update single records, of which there is no model".into());
     }
     let requests = spec.workload.requests.unwrap_or(Requests::Uniform);
     if !matches!(requests, Requests::Uniform | Requests::Zipfian) {
@@ -211,10 +220,13 @@ impl Observed {
             cpu: cpu.ok_or("counters are missing: the processor time")?,
             cpu_client: cpu_client.unwrap_or(0.0),
             cpu_daemon: mean(cell.mean(|m| {
-                let read = m.growth_in_place(probe::DISK, metric::DISK_READ_REQUESTS)?;
-                (read > 0.0).then(|| m.cpu.disk_ns as f64 / 1e9 / read)
+                let of = |name| m.growth_in_place(probe::DISK, name);
+                let written = of(metric::DISK_WRITE_REQUESTS).unwrap_or(0.0);
+                let asked = of(metric::DISK_READ_REQUESTS)? + written;
+                (asked > 0.0).then(|| m.cpu.disk_ns as f64 / 1e9 / asked)
             })),
             request_bytes: cell.request_bytes(),
+            writes: writes(cell),
             reads_per_miss,
             file_ratio: ratio(
                 of_engine(metric::ENGINE_FILE_READ_BYTES),
@@ -233,6 +245,12 @@ impl Observed {
         self.kept.data_bytes() / self.place.records
     }
 
+    /// Whether one in a hundred operations does, for a page or for its journal.
+    fn waits_for_disk(&self) -> bool {
+        let durable = self.writes.map_or(0.0, |writes| writes.durable);
+        (self.misses * (1.0 - self.hits.page_cache)).max(durable) > BEYOND_P99
+    }
+
     /// How requests were spread over pages.
     fn popularity(&self) -> Popularity {
         let page_bytes = self.reads_per_miss.unwrap_or(1.0) * self.request_bytes;
@@ -243,6 +261,28 @@ impl Observed {
     pub fn seen(&self) -> Option<Seen> {
         (self.misses > IN_CACHE).then(|| Seen { place: self.place.clone(), hits: self.hits })
     }
+}
+
+/// What an operation of `cell` wrote to the disk; `None` where nothing changes records.
+fn writes(cell: &CellRecords<'_>) -> Option<Writes> {
+    let spec = &cell.cell.spec;
+    let mix = spec.workload.mix();
+    let [all, updates] = [mix.weights().iter().sum::<f64>(), mix.update + mix.read_modify_write];
+    if spec.workload.kind == WorkloadKind::YcsbReads || updates == 0.0 {
+        return None;
+    }
+    let per = |name| Some(cell.per_operation_in_place(probe::DISK, name)?.value);
+    let (requests, bytes) = (per(metric::DISK_WRITE_REQUESTS)?, per(metric::DISK_WRITE_BYTES)?);
+    let flushes = per(metric::DISK_FLUSH_REQUESTS)?;
+    // A flush serves all sessions at the most: with fewer flushes nobody waits for them.
+    let waits = flushes * f64::from(spec.load.sessions) >= updates / all / 2.0;
+    let journal = flushes.min(requests);
+    Some(Writes {
+        background: requests - journal,
+        journal,
+        size: Bytes((bytes / requests.max(1e-9)).clamp(512.0, 1_048_576.0) as u64),
+        durable: if waits { updates / all } else { 0.0 },
+    })
 }
 
 /// The system that `cells` were measured on, and what of it they do not say. Others may have had the share
@@ -291,30 +331,17 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         assume("between half and all of the processors can be used".into(), "the disk limited every cell");
         Range::new(0.5, 1.0)
     });
-    let none = (!first.kept.engine.is_buffered).then(|| Range::new(0.0, 0.0));
-    // What is left of a large number, and the page cache has files without records too: journal, programs,
-    // what was read before.
-    let other_memory = Range::over(
-        cells.iter().filter_map(|c| c.other_memory.map(|other| (c, other))).flat_map(|(c, other)| {
-            [(other - LEVELS * c.place.memory).max(0.0), other + STRANGERS * c.page_cache]
-        }),
-        0.0,
-    );
-    let other_memory = none.or(other_memory).unwrap_or_else(|| {
-        let uncounted = format!("counters are missing: {} or {}", metric::ENGINE_CACHE_BYTES, metric::GROUP_PAGE_CACHE_BYTES);
-        assume(
-            "5 % to 25 % of the memory are neither engine's cache nor hold pages with records".into(),
-            match cells.iter().any(|c| c.uncounted_caches) {
-                true => &uncounted,
-                false => "no cell filled its page cache: measure one with a larger working set, it would narrow the answer most",
-            },
-        );
-        Range::new(0.05 * first.place.memory, 0.25 * first.place.memory)
+    let none = (!first.kept.engine.is_buffered).then_some(NOTHING);
+    let other_memory = none.unwrap_or_else(|| other_memory(cells, &mut assume));
+    // What is written for what was changed, and not because it had to go.
+    let written = |c: &Observed| c.writes.map(|w| w.background);
+    let background = over(&|c| written(c).filter(|_| c.misses < MISSES)).unwrap_or_else(|| {
+        Range::new(0.0, cells.iter().filter_map(|c| written(c)).reduce(f64::min).unwrap_or(0.0))
     });
     let (engine_share, engine_reserve) = in_cache(cells, first, &mut assume);
     let system = System {
         sessions: first.sessions,
-        popularity: first.popularity(),
+        popularity: vec![first.popularity()],
         engine: first.kept.engine,
         record_bytes: Range::over(cells.iter().map(|c| c.record_bytes()), 0.0)
             .ok_or("its records have no size")?,
@@ -324,16 +351,27 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         other_memory,
         reads_per_miss,
         hit_errors: Hits { engine: 0.0, page_cache: 0.0 },
+        known_at: None,
+        background,
+        background_per_miss: over(&|c| {
+            let more = (c.writes?.background - background.low).max(0.0);
+            (c.misses > MISSES).then(|| more / c.misses)
+        })
+        .unwrap_or(NOTHING),
+        journal: over(&|c| c.writes.map(|w| w.journal)).unwrap_or(NOTHING),
+        write: cells.iter().filter_map(|c| c.writes).map(|w| w.size).max().unwrap_or(READ),
+        durable: Range::over(cells.iter().filter_map(|c| c.writes).map(|w| w.durable), 0.0)
+            .unwrap_or(NOTHING),
         request: Bytes(request_bytes.round() as u64),
         cpu,
         // A client that waits for a disk is woken for each answer; its time matters where processors are the
         // limit.
         cpu_client: over(&|c| (c.reads < NO_DISK).then_some(c.cpu_client))
             .or_else(|| over(&|c| Some(c.cpu_client)))
-            .unwrap_or(Range::new(0.0, 0.0)),
+            .unwrap_or(NOTHING),
         cpu_miss: cost.miss,
         cpu_read: cost.read,
-        cpu_daemon: over(&|c| c.cpu_daemon.filter(|_| c.reads > NO_DISK)).unwrap_or(Range::new(0.0, 0.0)),
+        cpu_daemon: over(&|c| c.cpu_daemon.filter(|_| c.reads > NO_DISK)).unwrap_or(NOTHING),
         efficiency,
         p99_at_processors: AS_QUEUEING,
         p99_at_disk: AS_QUEUEING,
@@ -345,6 +383,29 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
     let (p99_at_processors, p99_at_disk) = p99_against_queueing(&system, cells, &mut assume);
     let p99_at_disk = slowest.map_or(p99_at_disk, |most| p99_at_disk.or(Range::new(most, most)));
     Ok((System { p99_at_processors, p99_at_disk, ..system }, assumptions))
+}
+
+/// Bytes that are neither engine's cache nor page cache.
+fn other_memory(cells: &[&Observed], assume: &mut impl FnMut(String, &str)) -> Range {
+    // What is left of a large number, and the page cache has files without records too: journal, programs,
+    // what was read before.
+    let seen = Range::over(
+        cells.iter().filter_map(|c| c.other_memory.map(|other| (c, other))).flat_map(|(c, other)| {
+            [(other - LEVELS * c.place.memory).max(0.0), other + STRANGERS * c.page_cache]
+        }),
+        0.0,
+    );
+    seen.unwrap_or_else(|| {
+        let uncounted = format!("counters are missing: {} or {}", metric::ENGINE_CACHE_BYTES, metric::GROUP_PAGE_CACHE_BYTES);
+        assume(
+            "5 % to 25 % of the memory are neither engine's cache nor hold pages with records".into(),
+            match cells.iter().any(|c| c.uncounted_caches) {
+                true => &uncounted,
+                false => "no cell filled its page cache: measure one with a larger working set, it would narrow the answer most",
+            },
+        );
+        Range::new(0.05 * cells[0].place.memory, 0.25 * cells[0].place.memory)
+    })
 }
 
 /// How many requests a page takes after a load that was not measured, and how many times as long the slowest
@@ -364,6 +425,8 @@ fn in_file(
     (measured.or(k), Some(1.0 + pages.index / request_bytes / k.low))
 }
 
+/// None of it.
+const NOTHING: Range = Range { low: 0.0, high: 0.0 };
 /// No factor.
 const AS_QUEUEING: Range = Range { low: 1.0, high: 1.0 };
 
@@ -377,10 +440,8 @@ fn p99_against_queueing(
     assume: &mut impl FnMut(String, &str),
 ) -> (Range, Range) {
     let mut of = |on_disk: bool, assumed: [f64; 2], more: f64, what: &str| {
-        let cells: Vec<&&Observed> = cells
-            .iter()
-            .filter(|c| c.p99.is_some() && (c.misses * (1.0 - c.hits.page_cache) > BEYOND_P99) == on_disk)
-            .collect();
+        let cells: Vec<&&Observed> =
+            cells.iter().filter(|c| c.p99.is_some() && c.waits_for_disk() == on_disk).collect();
         let factor = |c: &&&Observed| {
             let reads_per_miss = c.reads_per_miss.map_or(system.reads_per_miss, |k| Range::new(k, k));
             let own = System { disturbance: 0.0, reads_per_miss, ..system.clone() };
@@ -422,13 +483,12 @@ fn in_cache(cells: &[&Observed], first: &Observed, assume: &mut impl FnMut(Strin
     let ways = policies.iter().flat_map(|policy| [-1.0, 1.0].map(|off| (*policy, off)));
     let seen =
         Range::over(telling.flat_map(|c| ways.clone().map(move |(policy, off)| of(c, policy, off))), WIDER);
-    let none = Range::new(0.0, 0.0);
     match (seen, first.kept.usual()) {
         (Some(reserve), _) if has_reserve => (Range::new(1.0, 1.0), reserve),
-        (Some(share), _) => (share, none),
+        (Some(share), _) => (share, NOTHING),
         (None, (usual, words, because)) => {
             assume(words.into(), because);
-            if has_reserve { (Range::new(1.0, 1.0), usual) } else { (usual, none) }
+            if has_reserve { (Range::new(1.0, 1.0), usual) } else { (usual, NOTHING) }
         }
     }
 }

@@ -311,3 +311,44 @@ fn servers_that_cannot_be_planned_from_are_refused_in_words() {
     let why = refused(&three).unwrap();
     assert!(why.contains("nodes, and one with its disk can be planned"), "{why}");
 }
+
+/// A load that updates: what the disk counted of its writes and flushes, told apart by what was missed.
+#[test]
+fn what_a_load_writes_is_read_from_the_disk() {
+    let mix = |weights: &str| simulated(&[("workload.kind", "ycsb"), ("workload.mix", weights)]);
+    let (experiment, mut records) = mix("{ read = 0.9, update = 0.1 }");
+    for record in &mut records {
+        let Some(measured) = record.measured.as_mut() else { continue };
+        let operations = measured.operations() as f64;
+        let missed = measured.growth(probe::TARGET, metric::ENGINE_PAGE_READS).unwrap();
+        // A twentieth of the operations waits for a flush of its own, and half of what is missed drives out
+        // what was changed.
+        let (_, last) = measured.disk.as_mut().expect("a shaped disk");
+        let flushes = (operations / 20.0) as u64;
+        last.flush.requests += flushes;
+        last.write.requests += flushes + (missed / 2.0) as u64;
+        last.write.bytes.0 += 8192 * (flushes + (missed / 2.0) as u64);
+    }
+    let (observed, _) = observed(&Cells::of(&experiment, &records)).unwrap();
+    let (system, _) = system(&observed.iter().collect::<Vec<_>>(), 0.0).unwrap();
+    assert!(system.background.high < 0.06, "{:?}", system.background);
+    let (per_miss, journal) = (system.background_per_miss, system.journal);
+    assert!(per_miss.low > 0.4 && per_miss.low <= 0.5 && 0.5 <= per_miss.high, "{per_miss:?}");
+    assert!(journal.low <= 0.05 && 0.05 <= journal.high && journal.high < 0.06, "{journal:?}");
+    assert_eq!((system.durable.low, system.durable.high), (0.1, 0.1));
+    assert!((4096..=8192).contains(&system.write.0), "{:?}", system.write);
+    // Who never flushes waits for nothing.
+    for record in &mut records {
+        if let Some((first, last)) = record.measured.as_mut().and_then(|m| m.disk.as_mut()) {
+            last.flush.requests = first.flush.requests;
+        }
+    }
+    let (observed, _) = super::observed(&Cells::of(&experiment, &records)).unwrap();
+    let (system, _) = super::system(&observed.iter().collect::<Vec<_>>(), 0.0).unwrap();
+    assert_eq!((system.durable, system.journal), (NOTHING, NOTHING));
+    let inserts = [("workload.kind", "ycsb"), ("workload.mix", "{ read = 0.9, insert = 0.1 }")];
+    let inserts = inserts.map(|(key, value)| (key.to_string(), value.to_string()));
+    let experiment = Experiment::parse(PLAN, "quick", &inserts).unwrap();
+    let why = super::observed(&Cells::of(&experiment, &[])).unwrap_err();
+    assert!(why.contains("more than read and update"), "{why}");
+}

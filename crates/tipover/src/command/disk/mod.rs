@@ -82,7 +82,7 @@ impl DiskCommand {
 
 /// Which disk is meant: a profile, a spec, or a profile with some keys changed.
 #[derive(Debug, Args)]
-struct Shape {
+pub(super) struct Shape {
     /// A disk by name (see `tipover disk profiles`), or the file of one that `disk bench --capture` wrote
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
@@ -93,7 +93,13 @@ struct Shape {
 }
 
 impl Shape {
-    fn read(&self) -> Result<device::Spec> {
+    /// Whether any disk is meant.
+    pub(super) fn is_given(&self) -> bool {
+        self.profile.is_some() || self.spec.is_some()
+    }
+
+    /// What it can do.
+    pub(super) fn read(&self) -> Result<device::Spec> {
         spec(self.profile.as_deref(), self.spec.as_deref())
     }
 }
