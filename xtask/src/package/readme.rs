@@ -47,6 +47,10 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("tipover break postgres", here(300)),
     ("tipover plan working-set", here(60)),
     (
+        "tipover plan postgres",
+        Shown::Elsewhere("needs a server under a steady load; tests/planning.rs has real ones"),
+    ),
+    (
         "tipover learn",
         Shown::Here { first: WATCHED, most_s: 240, then: "wait; grep -q pgbench_accounts shop.toml" },
     ),
