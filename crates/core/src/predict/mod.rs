@@ -36,8 +36,10 @@ const UNSEEN_HIT_ERROR: f64 = 0.12;
 /// Of the memory, what must be left for the page cache, where programs are too.
 const LEAST_LEFT: f64 = 0.05;
 
-/// Of the error of computed hit ratios, that of measured ones.
+/// Of the error of computed hit ratios, that of measured ones,
 const AS_MEASURED: f64 = 0.15;
+/// and how many times memory doubles, or is halved, until measured ones are worth no more than computed ones.
+const FURTHEST: f64 = 0.5;
 
 /// The share of operations above p99: where more than these go to the disk, it is one of them.
 pub const BEYOND_P99: f64 = 0.01;
@@ -183,8 +185,8 @@ pub struct System {
     /// How far computed hit ratios are from measured ones at 90 %, where half of the look-ups hit.
     pub hit_errors: Hits,
     /// The place in which hit ratios are as they were measured. Elsewhere they differ from these as computed
-    /// ones do, and err the more the more, or the less, of the data fits into memory, up to twice or half as
-    /// much. In the place itself they err by [`AS_MEASURED`] of that, as a short look at a server does.
+    /// ones do, and err the more the more, or the less, of the data fits into memory, up to [`FURTHEST`]
+    /// doublings. In the place itself they err by [`AS_MEASURED`] of that, as a short look at a server does.
     pub known_at: Option<Seen>,
     /// What the disk is asked for at a time.
     pub request: Bytes,
@@ -406,7 +408,8 @@ impl System {
     pub fn hits(&self, draw: &Draw, place: &Place) -> Hits {
         let computed = self.computed_hits(draw, place);
         let share = |place: &Place| place.memory / place.records;
-        let away = |known: &Seen| (share(place) / share(&known.place)).log2().abs().clamp(AS_MEASURED, 1.0);
+        let steps = |known: &Seen| (share(place) / share(&known.place)).log2().abs() / FURTHEST;
+        let away = |known: &Seen| steps(known).clamp(AS_MEASURED, 1.0);
         let away = self.known_at.as_ref().map_or(1.0, away);
         let erring = |hit: f64, off: f64, most: f64, error: f64| {
             let hit = if off == 0.0 { hit } else { 1.0 / (1.0 + (-(log_odds(hit) + off)).exp()) };
