@@ -384,7 +384,7 @@ impl Watched {
             None => (2.0 * bytes / self.page.0 as f64 + syncs, self.page.0 as f64),
         };
         // What writes less than a byte of journal for an operation hardly writes.
-        if bytes < 1.0 && each < 1e-3 {
+        if bytes < 1.0 && each < 0.01 {
             return Written { background: NOTHING, journal: NOTHING, size: READ, durable: NOTHING };
         }
         let journal = syncs.min(each);
