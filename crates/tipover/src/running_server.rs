@@ -246,8 +246,12 @@ impl Memory {
         let quota = around.as_ref().and_then(|around| around.cpus);
         let processors = kernel.process.and(processors).map(|all| quota.map_or(all, |quota| quota.min(all)));
         let (bytes, cores) = (told.memory.map(|bytes| bytes.0 as f64).or(seen), told.cores.or(processors));
+        // Said before anybody waits for minutes.
+        let has_cpu = told.busy.is_some() || kernel.processes.is_some();
         match (bytes, cores) {
-            (Some(bytes), Some(cores)) => Ok(Memory { bytes, cores, around, is_told: told.memory.is_some() }),
+            (Some(bytes), Some(cores)) if has_cpu => {
+                Ok(Memory { bytes, cores, around, is_told: told.memory.is_some() })
+            }
             _ => bail!(
                 "{}: say what its machine is: --memory, --cores, --busy (processors that the server keeps busy), and its \
                  disk, --profile or --spec",

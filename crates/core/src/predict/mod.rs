@@ -192,8 +192,6 @@ pub struct System {
     pub request: Bytes,
     /// Such requests that a missed page takes from the disk, one after another.
     pub reads_per_miss: Range,
-    /// Seconds of processor time for an operation,
-    pub cpu: Range,
     /// What an operation writes: requests that nobody waits for,
     pub background: Range,
     /// more of them for a page that the engine misses, because another must go, which was changed,
@@ -204,7 +202,9 @@ pub struct System {
     pub write: Bytes,
     /// and the share of operations that wait for their journal.
     pub durable: Range,
-    /// Seconds of processor time more that its client takes where it runs on the same processors,
+    /// Seconds of processor time for an operation,
+    pub cpu: Range,
+    /// more that its client takes where it runs on the same processors,
     pub cpu_client: Range,
     /// more for a page that the engine misses,
     pub cpu_miss: Range,

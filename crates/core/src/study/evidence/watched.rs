@@ -526,7 +526,7 @@ impl Watched {
                     "{} µs of processor time for an operation",
                     significant(cpu / all.operations * 1e6, 3)
                 ),
-                "processor time of its processes".into(),
+                "processor time of its processes, or what --busy says".into(),
             ));
         }
         measured.push((
@@ -536,7 +536,7 @@ impl Watched {
                 mib(self.cache_bytes),
                 self.cores
             ),
-            "the machine, or the limit of its group".into(),
+            "the machine or the limit of its group, or what --memory and --cores say".into(),
         ));
         measured
     }
