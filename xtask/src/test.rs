@@ -22,6 +22,7 @@ const ALLOWED_SKIPS: &[(&str, &str)] = &[
     ("go-ycsb", "the peer of the generator's bench needs a Go toolchain, which setup does not install"),
     ("FerretDB is not installed", "it is compiled with Go for two minutes, which setup does only on request"),
     ("PoloDB is not installed", "it is compiled with RocksDB for a quarter of an hour, only on request"),
+    ("mongod is not installed", "it is in another distribution's archive, which a machine may not reach"),
     ("PostgreSQL 18 is not installed", "it is fetched with Maven, which setup does not install"),
     ("nats-server is not installed", "it is built with Go, which setup does not install"),
     (

