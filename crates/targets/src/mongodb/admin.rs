@@ -65,6 +65,18 @@ impl Admin {
         self.courier.answer().map(|incoming| incoming.body).map_err(Refusal::Lost)
     }
 
+    /// Sends a finished request that asks for no answer.
+    pub fn post(&mut self) -> Result<(), Refusal> {
+        self.courier.begin(false);
+        let deadline = self.courier.deadline();
+        match self.courier.go(Wait::Yes, deadline) {
+            Step::Sent => Ok(()),
+            Step::NotSent(trouble) => Err(Refusal::NotSent(trouble.text().into())),
+            Step::Lost(text) => Err(Refusal::Lost(text)),
+            Step::Answered | Step::Waiting | Step::TimedOut => Err(Refusal::Lost("not sent in time".into())),
+        }
+    }
+
     /// Executes `command` in `database`.
     pub fn command(&mut self, database: &str, command: &RawDocument) -> Result<RawDocumentBuf, Refusal> {
         self.write(database, command, 0);

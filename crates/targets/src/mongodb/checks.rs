@@ -1,9 +1,11 @@
 //! The tables of checks: a ledger, a bank and lists, collections of our own in the target's database.
 
 use super::admin::Refusal;
-use super::cluster::integer;
+use super::cluster::{count, integer};
+use super::message::MORE_TO_COME;
 use super::reply::{Fault, Reply};
 use super::session::{read_options, write_concern};
+use super::sharding;
 use super::transaction::Transactor;
 use super::transfer::{ACCOUNTS, TRANSFERS};
 use bson::spec::BinarySubtype;
@@ -28,12 +30,14 @@ pub struct Checks {
     without: Option<String>,
     /// An update makes the document that it does not find.
     upserts: bool,
+    /// Writes were sent since which nothing was answered.
+    unanswered: bool,
 }
 
 impl Checks {
     /// On `transactor`'s connection; `without` says why its transactions cannot be used, if so.
     pub fn new(transactor: Transactor, without: Option<String>, upserts: bool) -> Checks {
-        Checks { transactor, without, upserts, fetched: None, answer: Returned::Nothing }
+        Checks { transactor, without, upserts, fetched: None, answer: Returned::Nothing, unanswered: false }
     }
 
     fn insert(
@@ -53,16 +57,30 @@ impl Checks {
 
     /// Drops a collection and makes it anew, empty: a transaction that has to make one conflicts on older
     /// servers.
-    fn make(&mut self, collection: &str) -> Result<(), Refusal> {
+    fn make(&mut self, collection: &str, keys: &[i64]) -> Result<(), TargetError> {
+        let failed = |refusal: Refusal| TargetError::new(format!("preparing {collection}"), refusal);
+        self.drop(collection).map_err(failed)?;
+        let cluster = self.transactor.cluster.clone();
+        if let Some(sharding) = cluster.options.sharding {
+            sharding::shard_numbered(&cluster, sharding, collection, keys)?;
+        }
+        self.make_empty(collection).map_err(failed)
+    }
+
+    fn drop(&mut self, collection: &str) -> Result<(), Refusal> {
         let majority = || rawdoc! { "w": "majority" };
         let away = rawdoc! { "drop": collection, "writeConcern": majority() };
         // There may be nothing to drop, and there are servers without the command: what it left is deleted.
-        if let Err(refusal @ (Refusal::NotSent(_) | Refusal::Lost(_))) = self.command(&away) {
-            return Err(refusal);
+        match self.command(&away) {
+            Err(refusal @ (Refusal::NotSent(_) | Refusal::Lost(_))) => Err(refusal),
+            _ => Ok(()),
         }
+    }
+
+    fn make_empty(&mut self, collection: &str) -> Result<(), Refusal> {
         self.insert(collection, &rawdoc! {}, &[rawdoc! { "_id": -1_i64 }])?;
         let all = rawdoc! { "delete": collection, "deletes": [{ "q": {}, "limit": 0 }],
-        "writeConcern": majority() };
+        "writeConcern": { "w": "majority" } };
         self.command(&all).map(drop)
     }
 
@@ -82,14 +100,12 @@ impl Checks {
             return self.write_first(key);
         }
         let options = self.transactor.cluster.options.clone();
+        let unacknowledged = options.write_concern.is_unacknowledged();
         let writer = &mut self.transactor.admin.courier.request;
-        writer.begin(0, 0);
+        writer.begin(0, if unacknowledged { MORE_TO_COME } else { 0 });
         writer.string("update", LEDGER.as_bytes());
         writer.string("$db", options.database.as_bytes());
-        // A history of writes that nobody acknowledged would prove nothing.
-        if !options.write_concern.is_unacknowledged() {
-            write_concern(writer, &options.write_concern);
-        }
+        write_concern(writer, &options.write_concern);
         writer.begin_array("updates");
         writer.begin_document("0");
         writer.begin_document("q");
@@ -104,6 +120,13 @@ impl Checks {
         writer.end();
         writer.end();
         writer.finish();
+        if unacknowledged {
+            self.unanswered = true;
+            count(&self.transactor.cluster.counts.unacknowledged_writes);
+            // Done is what was sent, and that is all that this level promises.
+            let posted = self.transactor.admin.post();
+            return posted.err().map_or(Outcome::Done, |refusal| not_answered(&refusal));
+        }
         let outcome = match self.transactor.admin.exchange() {
             Ok(body) => {
                 let outcome = Reply::read(body).outcome(OpKind::Update, 1);
@@ -232,6 +255,16 @@ impl Checks {
     }
 }
 
+impl Drop for Checks {
+    /// Whoever reads next, on another connection, must find what was sent on this one: a server takes the
+    /// messages of a connection one after the other.
+    fn drop(&mut self) {
+        if self.unanswered {
+            let _ = self.command(&rawdoc! { "ping": 1 });
+        }
+    }
+}
+
 /// What became of a write that has no answer.
 fn not_answered(refusal: &Refusal) -> Outcome {
     match refusal {
@@ -273,13 +306,13 @@ impl Checks {
                 ),
             ));
         }
-        let mut make = || {
-            for collection in [LEDGER, ACCOUNTS, TRANSFERS, LISTS] {
-                self.make(collection)?;
-            }
-            self.deposit(accounts)
-        };
-        make().map_err(|refusal| TargetError::new("preparing the tables of checks", refusal))
+        let keys: Vec<i64> = accounts.iter().map(|(account, _)| *account as i64).collect();
+        for collection in [LEDGER, ACCOUNTS, TRANSFERS, LISTS] {
+            // The others' keys are not known before they are written.
+            self.make(collection, if collection == ACCOUNTS { &keys } else { &[] })?;
+        }
+        let deposited = self.deposit(accounts);
+        deposited.map_err(|refusal| TargetError::new("preparing the bank", refusal))
     }
 
     /// All documents of one collection, each as `row` sees it.

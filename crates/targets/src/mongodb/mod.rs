@@ -16,10 +16,12 @@ mod message;
 mod options;
 mod probe;
 mod profiler;
+mod relations;
 mod reply;
 mod scram;
 mod script;
 mod session;
+mod sharding;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -53,7 +55,7 @@ use tipover_core::check::Version;
 use tipover_core::experiment::{Durability, Spec, TargetSpec};
 use tipover_core::metric::Metric;
 use tipover_core::op::OpKind;
-use tipover_core::target::{BankRows, Facts, Lists, Session, Target, TargetError};
+use tipover_core::target::{BankRows, Facts, Lists, Relation, Session, Target, TargetError};
 use tipover_core::workload::{Dataset, Shape};
 
 /// What sessions execute; a transfer only where transactions were seen to work.
@@ -303,7 +305,10 @@ impl Target for MongoDb {
         let mut facts = self.capabilities.facts();
         let defaults = self.default_concerns();
         facts.extend(self.configured(status.as_ref()));
-        let admin = self.admin.lock();
+        let mut admin = self.admin.lock();
+        // A user who may not look at the configuration is told nothing of it.
+        let routed = admin.courier.link().is_some_and(|link| link.hello.router);
+        let shares = routed.then(|| sharding::shares(&mut admin, &options.database).ok()).flatten();
         let link = admin.courier.link();
         let link = link.ok_or_else(|| TargetError::new(doing, "the connection is gone"))?;
         let members: Vec<String> = link.hello.members.iter().map(ToString::to_string).collect();
@@ -327,6 +332,9 @@ impl Target for MongoDb {
         fact("read_concern_sent", options.read_concern.as_deref().unwrap_or("the server's default").into());
         fact("read_preference", options.read_preference.name().into());
         fact("default_concerns", defaults.into());
+        if let Some(shares) = shares {
+            fact("shards", serde_json::to_value(shares).unwrap_or_default());
+        }
         if let Some(checkpoint) = *self.checkpoint.lock() {
             fact("checkpoint_after_load", checkpoint.text().into());
         }
@@ -347,10 +355,21 @@ impl Target for MongoDb {
     }
 
     fn load(&self, dataset: &Dataset, records: Range<u64>) -> Result<(), TargetError> {
+        if let Some(sharding) = self.cluster.options.sharding {
+            // Several load at once, and the first one shards.
+            let mut admin = self.admin.lock();
+            let sharded = sharding::shares(&mut admin, &self.cluster.options.database).unwrap_or_default();
+            if !sharded.contains_key(&dataset.table) {
+                sharding::shard_for(&self.cluster, sharding, dataset)?;
+            }
+        }
         load::load(&self.cluster, dataset, records)
     }
 
     fn settle(&self) -> Result<(), TargetError> {
+        if self.cluster.options.sharding.is_some() {
+            sharding::wait_balanced(&self.cluster)?;
+        }
         *self.checkpoint.lock() = Some(load::settle(&mut self.admin.lock(), &self.cluster)?);
         Ok(())
     }
@@ -372,7 +391,11 @@ impl Target for MongoDb {
     }
 
     fn prepare(&self, accounts: &[(u64, i64)]) -> Result<(), TargetError> {
-        self.checks()?.prepare(accounts)
+        self.checks()?.prepare(accounts)?;
+        match self.cluster.options.sharding {
+            Some(_) => sharding::wait_balanced(&self.cluster),
+            None => Ok(()),
+        }
     }
 
     fn read_keys(&self) -> Result<Vec<(u64, Version)>, TargetError> {
@@ -385,6 +408,11 @@ impl Target for MongoDb {
 
     fn read_lists(&self) -> Result<Lists, TargetError> {
         self.checks()?.read_lists()
+    }
+
+    fn relations(&self) -> Result<Vec<Relation>, TargetError> {
+        let found = relations::relations(&mut self.admin.lock(), &self.cluster.options.database);
+        found.map_err(|refusal| TargetError::new("reading the counters of collections", refusal))
     }
 
     fn metrics(&self) -> Vec<Metric> {

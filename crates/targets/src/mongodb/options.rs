@@ -75,6 +75,21 @@ impl ReadPreference {
     }
 }
 
+/// By what a collection is split; its shard key is `_id` in any case, by which all operations look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharding {
+    /// By the hash of the key: neighbours lie apart, and inserts go everywhere.
+    Hashed,
+    /// By the key: neighbours lie together. What is loaded is split evenly; keys that grow go to one shard.
+    Ranged,
+}
+
+impl Sharding {
+    /// As settings name them.
+    pub const NAMES: [(&'static str, Sharding); 2] =
+        [("hashed", Sharding::Hashed), ("ranged", Sharding::Ranged)];
+}
+
 /// Who must have a write before it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acknowledgers {
@@ -162,6 +177,8 @@ pub struct Options {
     pub read_concern: Option<String>,
     /// `readPreference`
     pub read_preference: ReadPreference,
+    /// How collections that are made are spread over shards; otherwise they stay on one.
+    pub sharding: Option<Sharding>,
     /// Try a write once more after a failover, where the server recognises the repetition.
     pub retries_writes: bool,
     /// Try a read once more after a failover.
@@ -192,7 +209,7 @@ const IGNORED: [(&str, &str); 14] = [
     ("appName", "a name of its own is sent"),
 ];
 
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     "replicaSet",
     "directConnection",
     "tls",
@@ -211,6 +228,7 @@ const KNOWN: [&str; 22] = [
     "wtimeout",
     "readConcernLevel",
     "readPreference",
+    "sharding",
     "retryWrites",
     "retryReads",
     "connectTimeoutMS",
@@ -298,6 +316,14 @@ impl Options {
                 self.read_preference =
                     known.ok_or(format!("readPreference={value}: it is one of {names}"))?.1;
             }
+            "sharding" => {
+                let known = Sharding::NAMES.iter().find(|(known, _)| *known == value);
+                self.sharding = match (known, value) {
+                    (Some((_, sharding)), _) => Some(*sharding),
+                    (None, "none") => None,
+                    _ => return Err(format!("sharding={value}: it is hashed, ranged or none")),
+                };
+            }
             "retryWrites" => self.retries_writes = truth(name, value)?,
             "retryReads" => self.retries_reads = truth(name, value)?,
             "connectTimeoutMS" => self.connect_timeout = Duration::from_millis(milliseconds(name, value)?),
@@ -355,6 +381,7 @@ fn read(url: &str) -> Result<Options, String> {
         write_concern: WriteConcern::default(),
         read_concern: None,
         read_preference: ReadPreference::Primary,
+        sharding: None,
         retries_writes: true,
         retries_reads: true,
         connect_timeout: Duration::from_secs(10),
@@ -408,7 +435,7 @@ mod tests {
         let address = format!(
             "mongodb://an%40a:{escaped}@one,two:27018,[::1]:3,%2Ftmp%2Fm.sock/bank?replicaSet=rs0&tls=true\
              &tlsCAFile=ca.pem&authSource=people&w=majority&journal=true&wtimeoutMS=500&readConcernLevel=majority\
-             &readPreference=secondaryPreferred&retryWrites=false&compressors=zstd&SERVERSELECTIONTIMEOUTMS=70"
+             &readPreference=secondaryPreferred&sharding=ranged&retryWrites=false&compressors=zstd&SERVERSELECTIONTIMEOUTMS=70"
         );
         let options = Options::parse(&address).unwrap();
         let hosts: Vec<String> = options.hosts.iter().map(ToString::to_string).collect();
@@ -417,6 +444,7 @@ mod tests {
         assert_eq!((options.database.as_str(), options.login_database.as_str()), ("bank", "people"));
         assert_eq!(options.write_concern.to_string(), "w:majority, j:true, wtimeout:500 ms");
         assert_eq!(options.read_preference, ReadPreference::SecondaryPreferred);
+        assert_eq!(options.sharding, Some(Sharding::Ranged));
         assert_eq!(options.encryption.unwrap().authorities.as_deref(), Some("ca.pem"));
         assert!(!options.retries_writes && options.retries_reads);
         assert_eq!(options.ignored, ["compressors: messages are sent uncompressed"]);
@@ -443,6 +471,7 @@ mod tests {
             ("mongodb://a,b/?directConnection=true", "goes with one host"),
             ("mongodb://h/?authMechanism=GSSAPI", "only SCRAM"),
             ("mongodb://h/?readConcernLevel=strong", "linearizable"),
+            ("mongodb://h/?sharding=zoned", "hashed, ranged or none"),
             ("mongodb:///x", "no host"),
             ("mongodb://h/?tls=yes", "true or false"),
             ("mongodb://u%zz@h/", "%25"),

@@ -477,6 +477,23 @@ fn checkers_find_their_ledger_and_bank() {
     assert_eq!(target.read_keys().unwrap(), [(7, Version::of(7, 1))]);
 }
 
+/// The level must cost what it costs: an answer that is waited for would be w:1 under another name.
+#[test]
+fn a_ledger_of_unacknowledged_writes_waits_for_no_answer_and_is_read_whole() {
+    let single = single();
+    let target = connect(&single.url(), Durability::Unacknowledged).unwrap();
+    target.prepare(&[]).unwrap();
+    let dataset = contract::tables();
+    let mut session = target.open(&dataset).unwrap();
+    for record in 0..200 {
+        assert_eq!(session.execute(&Op::Insert { record }), Outcome::Done);
+    }
+    drop(session);
+    let expected: Vec<_> = (0..200).map(|record| (record, Version::of(record, 1))).collect();
+    assert_eq!(target.read_keys().unwrap(), expected, "all that was sent had arrived when the session ended");
+    assert!(target.sample().unwrap()["client_unacknowledged_writes"] >= 200.0);
+}
+
 #[test]
 fn a_commit_in_doubt_is_asked_again_and_nothing_else_is() {
     let set = three(Bugs::default());

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use tipover_core::check::Source;
 use tipover_core::device::Counters;
-use tipover_core::experiment::recipe::Replication;
+use tipover_core::experiment::recipe::{Replication, SHARDING};
 use tipover_core::experiment::{LabSpec, Spec, TargetKind};
 use tipover_core::metric::{Metric, Sample, probe as probes};
 use tipover_core::target::{Facts, Target};
@@ -99,7 +99,9 @@ fn own(spec: &Spec) -> Result<Own> {
 pub fn writers(cluster: &Cluster) -> Vec<String> {
     // A driver of MongoDB's is given all members and finds the primary itself.
     if let Some(url) = cluster.client_url() {
-        return vec![url];
+        // A collection that nobody shards stays on one shard, and the others measure nothing.
+        let sharding = cluster.recipe().settings.get(SHARDING);
+        return vec![sharding.map_or_else(|| url.clone(), |how| format!("{url}?{SHARDING}={how}"))];
     }
     let primary = vec![cluster.primary().to_string()];
     let names = match cluster.recipe().replication {

@@ -31,6 +31,10 @@ pub struct ReplicaSet {
 /// the set's configuration.
 pub const SET_CONFIGURATION: &str = "replSetConfig.";
 
+/// The setting of a sharded cluster that its clients obey and no server knows: by what they spread the
+/// collections that they make, "hashed", "ranged" or "none".
+pub const SHARDING: &str = "sharding";
+
 impl ReplicaSet {
     /// The members that hold data.
     pub fn data_nodes(&self) -> impl Iterator<Item = &String> {
@@ -169,6 +173,16 @@ impl Recipe {
                 return Err(BadRecipe::at(format!("roles.{}.settings.{name}", role.name()), words));
             }
         }
+        if let Some(how) = self.settings.get(SHARDING) {
+            let at = |words: &str| Err(BadRecipe::at(format!("settings.{SHARDING}"), words));
+            match how.as_str() {
+                _ if self.replication != Replication::Sharded => {
+                    return at("only a sharded cluster of MongoDB's has shards");
+                }
+                "hashed" | "ranged" | "none" => {}
+                _ => return at("it is hashed, ranged or none"),
+            }
+        }
         let has_sets = matches!(self.replication, Replication::ReplicaSet | Replication::Sharded);
         for name in self.settings.keys().filter(is_of_set) {
             let at = |words: &str| Err(BadRecipe::at(format!("settings.{name}"), words));
@@ -195,7 +209,7 @@ impl Recipe {
         let own = self.roles.get(&role).into_iter().flat_map(|spec| &spec.settings);
         let own = own.map(|pair| (format!("roles.{}.settings", role.name()), pair));
         all.chain(own)
-            .filter(|(_, (name, _))| !name.starts_with(SET_CONFIGURATION))
+            .filter(|(_, (name, _))| !name.starts_with(SET_CONFIGURATION) && *name != SHARDING)
             .map(|(table, (name, text)): (String, _)| {
                 let filled = values.fill(text);
                 Ok((name.clone(), filled.map_err(|words| BadRecipe::at(format!("{table}.{name}"), words))?))

@@ -9,7 +9,7 @@ mod layout;
 mod read;
 
 pub use fill::Values;
-pub use layout::{Duty, Layout, PlacedNode, ReplicaSet, SET_CONFIGURATION};
+pub use layout::{Duty, Layout, PlacedNode, ReplicaSet, SET_CONFIGURATION, SHARDING};
 
 use super::{BackingKind, DiskMode, DiskSpec, TargetKind, unknown};
 use crate::check::Model;

@@ -85,6 +85,20 @@ fn nodes_are_made_of_counts() {
 }
 
 #[test]
+fn only_a_sharded_cluster_spreads_collections_and_only_in_known_ways() {
+    let (sharded, set) = (
+        include_str!("../../../recipes/mongodb-sharded.toml"),
+        include_str!("../../../recipes/mongodb-replica-set.toml"),
+    );
+    let with = |how: &str| Recipe::parse(&sharded.replace("\"hashed\"", how));
+    assert_eq!(with("\"ranged\"").unwrap().settings[SHARDING], "ranged");
+    let error = with("\"zoned\"").unwrap_err().to_string();
+    assert!(error.contains("settings.sharding: it is hashed, ranged or none"), "{error}");
+    let error = Recipe::parse(&set.replace("[settings]", "[settings]\nsharding = \"hashed\"")).unwrap_err();
+    assert!(error.to_string().contains("settings.sharding: only a sharded cluster"), "{error}");
+}
+
+#[test]
 fn a_role_differs_in_limits_settings_and_disk() {
     let recipe = Recipe::parse(
         r#"

@@ -8,6 +8,7 @@ mod large_values;
 mod load;
 mod prices;
 mod sections;
+mod shards;
 mod timeline;
 mod tipping_point;
 mod working_set;

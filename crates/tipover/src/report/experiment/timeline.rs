@@ -422,6 +422,7 @@ pub fn nodes(cells: &Cells<'_>) -> Section {
     if !rows.is_empty() {
         blocks.push(Block::Table(each_tenant(&rows)));
     }
+    blocks.extend(super::shards::table(cells));
     Section { id: "nodes".into(), title: "Nodes".into(), blocks }
 }
 
