@@ -50,7 +50,7 @@ impl Sample {
 }
 
 /// What the shaped disk counts itself.
-const DISK: [(&str, &str); 6] = [
+const DISK: [(&str, &str); 7] = [
     (name::DISK_READ_BYTES, "Bytes that the shaped disk read, counted by its own daemon for each request."),
     (name::DISK_READ_REQUESTS, "Reads that the shaped disk completed, counted by its own daemon."),
     (name::DISK_WRITE_BYTES, "Bytes that the shaped disk wrote, counted by its own daemon for each request."),
@@ -60,6 +60,7 @@ const DISK: [(&str, &str); 6] = [
         name::DISK_QUEUE_NS,
         "Requests in flight at the shaped disk times the time that they were, counted by its own daemon.",
     ),
+    (name::DISK_BUSY_NS, "Time in which the shaped disk had a request in flight, counted by its own daemon."),
 ];
 
 /// What another tenant of the disk counts itself.
@@ -104,6 +105,7 @@ impl From<&Counters> for Sample {
             disk.write.requests,
             disk.flush.requests,
             disk.queue_time.as_nanos() as u64,
+            disk.busy.as_nanos() as u64,
         ];
         let values = DISK.iter().zip(counts).map(|((name, _), count)| (name.to_string(), count as f64));
         Sample { begin: disk.at, end: disk.at, values: values.collect() }
@@ -223,6 +225,10 @@ pub mod name {
     pub const DISK_FLUSH_REQUESTS: &str = "disk_flush_requests";
     /// By the shaped disk: requests in flight, integrated over time; its rate is the mean queue.
     pub const DISK_QUEUE_NS: &str = "disk_queue_ns";
+    /// Processes of the group that the kernel killed for want of memory.
+    pub const GROUP_OOM_KILLS: &str = "cgroup_oom_kills";
+    /// By the shaped disk: time in which it had a request.
+    pub const DISK_BUSY_NS: &str = "disk_busy_ns";
     /// Page cache charged to the target's group.
     pub const GROUP_PAGE_CACHE_BYTES: &str = "cgroup_page_cache_bytes";
     /// Shared memory and tmpfs of the group.

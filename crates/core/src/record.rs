@@ -378,7 +378,26 @@ pub struct Ends {
     pub last: BTreeMap<String, Sample>,
 }
 
+/// How fast `counters` grew together between two samples, per second of the time between them; `None` if one
+/// of them was not counted or began anew.
+pub fn rate(first: &Sample, last: &Sample, counters: &[&str]) -> Option<f64> {
+    let grown: Option<f64> = counters.iter().map(|counter| last.growth(first, counter)).sum();
+    let lasted = last.end.since(first.end).as_secs_f64();
+    grown.filter(|grown| *grown >= 0.0 && lasted > 0.0).map(|grown| grown / lasted)
+}
+
 impl Ends {
+    /// How fast `counters` of a probe grew together, as [`rate`].
+    pub fn rate(&self, probe: &str, counters: &[&str]) -> Option<f64> {
+        rate(self.first.get(probe)?, self.last.get(probe)?, counters)
+    }
+
+    /// Processors that its group kept busy, or, where it has none, the processes of its server.
+    pub fn busy_cores(&self) -> Option<f64> {
+        let of_processes = || self.rate(probe::PROCESS, &["process_cpu_user_ns", "process_cpu_system_ns"]);
+        Some(self.rate(probe::GROUP, &["cgroup_cpu_ns"]).or_else(of_processes)? / 1e9)
+    }
+
     /// What grew meanwhile.
     pub fn account(&self) -> Account {
         grown(&by_probe(&self.first), &by_probe(&self.last))
@@ -657,6 +676,17 @@ impl Measured {
         }
     }
 
+    /// How fast a counter there grew, per second between its two samples.
+    pub fn rate_in_place(&self, probe: &str, metric: &str) -> Option<f64> {
+        let disk = self.disk.as_ref().filter(|_| probe == probe::DISK);
+        match (self.only_node(), disk) {
+            (Some(node), _) => node.rate(probe, &[metric]),
+            (None, Some((first, last))) => rate(&Sample::from(first), &Sample::from(last), &[metric]),
+            _ if self.nodes.is_empty() => rate(self.first.get(probe)?, self.last.get(probe)?, &[metric]),
+            _ => None,
+        }
+    }
+
     /// Level of a gauge there at the end of the phase.
     pub fn level_in_place(&self, probe: &str, metric: &str) -> Option<f64> {
         match self.only_node() {
@@ -679,6 +709,20 @@ impl Measured {
     /// The node of a cluster of one.
     pub fn only_node(&self) -> Option<&Ends> {
         self.nodes.values().next().filter(|_| self.nodes.len() == 1)
+    }
+
+    /// Nodes with processes that the kernel killed for want of memory, and how many: in this phase, or before
+    /// it where nothing was answered since. A group outlives its servers, so an older kill may be another
+    /// trial's.
+    pub fn killed_for_memory(&self) -> BTreeMap<&str, f64> {
+        let silent = self.operations() == 0;
+        let kills = self.nodes.iter().filter_map(|(name, ends)| {
+            let (first, last) = (ends.first.get(probe::GROUP)?, ends.last.get(probe::GROUP)?);
+            let now = last.growth(first, metric::GROUP_OOM_KILLS)?;
+            let kills = if silent { last.get(metric::GROUP_OOM_KILLS)? } else { now };
+            (kills > 0.0).then_some((name.as_str(), kills))
+        });
+        kills.collect()
     }
 
     /// What was counted of each place where the target runs: under "" of the one that holds it, or of each

@@ -3,7 +3,7 @@
 
 use super::{CellRecords, Figure};
 use crate::measure::{Budget, Station, Way};
-use crate::metric::{Sample, name as metric, probe};
+use crate::metric::{name as metric, probe};
 use crate::record::Ends;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -84,25 +84,3 @@ pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
-
-impl Ends {
-    /// How fast `counters` of a probe grew together, per second between its samples; `None` if one of them
-    /// was not counted or began anew.
-    fn rate(&self, probe: &str, counters: &[&str]) -> Option<f64> {
-        rate(self.first.get(probe)?, self.last.get(probe)?, counters)
-    }
-
-    /// Processors that its group kept busy, or, where it has none, the processes of its server.
-    pub fn busy_cores(&self) -> Option<f64> {
-        let of_processes = || self.rate(probe::PROCESS, &["process_cpu_user_ns", "process_cpu_system_ns"]);
-        Some(self.rate(probe::GROUP, &["cgroup_cpu_ns"]).or_else(of_processes)? / 1e9)
-    }
-}
-
-/// How fast `counters` grew together between two samples, per second of the time between them; `None` if one
-/// of them was not counted or began anew.
-pub(super) fn rate(first: &Sample, last: &Sample, counters: &[&str]) -> Option<f64> {
-    let grown: Option<f64> = counters.iter().map(|counter| last.growth(first, counter)).sum();
-    let lasted = last.end.since(first.end).as_secs_f64();
-    grown.filter(|grown| *grown >= 0.0 && lasted > 0.0).map(|grown| grown / lasted)
-}

@@ -2,11 +2,11 @@
 //! or another node took over. Computed from the record and its intervals, or, of a trial that still goes on,
 //! from the last of them.
 
-use super::nodes::rate;
 use crate::check::Carried;
 use crate::experiment::Spec;
 use crate::measure::{Books, Budget, Histogram, Way};
 use crate::metric::{Sample, name as metric, probe};
+use crate::record::rate;
 use crate::record::{Ends, Interval, Phase, Record};
 use crate::units::Tick;
 use serde::Serialize;

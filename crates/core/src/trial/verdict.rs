@@ -2,11 +2,12 @@
 
 use super::Draft;
 use crate::check::{Broken, Judgement, Verdict as Believed};
-use crate::experiment::{Spec, TargetKind, WorkloadKind};
+use crate::experiment::{BreakSpec, Spec, TargetKind, WorkloadKind};
 use crate::measure::{Books, Budget, Offered, WarmUp, little_residual};
 use crate::metric::{name as metric, probe};
 use crate::op::Failure;
 use crate::record::{Measured, Verdict};
+use crate::schedule::Fault;
 use crate::units::span;
 use crate::workload::bank::Generation;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ pub fn judge(
     memory_bounded: bool,
     checked: Option<&Judgement>,
 ) -> Verdict {
-    let mut reasons = Vec::new();
+    let mut reasons = of_memory(spec, measured);
     if let Some(WarmUp::Never(reason) | WarmUp::NotYet(reason)) = warm_up {
         reasons.push(format!("the caches never came to rest: {reason}"));
     }
@@ -70,6 +71,7 @@ pub fn judge(
 /// was to.
 pub fn judge_broken(spec: &Spec, measured: &Measured, broken: &Broken) -> Verdict {
     let mut reasons = believable(broken);
+    reasons.extend(of_memory(spec, measured));
     match (measured.books(), &measured.offered) {
         (Err(error), _) => reasons.push(format!("the latencies cannot be read: {error}")),
         (Ok(books), Some(offered)) => reasons.extend(of_open_loop(spec, offered, &books)),
@@ -84,6 +86,25 @@ fn believable(broken: &Broken) -> Vec<String> {
     let ours =
         broken.problems.iter().filter(|finding| ["history", "faults"].contains(&finding.checker.as_str()));
     ours.map(|finding| format!("{}: {}", finding.summary, finding.evidence.join("; "))).collect()
+}
+
+/// Servers that the kernel has killed for want of memory, which nobody asked for unless a fault took it away.
+fn of_memory(spec: &Spec, measured: &Measured) -> Vec<String> {
+    let squeezes = |breaking: &BreakSpec| {
+        breaking.faults.rules.iter().any(|rule| matches!(rule.fault, Fault::SqueezeMemory { .. }))
+    };
+    if spec.breaking.as_ref().is_some_and(squeezes) {
+        return vec![];
+    }
+    let killed = |(place, kills): (&str, f64)| {
+        let limit = spec.machine.memory.map_or(String::new(), |memory| format!(" ({memory})"));
+        format!(
+            "the kernel killed {kills} {} of node {place} for want of memory: give it more{limit}, or its server a \
+             smaller cache",
+            if kills > 1.0 { "processes" } else { "process" }
+        )
+    };
+    measured.killed_for_memory().into_iter().map(killed).collect()
 }
 
 /// What counts and latencies of operations say against a trial.
@@ -209,8 +230,9 @@ mod tests {
     use super::*;
     use crate::experiment::{Experiment, Trial};
     use crate::measure::ClockOffset;
+    use crate::metric::Sample;
     use crate::op::{OpKind, Outcome, Timing};
-    use crate::record::LoadMachine;
+    use crate::record::{Ends, LoadMachine};
     use crate::trial::simulate::{self, Machine};
 
     const PLAN: &str = include_str!("../../../../experiments/working-set.toml");
@@ -268,6 +290,29 @@ mod tests {
                 .contains("the machine b counted from or to")
         );
         assert!(said(LoadMachine { clock: clock(whole_ns), ..b }).contains("the clock of the machine b"));
+    }
+
+    #[test]
+    fn a_server_that_was_killed_for_want_of_memory_is_named_and_one_of_an_earlier_trial_is_not() {
+        let (spec, mut measured) = slowest();
+        let said = |before: f64, after: f64, measured: &mut Measured| {
+            let sample = |kills| {
+                let group =
+                    Sample { values: [(metric::GROUP_OOM_KILLS.into(), kills)].into(), ..Sample::default() };
+                BTreeMap::from([(probe::GROUP.to_string(), group)])
+            };
+            let ends = Ends { first: sample(before), last: sample(after) };
+            measured.nodes = [("b".to_string(), ends)].into();
+            of_memory(&spec, measured)
+        };
+        assert_eq!(said(0.0, 0.0, &mut measured), [""; 0]);
+        assert_eq!(said(1.0, 1.0, &mut measured), [""; 0], "it was started again since");
+        assert!(said(1.0, 2.0, &mut measured)[0].contains("killed 1 process of node b"));
+        measured.books = Books::closed().to_text();
+        assert!(said(1.0, 1.0, &mut measured)[0].contains("killed 1 process of node b"), "nobody answered");
+        let faults = "at 1 s: squeeze memory of all to 100 MiB for 1 s".parse().unwrap();
+        let squeezed = Spec { breaking: Some(BreakSpec { faults, ..BreakSpec::default() }), ..spec.clone() };
+        assert_eq!(of_memory(&squeezed, &measured), [""; 0], "a fault took it away");
     }
 
     #[test]
