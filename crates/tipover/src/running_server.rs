@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tipover_core::device::Spec as Disk;
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::metric::{Sample, name as metric};
+use tipover_core::predict::Engine;
 use tipover_core::study::evidence::watched::{DeviceUse, Part, Watched};
 use tipover_core::target::{Facts, Relation, Target};
 use tipover_core::units::Bytes;
@@ -18,6 +19,8 @@ use tipover_lab::{Around, Cgroups};
 
 /// The interval is read in so many parts.
 const PARTS: u32 = 10;
+/// Fewer pages that came into the cache do not say how large they are.
+const LEAST_PAGES: f64 = 100.0;
 
 /// What the user says of the server's machine, instead of what can be seen or where nothing can.
 #[derive(Debug, Clone, Default)]
@@ -62,16 +65,25 @@ pub fn watch(
     }
     let relations = grown(&asked, target.relations()?);
     let parts = looks.windows(2).map(|pair| pair[1].since(&pair[0], &server, told)).collect();
-    let first_and_last = (&looks[0].target, &looks[looks.len() - 1].target);
-    let used = memory.used(&kernel, &server);
+    let (first, last) = (&looks[0].target, &looks[looks.len() - 1].target);
+    let used = memory.used(&kernel, &server, last.get(metric::ENGINE_CACHE_BYTES));
+    // Of an engine whose pages are as large as they come.
+    let mean = |bytes: &str, count: &str| {
+        let count = last.growth(first, count).filter(|count| *count >= LEAST_PAGES && server.has_any_size)?;
+        Some(Bytes((last.growth(first, bytes)? / count) as u64)).filter(|bytes| bytes.0 > 0)
+    };
     let watched = Watched {
         system: server.system,
         operations: server.operations,
-        page: server.page,
+        page: mean(metric::ENGINE_CACHE_READ_BYTES, metric::ENGINE_PAGE_READS).unwrap_or(server.page),
         cache_bytes: server.cache_bytes,
-        is_buffered: server.is_buffered && looks[0].target.get(metric::ENGINE_DIRECT_IO) != Some(1.0),
+        engine: Engine {
+            is_buffered: server.engine.is_buffered && first.get(metric::ENGINE_DIRECT_IO) != Some(1.0),
+            ..server.engine
+        },
+        file_page: mean(metric::ENGINE_FILE_READ_BYTES, metric::ENGINE_FILE_READS).unwrap_or(server.page),
         waits_for_journal: server.waits_for_journal,
-        checkpointed: match first_and_last.1.growth(first_and_last.0, metric::ENGINE_CHECKPOINTS) {
+        checkpointed: match last.growth(first, metric::ENGINE_CHECKPOINTS) {
             Some(grown) => grown > 0.0,
             // InnoDB writes pages all the time.
             None => true,
@@ -93,7 +105,9 @@ struct Server {
     counted: &'static [&'static str],
     page: Bytes,
     cache_bytes: f64,
-    is_buffered: bool,
+    engine: Engine,
+    /// Whether a page is as large as what it holds.
+    has_any_size: bool,
     waits_for_journal: bool,
     /// Whether its cache counts as shared memory.
     cache_is_shared: bool,
@@ -114,7 +128,8 @@ impl Server {
                 counted: &[metric::ENGINE_COMMITS, "engine_rollbacks"],
                 page: Bytes(8192),
                 cache_bytes: number("engine_cache_bytes").unwrap_or_default(),
-                is_buffered: true,
+                engine: Engine::PAGED,
+                has_any_size: false,
                 waits_for_journal: text("synchronous_commit") != "off" && text("fsync") != "off",
                 cache_is_shared: true,
             },
@@ -124,8 +139,24 @@ impl Server {
                 counted: &["engine_queries"],
                 page: Bytes(number("innodb_page_size").unwrap_or(16384.0) as u64),
                 cache_bytes: number("innodb_buffer_pool_size").unwrap_or_default(),
-                is_buffered: !text("innodb_flush_method").to_uppercase().starts_with("O_DIRECT"),
+                engine: Engine {
+                    is_buffered: !text("innodb_flush_method").to_uppercase().starts_with("O_DIRECT"),
+                    ..Engine::PAGED
+                },
+                has_any_size: false,
                 waits_for_journal: text("innodb_flush_log_at_trx_commit") == "1",
+                cache_is_shared: false,
+            },
+            TargetKind::Mongodb if text("storage_engine") == "wiredTiger" => Server {
+                system: system.replace("'s wire protocol, version", ""),
+                operations: "operations",
+                counted: &["server_queries", "server_inserts", "server_updates", "server_deletes"],
+                page: Bytes::kib(32),
+                cache_bytes: number("engine_cache_bytes").unwrap_or_default(),
+                engine: Engine::WIREDTIGER,
+                has_any_size: true,
+                // From 5.0 on a majority confirms, which means its journals.
+                waits_for_journal: text("default_concerns").contains("majority"),
                 cache_is_shared: false,
             },
             _ => bail!("of its server nobody knows how it keeps its pages"),
@@ -261,9 +292,10 @@ impl Memory {
     }
 
     /// Bytes that are neither engine's cache, nor page cache, nor free; and the page cache.
-    fn used(&self, kernel: &Kernel, server: &Server) -> Option<(f64, f64)> {
+    fn used(&self, kernel: &Kernel, server: &Server, held: Option<f64>) -> Option<(f64, f64)> {
         kernel.process.filter(|_| !self.is_told)?;
-        let cache = |shared: f64| if server.cache_is_shared { shared } else { server.cache_bytes };
+        let cache =
+            |shared: f64| if server.cache_is_shared { shared } else { held.unwrap_or(server.cache_bytes) };
         let around = Cgroups::around(kernel.process?, Path::new("/")).ok().or(self.around.clone());
         if let Some(group) = around.and_then(|around| around.memory) {
             let page_cache = group.page_cache as f64;

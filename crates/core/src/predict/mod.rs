@@ -161,6 +161,15 @@ impl Engine {
         pages_per_operation: 1.0,
         policies: &[Policy::Random, Policy::Lru],
     };
+
+    /// Pages stand in the cache as in their file, all of it is filled, and what was used last stays.
+    pub const PAGED: Engine = Engine {
+        fills: 1.0,
+        overhead: 1.0,
+        is_buffered: true,
+        pages_per_operation: 1.0,
+        policies: &[Policy::Lru],
+    };
 }
 
 /// What is known of a system that reads records through an engine's cache and the page cache.

@@ -32,8 +32,8 @@ use tipover_core::units::{Bytes, Rate, span};
 /// are predicted too, beside what was measured, so that one sees how far to trust it. Inserts, scans and
 /// replicas have no model: from searches (`tipover find`) of any load, what has at least as much of
 /// everything as a place where the load held holds it too, and nothing is computed between such places.
-/// From a server at work (postgres://me@host/shop, mysql://me@host/shop), which is only asked: its counters for
-/// as long as --watch says, and, where it is on this machine, what the kernel counts of its processes, its
+/// From a server at work (at postgres://, mysql:// or mongodb://), which is only asked: its counters for as long
+/// as --watch says, and, where it is on this machine, what the kernel counts of its processes, its
 /// device and its memory. Of any other machine say --memory, --cores and --busy.
 /// Exit codes: 0 a candidate holds, 1 none does for sure, 2 the input cannot be used.
 #[derive(Debug, Args)]
@@ -151,6 +151,8 @@ impl Plan {
             set: self.set.clone(),
             target: None,
             records: None,
+            mongod: None,
+            mongos: None,
             repeats: None,
         };
         let parent = folder.parent().unwrap_or(&folder);
@@ -251,10 +253,11 @@ impl Plan {
         let spec = match address.scheme() {
             "postgres" | "postgresql" => connection("postgres", &address)?,
             "mysql" | "mariadb" => connection("mysql", &address)?,
+            "mongodb" => connection("mongodb", &address)?,
             other => {
                 return wrong(format!(
                     "{other}:// cannot be planned from at work, because how such a server keeps its pages is not modelled: \
-                     postgres://me@host/shop and mysql://me@host/shop can"
+                     those at postgres://, mysql:// and mongodb:// can"
                 ));
             }
         };

@@ -161,6 +161,10 @@ fn settings(spec: &Spec, place: &Place) -> serde_json::Value {
     let (memory, cache) = (Bytes(place.memory as u64), Bytes(place.engine_cache as u64));
     let server = |name: &str, value: String| json!({ "lab": { "settings": { name: value } } });
     let mut settings = match (&spec.lab, spec.target.kind) {
+        (Some(_), TargetKind::Mongodb) => {
+            let gib = cache.0 as f64 / Bytes::gib(1).0 as f64;
+            server("wiredTigerCacheSizeGB", gib.to_string())
+        }
         (Some(_), TargetKind::Postgres) => server("shared_buffers", format!("{}kB", cache.0 / 1024)),
         (Some(_), _) => server("innodb_buffer_pool_size", cache.0.to_string()),
         (None, _) => json!({ "target": { "wiredtiger": { "cache": CacheSize::Bytes(cache) } } }),

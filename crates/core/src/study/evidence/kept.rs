@@ -1,6 +1,7 @@
 //! Where the system that was measured keeps its records, and what it may use: what is particular to each
 //! engine.
 
+use crate::experiment::recipe::System;
 use crate::experiment::{Spec, TargetKind};
 use crate::predict::cache::{Policy, Popularity};
 use crate::predict::{Engine, Range};
@@ -12,6 +13,7 @@ use crate::workload::distribution::Requests;
 const INNODB_FANOUT: f64 = 270.0;
 
 const WIREDTIGER: &str = "WiredTiger";
+const MONGODB: &str = "MongoDB";
 
 /// Pages of a table and of its index, the cache above them, and the machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +83,25 @@ impl Kept {
             let value = said(name).and_then(|value| value.as_f64());
             value.filter(|value| *value > 0.0).ok_or_else(|| format!("the record does not say its {name}"))
         };
+        let cpus = recipe.cpus_of(node.role).filter(|cpus| *cpus < processors);
+        let memory_bytes = recipe.memory_of(node.role).ok_or(unlimited)?.0 as f64;
+        let (cores, clients_beside) = (cpus.unwrap_or(processors), cpus.is_none());
+        if recipe.server == System::Mongod
+            && said("storage_engine").and_then(|value| value.as_str()) == Some("wiredTiger")
+        {
+            // The same engine below another path: what a record takes in its cache is the plan's word.
+            return Ok(Kept {
+                system: MONGODB,
+                engine: Engine::WIREDTIGER,
+                cache_bytes: fact("engine_cache_bytes")?,
+                table_bytes: (spec.records() * spec.target.wiredtiger.record_resident_bytes) as f64,
+                index_bytes: 0.0,
+                memory_bytes,
+                cores,
+                has_reserve: false,
+                clients_beside,
+            });
+        }
         let (table_bytes, index) = (fact("table_file_bytes")?, fact("index_file_bytes"));
         let is_innodb = || said("table_engine").and_then(|value| value.as_str()) == Some("InnoDB");
         let (system, index_bytes, policies): (_, _, &[Policy]) = match spec.target.kind {
@@ -92,7 +113,6 @@ impl Kept {
             }
             _ => return Err("how its engine keeps records is not modelled".into()),
         };
-        let cpus = recipe.cpus_of(node.role).filter(|cpus| *cpus < processors);
         Ok(Kept {
             system,
             engine: Engine {
@@ -105,10 +125,10 @@ impl Kept {
             cache_bytes: fact("engine_cache_bytes")?,
             table_bytes,
             index_bytes,
-            memory_bytes: recipe.memory_of(node.role).ok_or(unlimited)?.0 as f64,
-            cores: cpus.unwrap_or(processors),
+            memory_bytes,
+            cores,
             has_reserve: spec.target.kind == TargetKind::Mysql,
-            clients_beside: cpus.is_none(),
+            clients_beside,
         })
     }
 
@@ -138,7 +158,7 @@ impl Kept {
     /// Where the load decides how a page lies in its file.
     pub fn pages_in_file(&self) -> Option<PagesInFile> {
         let kib = 1024.0;
-        (self.system == WIREDTIGER).then_some(PagesInFile {
+        [WIREDTIGER, MONGODB].contains(&self.system).then_some(PagesInFile {
             record: Range::new(28.0 * kib, 35.0 * kib),
             index: 12.0 * kib,
             words: "a page takes 28 to 35 KiB in its file, and one operation in a hundred may also need one of the index",

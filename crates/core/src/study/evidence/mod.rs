@@ -90,7 +90,7 @@ pub struct Assumption {
 /// # Errors
 /// There is none at all.
 pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), String> {
-    let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    let (mut found, mut left_out): (Vec<Observed>, Vec<LeftOut<'_>>) = (Vec::new(), Vec::new());
     let mut sweeps: BTreeMap<&[(String, String)], u32> = BTreeMap::new();
     cells.all.iter().for_each(|cell| *sweeps.entry(&cell.cell.labels).or_default() += 1);
     for cell in &cells.all {
@@ -105,19 +105,38 @@ pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), Strin
         let name = sweep.into_iter().chain(labels).collect::<Vec<&str>>().join(", ");
         match Observed::of(cell, &name) {
             Ok(seen) => found.push(seen),
-            Err(why) => left_out.push((name, why)),
+            Err(why) => match left_out.last_mut() {
+                // A sweep that was left out has one reason, however many cells it has.
+                Some(last) if last.why == why && last.sweep == cell.cell.sweep => last.names.push(name),
+                _ => left_out.push(LeftOut { sweep: &cell.cell.sweep, names: vec![name], why }),
+            },
         }
     }
-    let in_words = |(name, why): (String, String)| format!("{name}: {why}");
     if found.is_empty() {
-        left_out.dedup_by(|a, b| a.1 == b.1);
-        let why: Vec<String> = left_out.into_iter().map(in_words).collect();
+        left_out.dedup_by(|a, b| a.why == b.why);
+        let why: Vec<String> = left_out.iter().map(LeftOut::in_words).collect();
         return Err(match why.is_empty() {
             true => "no cell reads records".into(),
             false => format!("no cell can be planned from: {}", why.join("; ")),
         });
     }
-    Ok((found, left_out.into_iter().map(in_words).collect()))
+    Ok((found, left_out.iter().map(LeftOut::in_words).collect()))
+}
+
+/// Cells of a sweep on which no prediction rests, for one reason.
+struct LeftOut<'a> {
+    sweep: &'a str,
+    names: Vec<String>,
+    why: String,
+}
+
+impl LeftOut<'_> {
+    fn in_words(&self) -> String {
+        match self.names.as_slice() {
+            [name] => format!("{name}: {}", self.why),
+            names => format!("{}, {} cells: {}", self.sweep, names.len(), self.why),
+        }
+    }
 }
 
 /// Why a cell with these settings says nothing of a system that reads, if so.

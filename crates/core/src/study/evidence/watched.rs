@@ -4,8 +4,12 @@
 //! every shape in [`SHAPES`] the one that gives just those misses in the cache as it is. Shapes differ in
 //! what they say of another cache, and that is how far the answer is known; the page cache's hits weigh them.
 
+mod part;
+
+pub use part::{DeviceUse, Part};
+
 use super::{Assumption, NOTHING};
-use crate::predict::cache::{Hits, Policy, Popularity, Shape};
+use crate::predict::cache::{Hits, Popularity, Shape};
 use crate::predict::queue::READ;
 use crate::predict::{Engine, Place, Range, Seen, System};
 use crate::target::Relation;
@@ -35,72 +39,6 @@ const LEAST_REQUESTS: f64 = 100.0;
 /// How much more than in the other half one half of the interval may miss before caches count as filling.
 const FILLING: f64 = 1.25;
 
-/// What a server's device did for it.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct DeviceUse {
-    /// Reads.
-    pub reads: f64,
-    /// Bytes of them.
-    pub read_bytes: f64,
-    /// Seconds that they took together.
-    pub read_s: f64,
-    /// Writes.
-    pub writes: f64,
-    /// Bytes of them.
-    pub write_bytes: f64,
-    /// Seconds that they took together.
-    pub write_s: f64,
-    /// Flushes.
-    pub flushes: f64,
-    /// Seconds that they took together.
-    pub flush_s: f64,
-}
-
-/// What counters grew by in a part of the interval.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Part {
-    /// How long it was.
-    pub seconds: f64,
-    /// Operations, as the server counts them.
-    pub operations: f64,
-    /// Pages asked of the engine's cache.
-    pub pages: f64,
-    /// Of them, those that were not there.
-    pub misses: f64,
-    /// Bytes of journal.
-    pub journal_bytes: f64,
-    /// Flushes of the journal.
-    pub journal_syncs: f64,
-    /// Seconds of processor time of the server, where they can be seen.
-    pub cpu: Option<f64>,
-    /// The device, where it can be seen.
-    pub device: Option<DeviceUse>,
-}
-
-impl Part {
-    fn plus(mut self, other: &Part) -> Part {
-        let device = |a: DeviceUse, b: DeviceUse| DeviceUse {
-            reads: a.reads + b.reads,
-            read_bytes: a.read_bytes + b.read_bytes,
-            read_s: a.read_s + b.read_s,
-            writes: a.writes + b.writes,
-            write_bytes: a.write_bytes + b.write_bytes,
-            write_s: a.write_s + b.write_s,
-            flushes: a.flushes + b.flushes,
-            flush_s: a.flush_s + b.flush_s,
-        };
-        self.seconds += other.seconds;
-        self.operations += other.operations;
-        self.pages += other.pages;
-        self.misses += other.misses;
-        self.journal_bytes += other.journal_bytes;
-        self.journal_syncs += other.journal_syncs;
-        self.cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
-        self.device = self.device.zip(other.device).map(|(a, b)| device(a, b));
-        self
-    }
-}
-
 /// A server, and what it did while it was watched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
@@ -112,8 +50,10 @@ pub struct Watched {
     pub page: Bytes,
     /// Bytes of its engine's cache.
     pub cache_bytes: f64,
-    /// Whether it reads through the kernel's page cache.
-    pub is_buffered: bool,
+    /// How its engine keeps pages; how many an operation asks for is counted.
+    pub engine: Engine,
+    /// Bytes of a page as it lies in its file.
+    pub file_page: Bytes,
     /// Whether commits wait until their journal is durable.
     pub waits_for_journal: bool,
     /// Whether a checkpoint was carried out meanwhile.
@@ -177,11 +117,7 @@ impl Watched {
         let data: f64 = relations.iter().map(|r| r.pages).sum::<f64>() * self.page.0 as f64;
         let other = self.other_memory(&mut assume);
         let written = self.writes(&all, &mut assume, &mut doubts);
-        let share = Range::new(0.90, 1.0);
-        assume(
-            "90 % to 100 % of the engine's configured cache hold pages of tables and indexes".into(),
-            "catalogues stand there too",
-        );
+        let share = self.share(&mut assume);
         let holds = share.high.midpoint(share.low) * self.cache_bytes / data;
         let popularity = SHAPES.map(|shape| inferred(&relations, shape, holds)).into();
         assume(
@@ -205,18 +141,12 @@ impl Watched {
         let system = System {
             sessions: 1,
             popularity,
-            engine: Engine {
-                fills: 1.0,
-                overhead: 1.0,
-                is_buffered: self.is_buffered,
-                pages_per_operation: per(asked),
-                policies: &[Policy::Lru],
-            },
+            engine: Engine { pages_per_operation: per(asked), ..self.engine },
             record_bytes: Range::new(1.0, 1.0).times(self.page.0 as f64),
-            file_ratio: Range::new(1.0, 1.0),
+            file_ratio: Range::new(1.0, 1.0).times(self.file_page.0 as f64 / self.page.0 as f64),
             engine_share: share,
             engine_reserve: NOTHING,
-            other_memory: if self.is_buffered { other } else { NOTHING },
+            other_memory: if self.engine.is_buffered { other } else { NOTHING },
             hit_errors: Hits { engine: ENGINE_ERROR, page_cache: PAGE_CACHE_ERROR },
             known_at: Some(seen.clone()),
             request: Bytes(request.round() as u64),
@@ -253,14 +183,27 @@ impl Watched {
         })
     }
 
+    /// Of the configured cache the share that holds pages of tables and indexes.
+    fn share(&self, assume: &mut impl FnMut(String, &str)) -> Range {
+        let (share, because) = match self.engine.fills < 1.0 {
+            true => (Range::new(0.70, 0.82), "it evicts above 80 %, and counts 8 % of overhead"),
+            false => (Range::new(0.90, 1.0), "catalogues stand there too"),
+        };
+        let [low, high] = [share.low, share.high].map(|x| (x * 100.0).round());
+        let words =
+            format!("{low} % to {high} % of the engine's configured cache hold pages of tables and indexes");
+        assume(words, because);
+        share
+    }
+
     /// What its device was asked for when it `missed` so many pages.
     fn requests(&self, all: &Part, missed: f64, assume: &mut impl FnMut(String, &str)) -> Requests {
         // A page is one request where the disk takes pages whole.
         let size = match all.device.filter(|d| d.reads >= LEAST_REQUESTS) {
-            Some(device) => (device.read_bytes / device.reads).clamp(512.0, self.page.0 as f64),
-            None => self.page.0 as f64,
+            Some(device) => (device.read_bytes / device.reads).clamp(512.0, self.file_page.0 as f64),
+            None => self.file_page.0 as f64,
         };
-        let of_page = Range::new(1.0, 1.5).times((self.page.0 as f64 / size).max(1.0));
+        let of_page = Range::new(1.0, 1.5).times((self.file_page.0 as f64 / size).max(1.0));
         assume(
             format!(
                 "a page takes {} to {} requests to the disk",
@@ -269,7 +212,7 @@ impl Watched {
             ),
             "one page is read whole, and read-ahead may bring others",
         );
-        let page_cache = match (self.is_buffered, all.device) {
+        let page_cache = match (self.engine.is_buffered, all.device) {
             (false, _) => Some(0.0),
             (true, Some(device)) if missed > 0.0 => {
                 Some(1.0 - (device.reads / of_page.low / missed).clamp(0.0, 1.0))
@@ -361,7 +304,7 @@ impl Watched {
                 other + super::STRANGERS * page_cache,
             ),
             None => {
-                if self.is_buffered {
+                if self.engine.is_buffered {
                     assume(
                         "5 % to 25 % of the memory are neither engine's cache nor page cache".into(),
                         "the server's machine cannot be seen from here",
@@ -514,7 +457,7 @@ impl Watched {
                 "its own counters, of each table and index".into(),
             ),
         ];
-        if let Some(hit) = page_cache.filter(|_| self.is_buffered) {
+        if let Some(hit) = page_cache.filter(|_| self.engine.is_buffered) {
             measured.push((
                 format!("{} % of the misses were in the page cache", significant(100.0 * hit, 3)),
                 "reads of its device".into(),
@@ -611,6 +554,7 @@ fn inferred(relations: &[Asked], shape: Shape, holds: f64) -> Popularity {
 mod tests {
     use super::*;
     use crate::predict::Interval;
+    use crate::predict::cache::Policy;
 
     const PAGE: f64 = 8192.0;
     const OPERATIONS: f64 = 100_000.0;
@@ -668,7 +612,8 @@ mod tests {
             operations: "transactions",
             page: Bytes(PAGE as u64),
             cache_bytes,
-            is_buffered: true,
+            engine: Engine::PAGED,
+            file_page: Bytes(PAGE as u64),
             waits_for_journal: true,
             checkpointed: true,
             memory: cache_bytes + below * data + other,
