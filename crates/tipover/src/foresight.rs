@@ -210,6 +210,20 @@ pub fn refusal(experiment: &Experiment, results: &Path) -> Option<String> {
     lacking(experiment, results)
 }
 
+/// The experiment without its optional sweeps whose programs are not installed here, and a sentence for each
+/// of those.
+pub fn leave_out(experiment: &Experiment) -> (Experiment, Vec<String>) {
+    let mut carried = experiment.clone();
+    let mut left = Vec::new();
+    carried.sweeps.retain(|sweep| {
+        let lacks = sweep.cells.iter().find_map(|cell| not_installed(&cell.spec)).filter(|_| sweep.optional);
+        left.extend(lacks.as_ref().map(|why| format!("{} is left out: {why}", sweep.name)));
+        lacks.is_none()
+    });
+    // Who asks for such a sweep alone wants to know why it cannot be had.
+    if carried.sweeps.is_empty() { (experiment.clone(), vec![]) } else { (carried, left) }
+}
+
 /// What this machine lacks for the experiment besides labels, in a sentence.
 pub fn lacking(experiment: &Experiment, results: &Path) -> Option<String> {
     let requirements = machine::check(&machine::read(results), &needs(experiment));
@@ -225,8 +239,8 @@ pub fn lacking(experiment: &Experiment, results: &Path) -> Option<String> {
 fn of_cluster(spec: &Spec) -> Option<String> {
     let lab = spec.lab.as_ref()?;
     let recipe = spec.cluster().ok()?;
-    if let Err(missing) = tipover_lab::installed(&recipe, lab.version, &binaries(spec)) {
-        return Some(missing.to_string());
+    if let Some(missing) = not_installed(spec) {
+        return Some(missing);
     }
     if let Some(name) = without_disk_for_tenant(spec, &recipe) {
         return Some(format!("tenant: node {name} has no such disk that it could share"));
@@ -246,6 +260,13 @@ fn of_cluster(spec: &Spec) -> Option<String> {
         return can.err().map(|why| if shaped { format!("{NEEDS_NETWORK}: {why}") } else { why.to_string() });
     }
     None
+}
+
+/// The program that the cluster of a cell lacks.
+fn not_installed(spec: &Spec) -> Option<String> {
+    let (lab, recipe) = (spec.lab.as_ref()?, spec.cluster().ok()?);
+    let installed = tipover_lab::installed(&recipe, lab.version, &binaries(spec));
+    installed.err().map(|missing| missing.to_string())
 }
 
 /// A node that is to have another tenant on a disk that it does not have. Of a cluster that elects its
@@ -437,6 +458,26 @@ mod tests {
         let of = |search: &SearchSpec| Estimate::of_searches(&experiment, &cells, search);
         let tested = of(&SearchSpec { interventions: true, ..plain.clone() });
         assert!(tested.longest > of(&plain).longest && of(&plain).longest > minute * cells.len() as u32);
+    }
+
+    #[test]
+    fn an_optional_sweep_without_its_program_is_left_out_and_a_wanted_one_is_refused() {
+        let whole = experiment("working-set", &[("lab.mongod", "/nowhere/mongod")]);
+        let (carried, left) = leave_out(&whole);
+        assert_eq!(carried.sweeps.len() + 1, whole.sweeps.len());
+        assert!(carried.sweeps.iter().all(|sweep| sweep.name != "mongodb"));
+        let [sentence] = left.as_slice() else { panic!("{left:?}") };
+        assert!(sentence.starts_with("mongodb is left out: mongod is not installed"), "{sentence}");
+        // Who asks for it alone hears why it cannot be had, and so does a plan that insists on it.
+        let mut alone = whole.clone();
+        alone.only(&[("sweep".into(), "mongodb".into())]).unwrap();
+        let mut wanted = whole;
+        wanted.sweeps.iter_mut().for_each(|sweep| sweep.optional = false);
+        for refused in [alone, wanted] {
+            let (carried, left) = leave_out(&refused);
+            assert_eq!((carried.sweeps.len(), left.len()), (refused.sweeps.len(), 0));
+            assert!(refusal(&carried, Path::new("/tmp")).unwrap().contains("/nowhere/mongod is no program"));
+        }
     }
 
     #[test]

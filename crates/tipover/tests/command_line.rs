@@ -4,7 +4,7 @@
 
 mod program;
 
-use program::{Ended, Place, results::below};
+use program::{Ended, NO_MONGOD, Place, results::below};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -334,7 +334,9 @@ fn lists_say_what_there_is() {
     assert_eq!(json["experiments"][0]["scales"], serde_json::json!(["tiny", "quick", "full"]));
     assert_eq!(json["results"], serde_json::json!([]));
 
-    let listed = place.run(&["run", "working-set", "--scale", "tiny", "--list"]).with_code(&[0]);
+    let words = [&["run", "working-set", "--scale", "tiny", "--list"][..], &NO_MONGOD].concat();
+    let listed = place.run(&words).with_code(&[0]);
+    assert!(listed.stderr.contains("mongodb is left out: mongod is not installed"), "{}", listed.stderr);
     assert_eq!(listed.stdout.lines().count(), 19, "{}", listed.stdout);
     assert!(listed.stdout.lines().all(|l| l.ends_with(" #1 missing")), "{}", listed.stdout);
     assert!(listed.stderr.contains("19 trials, 19 missing"), "{}", listed.stderr);
@@ -344,7 +346,8 @@ fn lists_say_what_there_is() {
         listed.stderr
     );
     let only = ["--only", "disk=5000 IOPS", "--only", "working_set=92 %", "--repeats", "2"];
-    let typed: Vec<&str> = TINY.into_iter().chain(only).chain(["--list", "--json"]).collect();
+    let typed: Vec<&str> =
+        TINY.into_iter().chain(NO_MONGOD).chain(only).chain(["--list", "--json"]).collect();
     let listed = self::json(&place.run(&typed));
     let (shortest, longest) = (&listed["estimate"]["shortest_ns"], &listed["estimate"]["longest_ns"]);
     assert!(listed["refused"].is_null() && shortest.as_u64() < longest.as_u64(), "{listed}");

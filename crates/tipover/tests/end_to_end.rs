@@ -9,7 +9,7 @@ mod program;
 
 use program::results::{Kept, assert_untouched, kept};
 use program::traces::{self, Suspect};
-use program::{Ended, Place, alone, can_mount, skipped};
+use program::{Ended, NO_MONGOD, Place, alone, can_mount, skipped};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,7 +23,8 @@ const DISKS: [(&str, f64); 3] =
 
 /// The study at its smallest scale, with more words behind.
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    ["run", "working-set", "--scale", "tiny"].into_iter().chain(more.iter().copied()).collect()
+    let words = ["run", "working-set", "--scale", "tiny"];
+    words.into_iter().chain(NO_MONGOD).chain(more.iter().copied()).collect()
 }
 
 /// Three trials of two sweeps: two of the device and one of the engine.

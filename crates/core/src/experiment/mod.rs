@@ -10,6 +10,7 @@ mod names;
 pub mod recipe;
 mod search;
 mod server;
+mod settings;
 mod spec;
 
 pub use crate::nearest::unknown;
@@ -20,6 +21,7 @@ pub use spec::*;
 use crate::workload::Random;
 use mistake::Origin;
 use serde::{Deserialize, Serialize};
+use settings::{merge, says, set, take_scale, typed};
 use toml::{Table, Value};
 
 /// What is wrong with a plan, in words for the person who wrote it.
@@ -67,6 +69,8 @@ pub struct Sweep {
     pub name: String,
     /// What this sweep answers.
     pub question: String,
+    /// It is left out, loudly, where what it needs is not there; any other sweep is refused.
+    pub optional: bool,
     /// The swept settings.
     pub axes: Vec<Axis>,
     /// Every combination, first axis slowest.
@@ -218,11 +222,38 @@ struct SweepText {
     name: String,
     /// What this sweep answers.
     question: String,
+    /// Where a program that it needs is not installed, this sweep is left out, loudly, and the others run.
+    /// Without this key the whole run is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    optional: bool,
     /// Settings of this sweep alone.
     #[serde(default)]
     settings: Table,
     /// The swept settings: `[[sweep.axis]]`.
     axis: Vec<AxisText>,
+}
+
+impl Header {
+    /// What a scale says of single sweeps: `[scale.NAME.sweep.SWEEP]`.
+    fn patch(&mut self, scale: &str, patches: Table) -> Result<(), PlanError> {
+        for (name, patch) in patches {
+            let names: Vec<&str> = self.sweep.iter().map(|sweep| sweep.name.as_str()).collect();
+            let unknown = PlanError(format!("[scale.{scale}]: {}", unknown("sweep", &name, &names)));
+            let sweep = self.sweep.iter_mut().find(|sweep| sweep.name == name).ok_or(unknown)?;
+            match patch {
+                Value::Table(patch) => merge(&mut sweep.settings, &patch),
+                _ => return wrong(format!("[scale.{scale}.sweep.{name}] must be a table")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SweepText {
+    /// How many cells its axes make; no more than can be counted.
+    fn cells(&self) -> usize {
+        self.axis.iter().map(|axis| axis.values.len()).fold(1, usize::saturating_mul)
+    }
 }
 
 /// One swept setting.
@@ -264,35 +295,14 @@ impl Experiment {
         if let Some(strange) = table.keys().find(|key| !known.contains(&key.as_str())) {
             return Err(origin.unknown_setting(strange, &known));
         }
-        let scales = match table.remove("scale") {
-            Some(Value::Table(scales)) => scales,
-            Some(_) => return wrong("`scale` must be tables: [scale.quick] and so on"),
-            None => Table::new(),
-        };
-        match scales.get(scale) {
-            Some(Value::Table(patch)) => merge(&mut table, patch),
-            Some(_) => return wrong(format!("[scale.{scale}] must be a table")),
-            None if scales.is_empty() => {
-                return wrong(format!(
-                    "the plan has no scale: it needs a table [scale.{scale}], which may be empty"
-                ));
-            }
-            None => {
-                let names: Vec<&str> = scales.keys().map(String::as_str).collect();
-                return wrong(unknown("scale", scale, &names));
-            }
-        }
+        let of_sweeps = take_scale(&mut table, scale)?;
         if let Some(address) = server {
             server::put(&mut table, address)?;
         }
-        for (path, value) in overrides {
-            // "128 MiB" is not TOML, but it is what one types: then the text itself is the value.
-            let value = format!("v = {value}")
-                .parse::<Table>()
-                .ok()
-                .and_then(|mut t| t.remove("v"))
-                .unwrap_or_else(|| Value::String(value.clone()));
-            set(&mut table, path, value)?;
+        let overridden: Vec<(&String, Value)> =
+            overrides.iter().map(|(path, value)| (path, typed(value))).collect();
+        for (path, value) in &overridden {
+            set(&mut table, path, value.clone())?;
         }
         let mut settings = Table::new();
         for part in Spec::PARTS {
@@ -301,6 +311,13 @@ impl Experiment {
             }
         }
         let mut header: Header = table.try_into().map_err(|error| origin.told(&error))?;
+        header.patch(scale, of_sweeps)?;
+        // What the user says wins over what a sweep says of itself.
+        for (path, value) in overridden {
+            for sweep in header.sweep.iter_mut().filter(|sweep| says(&sweep.settings, path)) {
+                set(&mut sweep.settings, path, value.clone())?;
+            }
+        }
         // Who says what a setting is does not want it swept.
         let is_given = |axis: &AxisText| overrides.iter().any(|(path, _)| *path == axis.sets);
         header.sweep.iter_mut().for_each(|sweep| sweep.axis.retain(|axis| !is_given(axis)));
@@ -310,11 +327,7 @@ impl Experiment {
         if !(1..=MOST_REPEATS).contains(&header.repeats) {
             return wrong(format!("repeats = {} is not from 1 to {MOST_REPEATS}", header.repeats));
         }
-        let product = |sweep: &SweepText| {
-            let values = sweep.axis.iter().map(|axis| axis.values.len());
-            values.fold(1, usize::saturating_mul)
-        };
-        let cells = header.sweep.iter().map(product).fold(0, usize::saturating_add);
+        let cells = header.sweep.iter().map(SweepText::cells).fold(0, usize::saturating_add);
         if cells > MOST_CELLS {
             return wrong(format!(
                 "the axes multiply to {cells} cells; a plan has at most {MOST_CELLS}: leave values out, or sweep \
@@ -419,6 +432,7 @@ impl Experiment {
                 None => sweeps.push(Sweep {
                     name: cell.sweep.clone(),
                     question: String::new(),
+                    optional: false,
                     axes: vec![],
                     cells: vec![cell],
                 }),
@@ -444,12 +458,19 @@ impl Experiment {
     }
 }
 
+/// Whether a table of a laboratory says only which programs of the user's it would run: said for a whole
+/// plan, that concerns the cells that have one.
+fn names_programs_alone(lab: &Value) -> bool {
+    const PROGRAMS: [&str; 3] = ["mongod", "mongos", "polodb"];
+    lab.as_table().is_some_and(|lab| lab.keys().all(|key| PROGRAMS.contains(&key.as_str())))
+}
+
 impl Sweep {
-    fn new(text: SweepText, base: &Table, origin: &Origin<'_>) -> Result<Sweep, PlanError> {
+    fn new(mut text: SweepText, base: &Table, origin: &Origin<'_>) -> Result<Sweep, PlanError> {
         let mut settings = base.clone();
         merge(&mut settings, &text.settings);
         let mut axes = Vec::new();
-        for axis in text.axis {
+        for axis in std::mem::take(&mut text.axis) {
             if axis.values.is_empty() {
                 return wrong(format!("axis {} of sweep {} has no values", axis.name, text.name));
             }
@@ -479,12 +500,16 @@ impl Sweep {
             cells = product;
         }
         let mut out = Vec::new();
-        for (labels, settings) in cells {
+        for (labels, mut settings) in cells {
+            if settings.get("lab").is_some_and(names_programs_alone) {
+                settings.remove("lab");
+            }
             let spec: Spec = settings.try_into().map_err(|error| origin.told(&error))?;
             spec.check().map_err(|e| PlanError(format!("sweep {}: {e}", text.name)))?;
             out.push(Cell { sweep: text.name.clone(), labels, spec });
         }
-        Ok(Sweep { name: text.name, question: text.question, axes, cells: out })
+        let SweepText { name, question, optional, .. } = text;
+        Ok(Sweep { name, question, optional, axes, cells: out })
     }
 }
 
@@ -495,38 +520,12 @@ fn label_of(value: &Value) -> String {
     }
 }
 
-/// Lays `patch` over `table`, table by table.
-fn merge(table: &mut Table, patch: &Table) {
-    for (key, value) in patch {
-        match (table.get_mut(key), value) {
-            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
-            _ => {
-                table.insert(key.clone(), value.clone());
-            }
-        }
-    }
-}
-
-/// Sets `a.b.c` in a nested table, making tables on the way.
-fn set(table: &mut Table, path: &str, value: Value) -> Result<(), PlanError> {
-    match path.split_once('.') {
-        None => {
-            table.insert(path.to_string(), value);
-            Ok(())
-        }
-        Some((first, rest)) => {
-            match table.entry(first.to_string()).or_insert_with(|| Value::Table(Table::new())) {
-                Value::Table(inner) => set(inner, rest, value),
-                _ => wrong(format!("`{first}` in `{path}` is a value, not a table of settings")),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Bytes;
 
+    const SWEEP: &str = "reads";
     const PLAN: &str = r#"
         name = "t"
         title = "T"
@@ -590,6 +589,30 @@ mod tests {
             let refused = Experiment::parse(&plan, "quick", &[]).unwrap_err().to_string();
             assert!(refused.contains("records cannot be meant"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_scale_says_what_a_sweep_is_at_that_scale_and_the_user_says_it_last() {
+        let plan = format!(
+            "{}\n[scale.large]\nload.sessions = 4\n[scale.large.sweep.{SWEEP}]\nmachine.memory = \"1 GiB\"\n\
+             load.sessions = 8\n",
+            PLAN.replace(
+                &format!("name = \"{SWEEP}\""),
+                &format!("name = \"{SWEEP}\"\nsettings.load.sessions = 2")
+            )
+        );
+        let sessions = |scale: &str, said: &[(String, String)]| {
+            let parsed = Experiment::parse(&plan, scale, said).unwrap();
+            let spec = &parsed.sweeps.iter().find(|sweep| sweep.name == SWEEP).unwrap().cells[0].spec;
+            (spec.load.sessions, spec.machine.memory.unwrap())
+        };
+        assert_eq!(sessions("quick", &[]), (2, Bytes::mib(256)));
+        assert_eq!(sessions("large", &[]), (8, Bytes::gib(1)));
+        let said = [("load.sessions".to_string(), "32".to_string())];
+        assert_eq!(sessions("large", &said), (32, Bytes::gib(1)));
+        let wrong = plan.replace(&format!("sweep.{SWEEP}]"), "sweep.raeds]");
+        let error = Experiment::parse(&wrong, "large", &[]).unwrap_err().to_string();
+        assert!(error.contains("[scale.large]: unknown sweep `raeds`"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A plan for an embedded engine, turned into one for a server at an address.
 
-use super::{Address, PlanError, TargetKind, set};
+use super::settings::set;
+use super::{Address, PlanError, TargetKind};
 use toml::{Table, Value};
 
 /// Settings that belong to whoever runs the server. The working set is a share of the embedded engine's

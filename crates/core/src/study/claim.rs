@@ -22,9 +22,37 @@ pub struct Claims {
     /// What of it is so here by construction, in a sentence; empty where nothing is.
     #[serde(default)]
     pub caveat: String,
+    /// Whose cells decide each claim once more, where they were measured.
+    #[serde(default, rename = "twin")]
+    twins: Vec<Twin>,
     /// In the text's order.
     #[serde(rename = "claim")]
     pub all: Vec<Claim>,
+}
+
+/// Cells of an optional sweep that are those of another one on another system.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Twin {
+    /// What figures call the one system, or nothing, and what they call the other.
+    names: [String; 2],
+    /// What stands in the one's paths, and in the other's.
+    replaces: [String; 2],
+}
+
+impl Twin {
+    /// The same figure of the other system; `None` of one that is not the first's.
+    fn of(&self, criterion: &Criterion) -> Option<Criterion> {
+        let [ours, theirs] = &self.replaces;
+        let text = criterion.is.to_string();
+        let is = text.contains(ours.as_str()).then(|| text.replace(ours, theirs).parse().ok())??;
+        let what = match self.names.each_ref().map(String::as_str) {
+            ["", name] => format!("{name}{}", criterion.what),
+            [one, other] if criterion.what.contains(one) => criterion.what.replace(one, other),
+            [_, other] => format!("{}, {other}", criterion.what),
+        };
+        Some(Criterion { what, is, optional: true, ..criterion.clone() })
+    }
 }
 
 /// A conclusion that a text prints.
@@ -79,6 +107,9 @@ pub struct Criterion {
     pub unit: String,
     /// What must hold of it, in that unit.
     pub must: Condition,
+    /// It is of an optional sweep: where that was not measured, the claim is judged without it.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// What became of a claim.
@@ -190,8 +221,12 @@ impl Claims {
     /// # Errors
     /// A sentence that says which claim is wrong, and how.
     pub fn parse(text: &str) -> Result<Claims, String> {
-        let claims: Claims = toml::from_str(text).map_err(|error| error.to_string())?;
-        for claim in &claims.all {
+        let mut claims: Claims = toml::from_str(text).map_err(|error| error.to_string())?;
+        for claim in &mut claims.all {
+            let twins =
+                claims.twins.iter().flat_map(|twin| claim.figures.iter().filter_map(|of| twin.of(of)));
+            let twins: Vec<Criterion> = twins.collect();
+            claim.figures.extend(twins);
             if claim.figures.is_empty() != claim.not_tested.is_some() {
                 return Err(format!("{} needs either a figure or not_tested", claim.id));
             }
@@ -202,6 +237,7 @@ impl Claims {
     /// Judges all claims on the JSON of a study.
     pub fn judge(&self, study: &Value) -> Vec<Judged> {
         let judged = |claim: &Claim| {
+            let claim = claim.about(study);
             let evaluated: Vec<Evaluated> =
                 claim.figures.iter().map(|criterion| Evaluated::of(criterion, study, 0)).collect();
             Judged {
@@ -250,6 +286,16 @@ fn paths_of<'a>(expression: &'a Expression, many: bool, found: &mut Vec<(&'a Pat
 }
 
 impl Claim {
+    /// The claim without figures of optional sweeps that were not measured; with all of them if none is left.
+    fn about(&self, study: &Value) -> Claim {
+        let is_there = |criterion: &&Criterion| {
+            !criterion.optional || !matches!(Evaluated::of(criterion, study, 0), Evaluated::Absent(_))
+        };
+        let figures: Vec<Criterion> = self.figures.iter().filter(is_there).cloned().collect();
+        let figures = if figures.is_empty() { self.figures.clone() } else { figures };
+        Claim { figures, ..self.clone() }
+    }
+
     fn verdict(&self, evaluated: &[Evaluated], study: &Value) -> Verdict {
         if let Some(why) = &self.not_tested {
             return Verdict::NotTested { why: why.clone() };

@@ -24,6 +24,8 @@ pub struct Study {
     pub source: String,
     /// Reads of records, by working set and disk.
     pub reads: Vec<Reads>,
+    /// The same on a MongoDB, where there was one.
+    pub mongodb: Vec<Reads>,
     /// Random reads of a file that nothing caches, by disk and sessions.
     pub device: Vec<Device>,
 }
@@ -149,29 +151,17 @@ pub struct Device {
 }
 
 impl Study {
-    /// From the sweeps `reads` and `device`.
+    /// From the sweeps `reads`, `mongodb` and `device`.
     ///
     /// # Errors
     /// A cell's disk has no gate.
     pub fn of(cells: &Cells<'_>) -> Result<Study, String> {
         let published = Published::load()?;
-        let first = cells.sweep("reads").next();
-        // What "relative to in cache" is relative to: the plan's first working set on the same disk.
-        let base = |of: &CellRecords<'_>| {
-            let same = |axis: &str, other: &CellRecords<'_>, with: &CellRecords<'_>| {
-                other.cell.label(axis) == with.cell.label(axis)
-            };
-            let is_base = |c: &&CellRecords<'_>| {
-                first.is_some_and(|first| same("working_set", c, first)) && same("disk", c, of)
-            };
-            cells.sweep("reads").find(is_base).and_then(CellRecords::throughput)
-        };
-        let smallest = first.map_or(0.0, share);
-        let reads = cells.sweep("reads").map(|cell| Reads::of(cell, base(cell), &published, smallest));
-        let reads = reads.collect::<Result<_, _>>()?;
+        let reads = Reads::of_sweep(cells, "reads", &published)?;
+        let mongodb = Reads::of_sweep(cells, "mongodb", &published)?;
         let device =
             cells.sweep("device").map(|cell| Device::of(cell, &published)).collect::<Result<_, _>>()?;
-        Ok(Study { source: published.source, reads, device })
+        Ok(Study { source: published.source, reads, mongodb, device })
     }
 
     /// Labels of the disks in the plan's order, each with its gate.
@@ -215,6 +205,23 @@ fn gate(cell: &CellRecords<'_>) -> Result<f64, String> {
 }
 
 impl Reads {
+    /// The rows of a sweep over working sets and disks.
+    fn of_sweep(cells: &Cells<'_>, sweep: &str, published: &Published) -> Result<Vec<Reads>, String> {
+        let first = cells.sweep(sweep).next();
+        // What "relative to in cache" is relative to: the plan's first working set on the same disk.
+        let base = |of: &CellRecords<'_>| {
+            let same = |axis: &str, other: &CellRecords<'_>, with: &CellRecords<'_>| {
+                other.cell.label(axis) == with.cell.label(axis)
+            };
+            let is_base = |c: &&CellRecords<'_>| {
+                first.is_some_and(|first| same("working_set", c, first)) && same("disk", c, of)
+            };
+            cells.sweep(sweep).find(is_base).and_then(CellRecords::throughput)
+        };
+        let smallest = first.map_or(0.0, share);
+        cells.sweep(sweep).map(|cell| Reads::of(cell, base(cell), published, smallest)).collect()
+    }
+
     fn of(
         cell: &CellRecords<'_>,
         base: Option<Estimate>,
@@ -231,7 +238,8 @@ impl Reads {
         let misses = cell.misses_per_operation();
         let in_cache = misses.as_ref().is_some_and(|m| m.value < IN_CACHE);
         let trials = cell.measured().len() as u32;
-        let busy = cell.device(|r| Some(r.utilization.0 * 100.0));
+        let on_disk = |counter, unit: f64| cell.mean(|m| Some(m.rate_in_place(probe::DISK, counter)? / unit));
+        let busy = on_disk(metric::DISK_BUSY_NS, 1e7);
         let disk_decides = busy.as_ref().is_some_and(|busy| busy.value > BUSY_PERCENT);
         let theirs = published.throughput(ratio, gate);
         let their_base = published.throughput(smallest, gate);
@@ -258,28 +266,33 @@ impl Reads {
             page_cache_hit_percent: match in_cache {
                 true => Figure::missing("the engine misses next to nothing", trials),
                 false => figure(cell.mean(|m| {
-                    let budget = Budget::reads(&m.accounts().remove("")?);
+                    let budget = Budget::reads(m.accounts().values().next()?);
                     let missed = budget.bytes(Station::Engine).filter(|missed| *missed > 0.0)?;
                     Some((1.0 - budget.bytes(Station::Device)? / missed) * 100.0)
                 })),
             },
-            engine_cache_read_mb_per_s: figure(cell.mean(|m| {
-                Some(m.growth(probe::TARGET, metric::ENGINE_CACHE_READ_BYTES)? / m.seconds() / 1e6)
-            })),
-            device_read_mb_per_s: figure(cell.device(|r| Some(r.read_bandwidth.0 / 1e6))),
-            device_reads_per_s: figure(cell.device(|r| Some(r.reads.0))),
-            device_reads_per_operation: figure(cell.mean(|m| Some(m.disk_rates()?.reads.0 / m.throughput()))),
-            device_busy_percent: figure(busy),
-            page_cache_mb: figure(
-                cell.mean(|m| Some(m.level(probe::GROUP, metric::GROUP_PAGE_CACHE_BYTES)? / 1e6)),
+            engine_cache_read_mb_per_s: figure(
+                cell.mean(|m| Some(m.rate_in_place(probe::TARGET, metric::ENGINE_CACHE_READ_BYTES)? / 1e6)),
             ),
-            engine_cache_used_percent: figure(
+            device_read_mb_per_s: figure(on_disk(metric::DISK_READ_BYTES, 1e6)),
+            device_reads_per_s: figure(on_disk(metric::DISK_READ_REQUESTS, 1.0)),
+            device_reads_per_operation: figure(
                 cell.mean(|m| {
-                    Some(m.level(probe::TARGET, metric::ENGINE_CACHE_BYTES)? / engine_bytes * 100.0)
+                    Some(m.rate_in_place(probe::DISK, metric::DISK_READ_REQUESTS)? / m.throughput())
                 }),
             ),
+            device_busy_percent: figure(busy),
+            page_cache_mb: figure(
+                cell.mean(|m| Some(m.level_in_place(probe::GROUP, metric::GROUP_PAGE_CACHE_BYTES)? / 1e6)),
+            ),
+            engine_cache_used_percent: figure(cell.mean(|m| {
+                Some(m.level_in_place(probe::TARGET, metric::ENGINE_CACHE_BYTES)? / engine_bytes * 100.0)
+            })),
             budget: cell.read_budget().map(|budget| ReadBudget::of(&budget, cell.operations())),
-            engine_us_per_operation: us(Cpu::engine_ns),
+            engine_us_per_operation: match &cell.cell.spec.lab {
+                Some(_) => figure(cell.mean(|m| Some(m.only_node()?.busy_cores()? * 1e6 / m.throughput()))),
+                None => us(Cpu::engine_ns),
+            },
             request_path_us_per_operation: us(|cpu| cpu.request_path_ns),
             generator_us_per_operation: us(|cpu| cpu.generator_ns),
             disk_daemon_us_per_operation: us(|cpu| cpu.disk_ns),

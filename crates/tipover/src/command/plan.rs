@@ -64,6 +64,16 @@ pub struct PlanArguments {
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
 
+    /// Your own mongod, for the cells on a MongoDB of the laboratory's; by default the one in PATH
+    ///
+    /// As --set lab.mongod=PATH, which also makes other cells: verbs that show results need it too.
+    #[arg(long, value_name = "PATH")]
+    pub mongod: Option<String>,
+
+    /// Your own mongos, for sharded clusters; by default the one beside mongod, else the one in PATH
+    #[arg(long, value_name = "PATH")]
+    pub mongos: Option<String>,
+
     /// How often each cell is measured, instead of what the plan says
     #[arg(long)]
     pub repeats: Option<u32>,
@@ -151,6 +161,9 @@ impl PlanArguments {
         }
         if let Some(records) = self.records {
             overrides.push(("workload.records".into(), records.to_string()));
+        }
+        for (name, path) in [("lab.mongod", &self.mongod), ("lab.mongos", &self.mongos)] {
+            overrides.extend(path.iter().map(|path| (name.to_string(), path.clone())));
         }
         let wrong = |e: PlanError| BadInput(format!("{}: {e}", self.plan));
         let mut experiment =

@@ -52,15 +52,17 @@ impl Run {
     /// Runs what is missing, or lists it.
     pub fn execute(&self, results: &Path, json: bool, interrupt: &Interrupt) -> Result<Ending> {
         let (text, experiment) = self.plan.experiment()?;
-        if self.list {
-            return list(&experiment, results, self.retry, json);
-        }
-        if self.fleet.is_asked() {
+        if self.fleet.is_asked() && !self.list {
             return self.by_fleet(&experiment, results, &text, json, interrupt);
         }
-        let prepared = prepare(&experiment, results, &text, self.replace_plan)?;
+        let (carried, left_out) = foresight::leave_out(&experiment);
+        left_out.iter().for_each(|sentence| eprintln!("{sentence}"));
+        if self.list {
+            return list(&carried, results, self.retry, json);
+        }
+        let prepared = prepare(&carried, results, &text, self.replace_plan)?;
         let manner = Manner { live: self.live, retry: self.retry, shows_growing: true };
-        let tally = carry_out(&prepared, &experiment, manner, interrupt)?;
+        let tally = carry_out(&prepared, &carried, manner, interrupt)?;
         report::publish(&prepared.store, &experiment, &command_line(), self.full, json)?;
         if tally.measured > 0 {
             eprintln!(

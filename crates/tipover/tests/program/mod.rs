@@ -50,6 +50,22 @@ pub fn can_mount(what: &str) -> bool {
     able
 }
 
+/// What keeps a study from a mongod that happens to be in `PATH`, so that it has the same cells everywhere.
+pub const NO_MONGOD: [&str; 2] = ["--mongod", "/nowhere/mongod"];
+
+/// Where a mongod is, beside its mongos: the user's, or the last one that a distribution has, which setup
+/// fetches for the tests. `None` after saying what is missing.
+pub fn mongod() -> Option<String> {
+    let fetched = tipover_lab::recipe::find_built("mongod");
+    match tipover_lab::recipe::Mongod::find(fetched.as_deref(), None, true, None) {
+        Ok(mongod) => Some(mongod.path().display().to_string()),
+        Err(missing) => {
+            skipped(&missing.to_string());
+            None
+        }
+    }
+}
+
 /// A working folder, gone when dropped.
 pub struct Place {
     folder: tempfile::TempDir,

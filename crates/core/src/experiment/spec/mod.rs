@@ -19,6 +19,7 @@ pub use target::{CacheSize, Compressor, Durability, TargetKind, TargetSpec, Tree
 pub use tenant::{Side, TenantSpec};
 pub use workload::{FileIoSpec, MixSpec, Sample, WorkloadKind, WorkloadSpec};
 
+use super::recipe::System;
 use crate::device;
 use crate::op::OpKind;
 use crate::schedule::Fault;
@@ -302,6 +303,9 @@ impl Spec {
                 lab.recipe.name
             ));
         }
+        if self.cache_of_lab().is_some_and(|cache| cache < Bytes::mib(256)) {
+            return wrong("wiredTigerCacheSizeGB: a mongod takes no cache smaller than 0.25");
+        }
         let nodes = recipe.layout().nodes;
         let has_disk = nodes.iter().any(|node| recipe.disk_of(node.role).is_some());
         if self.load.arrivals.is_some() && !self.load.think.is_zero() {
@@ -392,9 +396,10 @@ impl Spec {
         if self.workload.kind.is_checked() {
             return wrong("in a lab, what is checked is named by break.checks: leave workload.kind out");
         }
-        if self.workload.working_set.is_some() {
+        if self.workload.working_set.is_some() && self.cache_of_lab().is_none() {
             return wrong(
-                "workload.working_set is a share of the embedded engine's cache: give workload.records",
+                "workload.working_set is a share of WiredTiger's cache, embedded or as a mongod's \
+                 wiredTigerCacheSizeGB says: give workload.records",
             );
         }
         self.workload.check(self.target.kind, self.lab.is_some()).map_err(super::PlanError)?;
@@ -445,8 +450,18 @@ impl Spec {
         self.disk.journal.as_deref().map(|shape| shape.parse().map_err(wrong)).transpose()
     }
 
+    /// Size of the engine's cache of a mongod in the laboratory, as its settings give it.
+    fn cache_of_lab(&self) -> Option<Bytes> {
+        let recipe = self.cluster().ok().filter(|recipe| recipe.server == System::Mongod)?;
+        let gib: f64 = recipe.settings.get("wiredTigerCacheSizeGB")?.parse().ok()?;
+        Some(Bytes((gib * Bytes::gib(1).0 as f64) as u64))
+    }
+
     /// Size of the engine's cache, by mongod's rule where it is not given.
     pub fn cache_bytes(&self) -> Bytes {
+        if let Some(bytes) = self.lab.as_ref().and_then(|_| self.cache_of_lab()) {
+            return bytes;
+        }
         match self.target.wiredtiger.cache {
             CacheSize::Bytes(bytes) => bytes,
             CacheSize::Auto => {

@@ -153,3 +153,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_twin_is_judged_where_it_was_measured_and_left_out_where_not() {
+    let twin = "[[twin]]\nnames = [\"b\", \"the other\"]\nreplaces = [\"name=b\", \"name=c\"]\n[[claim]]";
+    let claims = Claims::parse(&CLAIMS.replacen("[[claim]]", twin, 1)).unwrap();
+    let mut both = study(known(100.0, 5.0, 3), known(50.0, 2.0, 3));
+    let judged = |study: &Value| claims.judge(study).remove(0);
+    let without = judged(&both);
+    assert_eq!((without.figures.len(), without.verdict), (1, Verdict::Confirmed));
+    let missing = json!({"missing": "not measured", "trials": 0});
+    both["cells"].as_array_mut().unwrap().push(json!({"name": "c", "rate": missing}));
+    assert_eq!(judged(&both).verdict, Verdict::Confirmed, "a sweep that was left out");
+    both["cells"][2]["rate"] = known(80.0, 2.0, 3);
+    let other = judged(&both);
+    assert_eq!(other.verdict, Verdict::Contradicted);
+    assert_eq!(other.figures[1].what, "the other to a");
+    both["cells"][2]["rate"] = json!({"missing": "no trial is valid", "trials": 2});
+    assert!(matches!(judged(&both).verdict, Verdict::CannotTell { .. }), "it was measured, in vain");
+}

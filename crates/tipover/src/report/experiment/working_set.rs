@@ -14,6 +14,23 @@ const NOT_PRINTED: &str = "not printed in the study";
 
 /// The answer in sentences.
 pub fn headline(study: &Study) -> Vec<String> {
+    let of_server = of_server(study).map(|server| of_one(&server)).unwrap_or_default();
+    let of_server = of_server.into_iter().take(2).map(|sentence| format!("On MongoDB itself: {sentence}"));
+    of_one(study).into_iter().chain(of_server).collect()
+}
+
+/// The rows of the MongoDB as a study of their own, where there was one.
+fn of_server(study: &Study) -> Option<Study> {
+    let (source, reads) = (study.source.clone(), study.mongodb.clone());
+    reads.iter().any(|row| row.throughput_ops_per_s.value().is_some()).then(|| Study {
+        source,
+        reads,
+        mongodb: vec![],
+        device: vec![],
+    })
+}
+
+fn of_one(study: &Study) -> Vec<String> {
     let (sets, disks) = (study.sets(), study.disks());
     let (Some(&first), Some(&last)) = (sets.first(), sets.last()) else { return vec![] };
     let Some(&(slow, _)) = disks.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return vec![] };
@@ -87,13 +104,20 @@ fn arithmetic(study: &Study, last: &str, slow: &str) -> Option<String> {
 
 /// The evidence.
 pub fn sections(study: &Study) -> Vec<Section> {
-    let answer = vec![beside_published(study), throughput_chart(study), p99_chart(study)];
-    vec![
-        section("answer", "Ours and published", answer),
+    let answer = |study: &Study, id: &str| {
+        vec![beside_published(study), throughput_chart(study, id), p99_chart(study, id)]
+    };
+    let mut sections = vec![section("answer", "Ours and published", answer(study, ""))];
+    if let Some(server) = of_server(study) {
+        let blocks = answer(&server, "-mongodb").into_iter().chain([budget_table(&server)]).collect();
+        sections.push(section("mongodb", "MongoDB itself and published", blocks));
+    }
+    sections.extend([
         section("budget", "Where reads were answered", vec![budget_chart(study), budget_table(study)]),
         section("device", "The disk against its configuration", vec![device_table(study), gate_chart(study)]),
         section("processor", "Where processor time went", vec![processor_table(study)]),
-    ]
+    ]);
+    sections
 }
 
 fn cell_columns<'a>() -> Columns<'a, Reads> {
@@ -181,16 +205,21 @@ fn chart(
     series
 }
 
-fn throughput_chart(study: &Study) -> Block {
+fn throughput_chart(study: &Study, of: &str) -> Block {
     let series = chart(study, |row| &row.throughput_ops_per_s, |row| row.published.throughput_ops_per_s);
-    against_working_set("throughput", "Throughput", Axis::log("throughput", "operations/s"), series)
+    against_working_set(
+        &format!("throughput{of}"),
+        "Throughput",
+        Axis::log("throughput", "operations/s"),
+        series,
+    )
 }
 
-fn p99_chart(study: &Study) -> Block {
+fn p99_chart(study: &Study, of: &str) -> Block {
     let middle =
         |row: &Reads| row.published.residence_ms_p99.map(|(low, high)| rounded(f64::midpoint(low, high)));
     let series = chart(study, |row| &row.residence_ms_p99, middle);
-    against_working_set("p99", "p99 latency", Axis::log("p99", "ms"), series)
+    against_working_set(&format!("p99{of}"), "p99 latency", Axis::log("p99", "ms"), series)
 }
 
 fn against_working_set(id: &str, what: &str, y: Axis, series: Vec<Series>) -> Block {
