@@ -292,6 +292,11 @@ impl Ledger {
         });
         let is_intact = source.is_some_and(|at| writes[at].payload == version.payload);
         let late = !self.guarded && is_intact && matches!(writes[culprit].entry.outcome, Outcome::Unknown(_));
+        // It may have been sent first and have arrived last.
+        let reordered = |write: &Write| {
+            let other = writes[culprit].entry.client != write.entry.client;
+            self.exposure.unanswered && !self.guarded && is_intact && other
+        };
         let fate = |(at, write): (usize, &Write)| match (at.cmp(&culprit), write.entry.outcome) {
             (std::cmp::Ordering::Equal, _) if !is_intact => Fate::Corrupt,
             (std::cmp::Ordering::Equal, Outcome::Refused(_)) => Fate::Phantom,
@@ -301,6 +306,7 @@ impl Ledger {
             (std::cmp::Ordering::Less, Outcome::Done) => Fate::Overwritten,
             (std::cmp::Ordering::Less, Outcome::Unknown(_)) => Fate::Undecided,
             (std::cmp::Ordering::Greater, Outcome::Done) if late => Fate::Overtaken,
+            (std::cmp::Ordering::Greater, Outcome::Done) if reordered(write) => Fate::Overwritten,
             (std::cmp::Ordering::Greater, Outcome::Done) => Fate::RolledBack,
             (std::cmp::Ordering::Greater, Outcome::Unknown(_)) => Fate::NotApplied,
             (_, Outcome::Refused(_)) => Fate::Refused,

@@ -93,6 +93,9 @@ pub struct Exposure {
     pub documented: Option<Duration>,
     /// What "works again" means.
     pub objective: Objective,
+    /// Writes are done when they were sent and nobody answers: those of two clients arrive in any order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
 }
 
 impl Default for Exposure {
@@ -102,6 +105,7 @@ impl Default for Exposure {
             least_acknowledged: 30,
             documented: None,
             objective: Objective::default(),
+            unanswered: false,
         }
     }
 }

@@ -90,7 +90,7 @@ impl<'a> BrokenCell<'a> {
 
     /// Losses of all faults of all runs, and their sentence.
     pub fn losses(&self, things: Things) -> Option<(Losses, String)> {
-        let exposure = self.of.cell.spec.breaking.as_ref()?.exposure();
+        let exposure = self.of.cell.spec.breaking.as_ref()?.exposure(self.of.cell.spec.target.durability);
         all_losses(&self.runs, things, &exposure)
     }
 

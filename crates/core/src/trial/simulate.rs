@@ -496,7 +496,7 @@ impl VirtualWorld {
         };
         let evidence = Evidence {
             checks,
-            exposure: breaking.map(|breaking| breaking.exposure()),
+            exposure: breaking.map(|breaking| breaking.exposure(spec.target.durability)),
             injections: seen.injections.clone(),
             keys: seen.keys.clone(),
             lists: seen.lists.clone(),

@@ -340,7 +340,7 @@ impl RealWorld<'_> {
         read.lists.iter_mut().for_each(|scan| scan.complete(&history));
         let mut evidence = Evidence {
             checks: breaking.checks.clone(),
-            exposure: Some(breaking.exposure()),
+            exposure: Some(breaking.exposure(spec.target.durability)),
             claimed: breaking.isolation,
             injections: carried.iter().map(|carried| carried.injection.clone()).collect(),
             aftermath: late.map(Aftermath::NodeCameLate).into_iter().chain(away).collect(),

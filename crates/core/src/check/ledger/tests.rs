@@ -104,6 +104,24 @@ fn an_older_version_is_a_rollback_and_a_newer_one_hides_the_older() {
     assert_eq!(fates(&["k1 ok, k1 ??"], "1.1"), (Verdict::Valid, vec![(Durable, 1), (NotApplied, 1)]));
 }
 
+/// Nobody waits for an answer: what one client sent first may arrive behind what another one sent later.
+#[test]
+fn writes_that_nobody_answers_arrive_in_any_order_of_clients_and_in_their_own() {
+    use Fate::*;
+    let exposure = Exposure { unanswered: true, ..Exposure::default() };
+    let ledger = Ledger { exposure, ..Ledger::default() };
+    let fates = |second: u32, rows: &str| {
+        let mut seen = seen(&["k1 ok, k1 ok"], rows);
+        seen.history.entries[1].client = second;
+        let balance = ledger.settle(&seen);
+        (balance.finding.verdict, balance.fates.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(fates(1, "1.1"), (Verdict::Valid, vec![(Durable, 1), (Overwritten, 1)]));
+    assert_eq!(fates(0, "1.1"), (Verdict::Invalid, vec![(Durable, 1), (RolledBack, 1)]));
+    assert_eq!(fates(1, ""), (Verdict::Invalid, vec![(Lost, 2)]));
+    assert_eq!(fates(1, "1.9").0, Verdict::Invalid, "what nobody wrote");
+}
+
 #[test]
 fn a_late_unknown_write_is_legal_unless_writes_are_guarded() {
     use Fate::*;

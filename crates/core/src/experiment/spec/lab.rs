@@ -2,6 +2,7 @@
 
 use super::super::PlanError;
 use super::super::recipe::{self, Recipe, Role, RoleSpec};
+use super::Durability;
 use super::{DiskMode, Spec};
 use crate::check::recovery::Objective;
 use crate::check::{Check, Exposure, Model};
@@ -292,13 +293,14 @@ impl Default for BreakSpec {
 }
 
 impl BreakSpec {
-    /// What counts as a test of durability.
-    pub fn exposure(&self) -> Exposure {
+    /// What counts as a test of writes with this durability.
+    pub fn exposure(&self, durability: Durability) -> Exposure {
         Exposure {
             window: self.window,
             least_acknowledged: self.least_acknowledged,
             documented: Some(self.documented).filter(|documented| !documented.is_zero()),
             objective: Objective { residence: self.latency_limit, share: 0.99, hold: self.hold },
+            unanswered: durability == Durability::Unacknowledged,
         }
     }
 
@@ -406,7 +408,10 @@ mod tests {
         assert_eq!(settings["max_connections"], "20");
         assert_eq!((settings["fsync"].as_str(), settings["synchronous_commit"].as_str()), ("false", "off"));
         let breaking = spec.breaking.as_ref().unwrap();
-        assert_eq!(breaking.exposure().documented, Some(Duration::from_millis(600)));
+        assert_eq!(
+            breaking.exposure(crate::experiment::Durability::Configured).documented,
+            Some(Duration::from_millis(600))
+        );
         let text = serde_json::to_string(spec).unwrap();
         assert_eq!(&serde_json::from_str::<crate::experiment::Spec>(&text).unwrap(), spec);
     }
