@@ -43,6 +43,22 @@ fn a_set_that_is_cut_loses_what_one_member_confirmed_and_nothing_that_a_majority
     assert_eq!(broken(&place, "replicated_to_majority")["broken"]["verdict"], "valid", "{}", kept.stderr);
 }
 
+/// An honest twin: nobody broke anything, and what was sent first may arrive behind what others sent later.
+#[test]
+fn writes_that_nobody_answers_are_not_called_lost_where_nothing_was_broken() {
+    let Some(mongod) = mongod() else { return };
+    let _alone = alone();
+    let place = Place::new();
+    let head =
+        ["break", "mongodb", "--mongod", &mongod, "--durability", "unacknowledged", "--faults", "none"];
+    let load = ["--disk", "none", "--sessions", "4", "--think", "500 us", "--length", "4 s", "--times", "1"];
+    let ran = place.run(&[&head[..], &load[..]].concat()).with_code(&[0, 1]);
+    let record = broken(&place, "results");
+    let fates = &record["broken"]["ledger"]["fates"];
+    assert!(fates["durable"].as_u64() > Some(1_000), "it was loaded: {}", ran.stderr);
+    assert!(fates["lost"].is_null() && fates["rolled_back"].is_null(), "{fates}");
+}
+
 const SHARDED: &str = r#"
 name = "sharded"
 title = "t"
