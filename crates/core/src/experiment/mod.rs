@@ -21,7 +21,7 @@ pub use spec::*;
 use crate::workload::Random;
 use mistake::Origin;
 use serde::{Deserialize, Serialize};
-use settings::{merge, says, set, take_scale, typed};
+use settings::{has_laboratories_of_sweeps, merge, says, set, take_scale, typed};
 use toml::{Table, Value};
 
 /// What is wrong with a plan, in words for the person who wrote it.
@@ -301,7 +301,10 @@ impl Experiment {
         }
         let overridden: Vec<(&String, Value)> =
             overrides.iter().map(|(path, value)| (path, typed(value))).collect();
-        for (path, value) in &overridden {
+        // What is said of laboratories concerns the sweeps that have one, where not all have.
+        let some_have = has_laboratories_of_sweeps(&table);
+        let of_some = |path: &str| some_have && path.starts_with("lab.") && path != "lab.recipe";
+        for (path, value) in overridden.iter().filter(|(path, _)| !of_some(path)) {
             set(&mut table, path, value.clone())?;
         }
         let mut settings = Table::new();
@@ -314,7 +317,10 @@ impl Experiment {
         header.patch(scale, of_sweeps)?;
         // What the user says wins over what a sweep says of itself.
         for (path, value) in overridden {
-            for sweep in header.sweep.iter_mut().filter(|sweep| says(&sweep.settings, path)) {
+            let concerns = |sweep: &&mut SweepText| {
+                says(&sweep.settings, path) || (of_some(path) && sweep.settings.contains_key("lab"))
+            };
+            for sweep in header.sweep.iter_mut().filter(concerns) {
                 set(&mut sweep.settings, path, value.clone())?;
             }
         }
@@ -458,13 +464,6 @@ impl Experiment {
     }
 }
 
-/// Whether a table of a laboratory says only which programs of the user's it would run: said for a whole
-/// plan, that concerns the cells that have one.
-fn names_programs_alone(lab: &Value) -> bool {
-    const PROGRAMS: [&str; 3] = ["mongod", "mongos", "polodb"];
-    lab.as_table().is_some_and(|lab| lab.keys().all(|key| PROGRAMS.contains(&key.as_str())))
-}
-
 impl Sweep {
     fn new(mut text: SweepText, base: &Table, origin: &Origin<'_>) -> Result<Sweep, PlanError> {
         let mut settings = base.clone();
@@ -500,10 +499,7 @@ impl Sweep {
             cells = product;
         }
         let mut out = Vec::new();
-        for (labels, mut settings) in cells {
-            if settings.get("lab").is_some_and(names_programs_alone) {
-                settings.remove("lab");
-            }
+        for (labels, settings) in cells {
             let spec: Spec = settings.try_into().map_err(|error| origin.told(&error))?;
             spec.check().map_err(|e| PlanError(format!("sweep {}: {e}", text.name)))?;
             out.push(Cell { sweep: text.name.clone(), labels, spec });
@@ -610,6 +606,13 @@ mod tests {
         assert_eq!(sessions("large", &[]), (8, Bytes::gib(1)));
         let said = [("load.sessions".to_string(), "32".to_string())];
         assert_eq!(sessions("large", &said), (32, Bytes::gib(1)));
+        // What is said of laboratories concerns no sweep without one.
+        let whole = include_str!("../../../../experiments/working-set.toml");
+        let said = [("lab.settings.wiredTigerCacheSizeGB".to_string(), "0.5".to_string())];
+        let parsed = Experiment::parse(whole, "quick", &said).unwrap();
+        let of = |name: &str| parsed.sweeps.iter().find(|sweep| sweep.name == name).unwrap();
+        assert_eq!(of("mongodb").cells[0].spec.cache_bytes(), Bytes::mib(512));
+        assert!(of("reads").cells[0].spec.lab.is_none());
         let wrong = plan.replace(&format!("sweep.{SWEEP}]"), "sweep.raeds]");
         let error = Experiment::parse(&wrong, "large", &[]).unwrap_err().to_string();
         assert!(error.contains("[scale.large]: unknown sweep `raeds`"), "{error}");

@@ -77,3 +77,10 @@ pub fn set(table: &mut Table, path: &str, value: Value) -> Result<(), PlanError>
         }
     }
 }
+
+/// Whether some sweeps of a plan have a laboratory, and the plan itself has none.
+pub fn has_laboratories_of_sweeps(plan: &Table) -> bool {
+    let sweeps = plan.get("sweep").and_then(Value::as_array).into_iter().flatten();
+    let settings = sweeps.filter_map(|sweep| sweep.get("settings")?.as_table());
+    !plan.contains_key("lab") && settings.into_iter().any(|settings| settings.contains_key("lab"))
+}
