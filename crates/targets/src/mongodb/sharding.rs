@@ -106,8 +106,12 @@ fn shard(
         return confirm(&mut admin, database, collection);
     }
     let shards = names(&run(rawdoc! { "listShards": 1 }).map_err(failed)?);
-    for (number, point) in (1_usize..).zip(points(shards.len())) {
-        run(rawdoc! { "split": name.as_str(), "middle": { "_id": point.clone() } }).map_err(failed)?;
+    // The first piece lies on whichever shard the database was made.
+    let begins = std::iter::once(RawBson::MinKey).chain(points(shards.len()));
+    for (number, point) in begins.enumerate() {
+        if number > 0 {
+            run(rawdoc! { "split": name.as_str(), "middle": { "_id": point.clone() } }).map_err(failed)?;
+        }
         let owner = &shards[(number / CHUNKS_OF_SHARD).min(shards.len() - 1)];
         let there = rawdoc! { "moveChunk": name.as_str(), "find": { "_id": point }, "to": owner.as_str(),
         "_waitForDelete": true };
