@@ -118,7 +118,9 @@ pub fn fetch_mongod(workspace: &Workspace) {
         let fetcher = find_program("debootstrap").context("debootstrap is not installed, or not in PATH")?;
         let root = staging.join("root");
         // It knows where Ubuntu's packages are; what it brings counts by our hashes, not by its keys.
-        let mut fetch = workspace.command(fetcher);
+        // Where that archive cannot be reached it would try for hours.
+        let mut fetch = workspace.command("timeout");
+        fetch.arg("300").arg(fetcher);
         fetch.args(["--download-only", "--variant=minbase", "--components=main,universe", "--no-check-gpg"]);
         fetch.args(["--arch=amd64", "--include=mongodb-server-core", "focal"]).arg(&root);
         run_quietly(&mut fetch)?;
