@@ -205,6 +205,9 @@ impl Header {
 /// More cannot be meant: at a second each it would be more than a day for every cell.
 pub const MOST_REPEATS: u32 = 100_000;
 
+/// What makes a sweep the one that it is: a sweep of files or of a server stays one.
+const KINDS: [&str; 3] = ["target.kind", "workload.kind", "lab.recipe"];
+
 /// More cannot be meant: at a minute each it would be three days for every repeat. Each takes some kilobytes.
 const MOST_CELLS: usize = 4_096;
 /// Nor more than that of all cells together: at a second each it would be eleven days.
@@ -315,8 +318,8 @@ impl Experiment {
         }
         let mut header: Header = table.try_into().map_err(|error| origin.told(&error))?;
         header.patch(scale, of_sweeps)?;
-        // What the user says wins over what a sweep says of itself.
-        for (path, value) in overridden {
+        // What the user says wins over what a sweep says of itself, but for what makes it that sweep.
+        for (path, value) in overridden.into_iter().filter(|(path, _)| !KINDS.contains(&path.as_str())) {
             let concerns = |sweep: &&mut SweepText| {
                 says(&sweep.settings, path) || (of_some(path) && sweep.settings.contains_key("lab"))
             };
@@ -606,8 +609,14 @@ mod tests {
         assert_eq!(sessions("large", &[]), (8, Bytes::gib(1)));
         let said = [("load.sessions".to_string(), "32".to_string())];
         assert_eq!(sessions("large", &said), (32, Bytes::gib(1)));
-        // What is said of laboratories concerns no sweep without one.
+        // A sweep of another target stays one.
         let whole = include_str!("../../../../experiments/working-set.toml");
+        let parsed = Experiment::parse(whole, "quick", &[("target.kind".into(), "null".into())]).unwrap();
+        let of = |name: &str| {
+            parsed.sweeps.iter().find(|sweep| sweep.name == name).unwrap().cells[0].spec.target.kind
+        };
+        assert_eq!([of("reads"), of("device")], [TargetKind::Null, TargetKind::File]);
+        // What is said of laboratories concerns no sweep without one.
         let said = [("lab.settings.wiredTigerCacheSizeGB".to_string(), "0.5".to_string())];
         let parsed = Experiment::parse(whole, "quick", &said).unwrap();
         let of = |name: &str| parsed.sweeps.iter().find(|sweep| sweep.name == name).unwrap();
