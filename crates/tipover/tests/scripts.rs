@@ -102,7 +102,8 @@ fn statements_have_figures(place: &Place, trial: &Kept, both: Vec<u64>, shown: &
     let part = look.latencies().service().value_at_quantile(0.5);
     assert!(part > whole / 5 && part <= whole, "a statement is a part of its operation: {part} of {whole}");
     assert!(shown.contains("By statement"), "{shown}");
-    for name in ["look", "take", "buy.sql:2 begin;", "buy.sql:9 commit;"] {
+    // Where figures need much room a table breaks a name into its words.
+    for name in ["look", "take", "buy.sql:2", "begin;", "buy.sql:9", "commit;"] {
         assert!(shown.contains(name), "{name}: {shown}");
     }
     place.run(&["export", "own", "-o", "tables", "--form", "csv"]).with_code(&[0]);
@@ -276,7 +277,7 @@ fn commands_of_ones_own_run_on_mongodbs_wire() {
     let both = done(&trial, &[OpKind::Script(0), OpKind::Script(1)]);
     assert!(both[0] > both[1] && both[1] > 0, "count has thrice the weight of buy: {both:?}");
     assert!(ended.stdout.contains("By statement"), "{}", ended.stdout);
-    for name in ["count", "take", "look", "buy.json:11 commit;"] {
+    for name in ["count", "take", "look", "buy.json:11", "commit;"] {
         assert!(ended.stdout.contains(name), "{name}: {}", ended.stdout);
     }
     let books = trial.record.measured.as_ref().expect("it was measured").books().expect("books");
