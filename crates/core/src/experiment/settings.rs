@@ -14,7 +14,10 @@ pub fn take_scale(table: &mut Table, scale: &str) -> Result<Table, PlanError> {
     match scales.get(scale) {
         Some(Value::Table(patch)) => {
             let mut patch = patch.clone();
-            if let Some(Value::Table(patches)) = patch.remove("sweep") {
+            // Tables are of single sweeps; a list replaces all of them, as any other key would.
+            if patch.get("sweep").is_some_and(Value::is_table)
+                && let Some(Value::Table(patches)) = patch.remove("sweep")
+            {
                 of_sweeps = patches;
             }
             merge(table, &patch);

@@ -23,8 +23,8 @@ pub struct Claims {
     #[serde(default)]
     pub caveat: String,
     /// Whose cells decide each claim once more, where they were measured.
-    #[serde(default, rename = "twin")]
-    twins: Vec<Twin>,
+    #[serde(default, rename = "counterpart")]
+    counterparts: Vec<Counterpart>,
     /// In the text's order.
     #[serde(rename = "claim")]
     pub all: Vec<Claim>,
@@ -33,14 +33,17 @@ pub struct Claims {
 /// Cells of an optional sweep that are those of another one on another system.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Twin {
+struct Counterpart {
     /// What figures call the one system, or nothing, and what they call the other.
     names: [String; 2],
     /// What stands in the one's paths, and in the other's.
     replaces: [String; 2],
+    /// Claims of which the other's cells say nothing.
+    #[serde(default)]
+    except: Vec<String>,
 }
 
-impl Twin {
+impl Counterpart {
     /// The same figure of the other system; `None` of one that is not the first's.
     fn of(&self, criterion: &Criterion) -> Option<Criterion> {
         let [ours, theirs] = &self.replaces;
@@ -223,10 +226,12 @@ impl Claims {
     pub fn parse(text: &str) -> Result<Claims, String> {
         let mut claims: Claims = toml::from_str(text).map_err(|error| error.to_string())?;
         for claim in &mut claims.all {
-            let twins =
-                claims.twins.iter().flat_map(|twin| claim.figures.iter().filter_map(|of| twin.of(of)));
-            let twins: Vec<Criterion> = twins.collect();
-            claim.figures.extend(twins);
+            let counterparts =
+                claims.counterparts.iter().filter(|counterpart| !counterpart.except.contains(&claim.id));
+            let counterparts =
+                counterparts.flat_map(|counterpart| claim.figures.iter().filter_map(|of| counterpart.of(of)));
+            let counterparts: Vec<Criterion> = counterparts.collect();
+            claim.figures.extend(counterparts);
             if claim.figures.is_empty() != claim.not_tested.is_some() {
                 return Err(format!("{} needs either a figure or not_tested", claim.id));
             }

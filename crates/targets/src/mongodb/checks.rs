@@ -59,7 +59,7 @@ impl Checks {
     /// servers.
     fn make(&mut self, collection: &str, keys: &[i64]) -> Result<(), TargetError> {
         let failed = |refusal: Refusal| TargetError::new(format!("preparing {collection}"), refusal);
-        self.drop(collection).map_err(failed)?;
+        self.remove(collection).map_err(failed)?;
         let cluster = self.transactor.cluster.clone();
         if let Some(sharding) = cluster.options.sharding {
             sharding::shard_numbered(&cluster, sharding, collection, keys)?;
@@ -67,7 +67,7 @@ impl Checks {
         self.make_empty(collection).map_err(failed)
     }
 
-    fn drop(&mut self, collection: &str) -> Result<(), Refusal> {
+    fn remove(&mut self, collection: &str) -> Result<(), Refusal> {
         let majority = || rawdoc! { "w": "majority" };
         let away = rawdoc! { "drop": collection, "writeConcern": majority() };
         // There may be nothing to drop, and there are servers without the command: what it left is deleted.

@@ -155,9 +155,16 @@ proptest! {
 }
 
 #[test]
-fn a_twin_is_judged_where_it_was_measured_and_left_out_where_not() {
-    let twin = "[[twin]]\nnames = [\"b\", \"the other\"]\nreplaces = [\"name=b\", \"name=c\"]\n[[claim]]";
-    let claims = Claims::parse(&CLAIMS.replacen("[[claim]]", twin, 1)).unwrap();
+fn a_counterpart_is_judged_where_it_was_measured_and_left_out_where_not() {
+    let counterpart =
+        "[[counterpart]]\nnames = [\"b\", \"the other\"]\nreplaces = [\"name=b\", \"name=c\"]\n[[claim]]";
+    let claims = Claims::parse(&CLAIMS.replacen("[[claim]]", counterpart, 1)).unwrap();
+    let spared = CLAIMS.replacen(
+        "[[claim]]",
+        &counterpart.replace("\n[[claim]]", "\nexcept = [\"t-1\"]\n[[claim]]"),
+        1,
+    );
+    assert_eq!(Claims::parse(&spared).unwrap().all[0].figures.len(), 1);
     let mut both = study(known(100.0, 5.0, 3), known(50.0, 2.0, 3));
     let judged = |study: &Value| claims.judge(study).remove(0);
     let without = judged(&both);
