@@ -37,6 +37,10 @@ fn cells(experiment: &Experiment) -> impl Iterator<Item = &Cell> {
 
 /// Memory and disk space that `experiment` takes at its peak, and what else it wants of the machine.
 pub fn needs(experiment: &Experiment) -> Needs {
+    needs_of(cells(experiment))
+}
+
+fn needs_of<'a>(cells: impl Iterator<Item = &'a Cell>) -> Needs {
     let mut needs = Needs {
         memory: Bytes(0),
         disk: Bytes::mib(200),
@@ -48,7 +52,7 @@ pub fn needs(experiment: &Experiment) -> Needs {
     };
     let mut data = BTreeMap::new();
     let (mut group, mut cluster) = (0, Room::default());
-    for cell in cells(experiment) {
+    for cell in cells {
         let spec = &cell.spec;
         if let (Some(_), Ok(recipe)) = (&spec.lab, spec.cluster()) {
             cluster = cluster.or(Room::of(spec, &recipe));
@@ -226,13 +230,42 @@ pub fn leave_out(experiment: &Experiment) -> (Experiment, Vec<String>) {
 
 /// What this machine lacks for the experiment besides labels, in a sentence.
 pub fn lacking(experiment: &Experiment, results: &Path) -> Option<String> {
-    let requirements = machine::check(&machine::read(results), &needs(experiment));
-    let unmet = requirements.iter().filter(|r| !r.met && r.severity == Severity::CannotRun);
-    let unmet = unmet.map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next));
+    let facts = machine::read(results);
+    let requirements = machine::check(&facts, &needs(experiment));
+    let unmet: Vec<_> = requirements.iter().filter(|r| !r.met && r.severity == Severity::CannotRun).collect();
+    let no_room = unmet.iter().any(|r| ["memory", "disk-space"].contains(&r.id.as_str()));
+    let which = no_room.then(|| which_fit(experiment, &facts));
+    let unmet = unmet.iter().map(|r| format!("{}: wanted {}, found {}. {}", r.id, r.wanted, r.found, r.next));
     // Cells differ in little that matters here: each sentence stands once.
     let clusters: BTreeSet<String> = cells(experiment).filter_map(|cell| of_cluster(&cell.spec)).collect();
-    let reasons: Vec<String> = unmet.chain(clusters).collect();
+    let reasons: Vec<String> = unmet.chain(which).chain(clusters).collect();
     (!reasons.is_empty()).then(|| format!("this cannot run here: {}", reasons.join("; ")))
+}
+
+/// For which cells of an experiment that does not fit this machine is large enough.
+fn which_fit(experiment: &Experiment, facts: &machine::Facts) -> String {
+    const SHOWN: usize = 6;
+    let fits = |cell: &&Cell| {
+        let Needs { memory, disk, .. } = needs_of(std::iter::once(*cell));
+        facts.memory_available >= memory && facts.folder.free >= disk
+    };
+    let (fit, large): (Vec<&Cell>, Vec<&Cell>) = cells(experiment).partition(fits);
+    let named = |cell: &&Cell| {
+        let labels: Vec<&str> = cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+        format!("{} {}", cell.sweep, labels.join(", "))
+    };
+    let shown: Vec<String> = large.iter().take(SHOWN).map(named).collect();
+    let more = large.len().saturating_sub(SHOWN);
+    let shown = if more > 0 { format!("{} and {more} more", shown.join("; ")) } else { shown.join("; ") };
+    match (fit.len(), large.len()) {
+        (_, 0) => {
+            "each cell fits by itself: carry out a part at a time with --only, into the same results".into()
+        }
+        (0, _) => "no cell fits, not even by itself".into(),
+        (fit, _) => {
+            format!("by themselves {fit} cells fit, and these do not: {shown}; leave those out with --only")
+        }
+    }
 }
 
 /// What the cluster of a cell lacks: its program, or the network that is to be broken.
@@ -265,7 +298,7 @@ fn of_cluster(spec: &Spec) -> Option<String> {
 /// The program that the cluster of a cell lacks.
 fn not_installed(spec: &Spec) -> Option<String> {
     let (lab, recipe) = (spec.lab.as_ref()?, spec.cluster().ok()?);
-    let installed = tipover_lab::installed(&recipe, lab.version, &binaries(spec));
+    let installed = tipover_lab::installed(&recipe, lab.version, spec.transfers(), &binaries(spec));
     installed.err().map(|missing| missing.to_string())
 }
 
@@ -447,6 +480,24 @@ mod tests {
             .map(|trial| Estimate::of_trials(&experiment, vec![trial]).longest)
             .sum();
         assert!(all.longest < each, "{all}");
+    }
+
+    #[test]
+    fn of_what_is_too_large_together_the_cells_that_fit_are_named() {
+        let experiment = experiment(
+            "working-set",
+            &[("target.wiredtiger.cache", "1 GiB"), ("disk.size", "30 GiB"), ("machine.memory", "1200 MiB")],
+        );
+        let mut facts = machine::read(Path::new("/tmp"));
+        let mut said = |memory: Bytes| {
+            facts.memory_available = memory;
+            which_fit(&experiment, &facts)
+        };
+        assert!(said(Bytes::gib(64)).starts_with("each cell fits by itself"));
+        assert_eq!(said(Bytes(0)), "no cell fits, not even by itself");
+        let some = said(Bytes::gib(3));
+        assert!(some.contains("these do not: reads 230 %") || some.contains("reads 182 %"), "{some}");
+        assert!(!some.contains("device") && some.ends_with("leave those out with --only"), "{some}");
     }
 
     #[test]

@@ -394,8 +394,8 @@ fn the_page_of_plans_says_what_plans_are_read_by() {
         part of the settings, a list of sweeps, and a table for each scale. The plans in `experiments/` are examples,\n\
         and `tipover run PLAN --list` says what is wrong with one before anything runs. Any setting can be an axis of\n\
         a sweep, stand in a scale, or be given with `--set`, by its path: `disk.shape`. A sweep's own settings win over\n\
-        the plan's, those of a table `[scale.NAME.sweep.SWEEP]` over the sweep's, and `--set` over all of them but for `target.kind`,\n\
-        `workload.kind` and `lab.recipe`.\n\n\
+        the plan's, those of a table `[scale.NAME.sweep.SWEEP]` over the sweep's (and its `axis.AXIS.values` over those of\n\
+        an axis), and `--set` over all of them but for `target.kind`, `workload.kind` and `lab.recipe`.\n\n\
         *Unless given* is what is in force without the key; – is nothing, and the last column says what that means.\n";
     let of = |name: &str| repository().join("crates/core/src/experiment").join(name).display().to_string();
     page.table("At the top", "", "Header", &of("mod.rs"), None);

@@ -22,6 +22,7 @@ use crate::workload::Random;
 use mistake::Origin;
 use serde::{Deserialize, Serialize};
 use settings::{has_laboratories_of_sweeps, merge, says, set, take_scale, typed};
+use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 /// What is wrong with a plan, in words for the person who wrote it.
@@ -243,16 +244,42 @@ impl Header {
             let names: Vec<&str> = self.sweep.iter().map(|sweep| sweep.name.as_str()).collect();
             let unknown = PlanError(format!("[scale.{scale}]: {}", unknown("sweep", &name, &names)));
             let sweep = self.sweep.iter_mut().find(|sweep| sweep.name == name).ok_or(unknown)?;
-            match patch {
-                Value::Table(patch) => merge(&mut sweep.settings, &patch),
-                _ => return wrong(format!("[scale.{scale}.sweep.{name}] must be a table")),
+            let here = format!("[scale.{scale}.sweep.{name}]");
+            let Value::Table(mut patch) = patch else { return wrong(format!("{here} must be a table")) };
+            if let Some(axes) = patch.remove("axis") {
+                let axes: BTreeMap<String, AxisValues> = axes
+                    .try_into()
+                    .map_err(|error| PlanError(format!("{here}: axis: {}", error.message())))?;
+                sweep.sweep_over(axes).map_err(|error| PlanError(format!("{here}: {error}")))?;
             }
+            merge(&mut sweep.settings, &patch);
         }
         Ok(())
     }
 }
 
+/// What a scale says of an axis: `[scale.NAME.sweep.SWEEP.axis.AXIS]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AxisValues {
+    /// Its values there, in order.
+    values: Vec<Value>,
+    /// What they are called. Absent: as the sweep calls its own.
+    labels: Option<Vec<String>>,
+}
+
 impl SweepText {
+    /// Gives its axes other values.
+    fn sweep_over(&mut self, axes: BTreeMap<String, AxisValues>) -> Result<(), PlanError> {
+        for (name, AxisValues { values, labels }) in axes {
+            let names: Vec<&str> = self.axis.iter().map(|axis| axis.name.as_str()).collect();
+            let unknown = PlanError(unknown("axis", &name, &names));
+            let axis = self.axis.iter_mut().find(|axis| axis.name == name).ok_or(unknown)?;
+            (axis.values, axis.labels) = (values, labels.or(axis.labels.take()));
+        }
+        Ok(())
+    }
+
     /// How many cells its axes make; no more than can be counted.
     fn cells(&self) -> usize {
         self.axis.iter().map(|axis| axis.values.len()).fold(1, usize::saturating_mul)
@@ -622,6 +649,21 @@ mod tests {
         let of = |name: &str| parsed.sweeps.iter().find(|sweep| sweep.name == name).unwrap();
         assert_eq!(of("mongodb").cells[0].spec.cache_bytes(), Bytes::mib(512));
         assert!(of("reads").cells[0].spec.lab.is_none());
+        // Other values of an axis keep their names, so that a text's claims are about the same cells.
+        let larger = format!(
+            "{plan}[scale.large.sweep.{SWEEP}.axis.disk]\nvalues = [\"iops=1\", \"iops=2\", \"iops=3\"]\n"
+        );
+        let parsed = Experiment::parse(&larger, "large", &[]).unwrap();
+        let cell = &parsed.sweeps.iter().find(|sweep| sweep.name == SWEEP).unwrap().cells[0];
+        assert_eq!((cell.label("disk"), cell.spec.disk.shape.as_str()), (Some("5000 IOPS"), "iops=1"));
+        for (from, to, said) in [
+            ("axis.disk]", "axis.dsik]", "unknown axis `dsik`"),
+            (", \"iops=3\"]", "]", "has 2 values and 3 labels"),
+            ("values = [\"iops=1\"", "value = [\"iops=1\"", "unknown field `value`"),
+        ] {
+            let error = Experiment::parse(&larger.replace(from, to), "large", &[]).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
         let wrong = plan.replace(&format!("sweep.{SWEEP}]"), "sweep.raeds]");
         let error = Experiment::parse(&wrong, "large", &[]).unwrap_err().to_string();
         assert!(error.contains("[scale.large]: unknown sweep `raeds`"), "{error}");

@@ -71,14 +71,23 @@ impl ClusterOptions {
 /// The log of any server here, as it is configured by default, with room to spare.
 const JOURNAL_DISK: Bytes = Bytes(2 << 30);
 
-/// Whether the program of a recipe is here; that of an embedded engine is whoever asks.
+/// Whether the program of a recipe is here, and one with transactions of several records if it `transacts`;
+/// that of an embedded engine is whoever asks.
 ///
 /// # Errors
 /// What is missing, where it was looked for, and how to get it.
-pub fn installed(recipe: &Recipe, version: Option<u32>, binaries: &Binaries) -> Result<(), Missing> {
-    match recipe.server {
-        System::Wiredtiger | System::Guilty => Ok(()),
-        _ => Program::find(recipe, version, None, binaries).map(drop),
+pub fn installed(
+    recipe: &Recipe,
+    version: Option<u32>,
+    transacts: bool,
+    binaries: &Binaries,
+) -> Result<(), Missing> {
+    if matches!(recipe.server, System::Wiredtiger | System::Guilty) {
+        return Ok(());
+    }
+    match Program::find(recipe, version, None, binaries)? {
+        Program::Mongod(mongod) if transacts => mongod.transacts(recipe.replication == Replication::Sharded),
+        _ => Ok(()),
     }
 }
 

@@ -64,6 +64,30 @@ impl Mongod {
         Ok(Mongod { server, router, version: format!("mongod {version}") })
     }
 
+    /// Whether this version has transactions of several documents, across shards if it is `sharded`. A server
+    /// that is not MongoDB, whose version is 0, may have them.
+    ///
+    /// # Errors
+    /// It is too old.
+    pub(crate) fn transacts(&self, sharded: bool) -> Result<(), Missing> {
+        let first = if sharded { (4, 2) } else { (4, 0) };
+        let mut numbers = self.version.trim_start_matches("mongod ").split('.').map_while(|n| n.parse().ok());
+        let found: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if found.0 == 0 || found >= first {
+            return Ok(());
+        }
+        let across = if sharded { " across shards" } else { "" };
+        Err(Missing {
+            what: format!("mongod {}.{} or later", first.0, first.1),
+            looked: format!(
+                "{} is {}, which has no transactions{across}",
+                self.server.display(),
+                self.version
+            ),
+            advice: "give the path of another one: --mongod PATH".into(),
+        })
+    }
+
     /// Where the server is.
     pub fn path(&self) -> &Path {
         &self.server
@@ -250,6 +274,28 @@ mod tests {
         let words: Vec<String> =
             command.get_args().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
         words.join(" ")
+    }
+
+    #[test]
+    fn an_old_server_has_no_transactions_and_says_so() {
+        let of = |version: &str, sharded| {
+            Mongod { version: format!("mongod {version}"), ..mongod() }.transacts(sharded)
+        };
+        for (version, alone, sharded) in
+            [("3.6.8", false, false), ("4.0.28", true, false), ("4.2.0", true, true), ("7.0.5", true, true)]
+        {
+            assert_eq!(
+                (of(version, false).is_ok(), of(version, true).is_ok()),
+                (alone, sharded),
+                "{version}"
+            );
+        }
+        assert!(of("0.0.0-reference", true).is_ok(), "what is not MongoDB is asked itself");
+        let said = of("4.0.28", true).unwrap_err().to_string();
+        assert!(
+            said.contains("mongod 4.2 or later") && said.contains("no transactions across shards"),
+            "{said}"
+        );
     }
 
     #[test]

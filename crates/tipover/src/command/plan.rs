@@ -183,3 +183,66 @@ pub fn attach(experiment: &mut Experiment) -> Result<(), PlanError> {
     let mut cells = experiment.sweeps.iter_mut().flat_map(|sweep| &mut sweep.cells);
     cells.try_for_each(|cell| cell.spec.attach(&mut read))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foresight::{check_plan, needs};
+    use tipover_core::experiment::{BackingKind, DiskMode, Spec};
+    use tipover_core::units::Bytes;
+
+    /// What one cell takes, from its settings alone: memory, disk.
+    fn least_of(spec: &Spec) -> [u64; 2] {
+        let mut least = [0, 0];
+        let mut add = |backing, bytes: u64| match backing {
+            BackingKind::Memory => least[0] += bytes,
+            BackingKind::Disk => least[1] += bytes,
+        };
+        match spec.cluster() {
+            Ok(recipe) if spec.lab.is_some() => {
+                for node in recipe.layout().nodes {
+                    add(BackingKind::Memory, recipe.memory_of(node.role).map_or(0, |memory| memory.0));
+                    if let Some(disk) = recipe.disk_of(node.role) {
+                        add(disk.backing, spec.data_bytes().0.min(disk.size.0));
+                    }
+                }
+            }
+            _ if spec.disk.mode != DiskMode::None => {
+                add(BackingKind::Memory, spec.machine.memory.unwrap_or_default().0);
+                add(spec.disk.backing, spec.data_bytes().0);
+            }
+            _ => {}
+        }
+        least
+    }
+
+    /// Each plan that comes with the program, at each of its scales, asks for as much as each of its cells
+    /// takes, and for no more than a machine has; and its disks hold what it writes.
+    #[test]
+    fn every_plan_asks_for_what_it_needs_at_every_scale() {
+        let mut seen = 0;
+        for (name, text) in PLANS {
+            for scale in Experiment::scales(text) {
+                let mut experiment = Experiment::parse(text, &scale, &[]).unwrap();
+                attach(&mut experiment).unwrap();
+                check_plan(&experiment, Path::new("/tmp")).unwrap_or_else(|error| panic!("{scale}: {error}"));
+                let asked = needs(&experiment);
+                for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
+                    let [memory, disk] = least_of(&cell.spec);
+                    let what =
+                        format!("{name} at {scale}, {}: {memory} and {disk}, asked {asked:?}", cell.id());
+                    assert!(asked.memory.0 >= memory && asked.disk.0 >= disk, "{what}");
+                    let on_disk = cell.spec.disk.mode != DiskMode::None && !cell.spec.disk.shape.is_empty();
+                    assert!(
+                        !on_disk || cell.spec.target.address.is_some() || asked.shaped_disk.is_some(),
+                        "{what}"
+                    );
+                    seen += 1;
+                }
+                let most = if scale == "full" { 512 } else { 20 };
+                assert!(asked.memory <= Bytes::gib(most), "{name} at {scale}: {asked:?}");
+            }
+        }
+        assert!(seen > 500, "{seen} cells");
+    }
+}

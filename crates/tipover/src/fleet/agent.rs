@@ -91,7 +91,8 @@ struct Taken {
 fn card(options: &Options) -> Card {
     let binaries = Binaries::default();
     let installed = |name: &str| {
-        Recipe::named(name).is_ok_and(|recipe| tipover_lab::installed(&recipe, None, &binaries).is_ok())
+        Recipe::named(name)
+            .is_ok_and(|recipe| tipover_lab::installed(&recipe, None, false, &binaries).is_ok())
     };
     let installed = RECIPES.iter().filter(|(name, _)| installed(name)).map(|(name, _)| name.to_string());
     Card {

@@ -65,6 +65,8 @@ pub struct Spec {
 
 /// WiredTiger, like mongod, writes its journal in files of 100 MB of which two or three exist at a time.
 const JOURNAL_BYTES: u64 = 300_000_000;
+/// A row of an account or of the ledger takes about a hundred bytes; transfers are added.
+const ACCOUNT_BYTES: u64 = 200;
 /// With more, sizes that are made of their number would not fit their types.
 const MOST_RECORDS: u64 = 1 << 48;
 
@@ -285,10 +287,14 @@ impl Spec {
         if self.target.address.is_some() {
             return wrong("a lab's servers have addresses of their own: leave target.address out");
         }
-        if self.disk.trace || self.trial.cold || self.trial.drop_caches_every.is_some() {
+        if self.disk.trace || self.trial.cold {
             return wrong(
-                "disk.trace, trial.cold and trial.drop_caches_every are for an embedded engine: leave them out of a \
-                 plan with [lab]",
+                "disk.trace and trial.cold are for an embedded engine: leave them out of a plan with [lab]",
+            );
+        }
+        if self.trial.drop_caches_every.is_some() && self.breaking.is_some() {
+            return wrong(
+                "trial.drop_caches_every is for what is measured in peace: leave it out of a plan with [break]",
             );
         }
         if lab.recipe.is_unread() {
@@ -308,6 +314,12 @@ impl Spec {
         }
         let nodes = recipe.layout().nodes;
         let has_disk = nodes.iter().any(|node| recipe.disk_of(node.role).is_some());
+        if self.trial.drop_caches_every.is_some() && !has_disk {
+            return wrong(
+                "trial.drop_caches_every empties the kernel's cache of disks of ours, and no node has one: give a [disk] \
+                 table",
+            );
+        }
         if self.load.arrivals.is_some() && !self.load.think.is_zero() {
             return wrong("load.think belongs to a closed loop; load.arrivals makes it an open one");
         }
@@ -415,6 +427,12 @@ impl Spec {
         self.workload.kind.is_checked() || self.breaking.as_ref().is_some_and(alone)
     }
 
+    /// Whether it moves money between accounts, which takes transactions of several records.
+    pub fn transfers(&self) -> bool {
+        let checks = self.breaking.iter().flat_map(|breaking| &breaking.checks);
+        self.workload.kind == WorkloadKind::Bank || checks.into_iter().any(|check| *check == Check::Bank)
+    }
+
     /// Whether faults begin with the first record that is loaded.
     pub fn breaks_loading(&self) -> bool {
         self.breaking.as_ref().is_some_and(|breaking| breaking.from == Onset::Loading)
@@ -496,7 +514,7 @@ impl Spec {
         }
     }
 
-    /// Bytes on the disk of this cell's data, journal and checkpoints included.
+    /// Bytes on the disk of this cell's data, those of its checks, journal and checkpoints included.
     pub fn data_bytes(&self) -> Bytes {
         let rows = |bytes: u64| self.records().saturating_mul(bytes);
         let bytes = match self.workload.kind {
@@ -511,12 +529,13 @@ impl Spec {
                 Some(Tables::Sysbench(_)) => rows(260),
                 _ => rows(150),
             },
-            // A row of an account or of the ledger takes about a hundred bytes; transfers are added.
             WorkloadKind::Bank | WorkloadKind::Ledger | WorkloadKind::Register | WorkloadKind::Isolation => {
-                rows(200)
+                rows(ACCOUNT_BYTES)
             }
         };
-        Bytes(bytes.saturating_add(JOURNAL_BYTES))
+        let bank = self.breaking.as_ref().filter(|_| self.transfers());
+        let of_bank = bank.map_or(0, |breaking| breaking.bank.accounts.saturating_mul(ACCOUNT_BYTES));
+        Bytes(bytes.saturating_add(of_bank).saturating_add(JOURNAL_BYTES))
     }
 
     /// The records of this cell.
