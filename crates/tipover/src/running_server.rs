@@ -22,6 +22,11 @@ const PARTS: u32 = 10;
 /// Fewer pages that came into the cache do not say how large they are.
 const LEAST_PAGES: f64 = 100.0;
 
+/// What cannot be seen of the server's machine, and what the user can say instead.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unseen(pub String);
+
 /// What the user says of the server's machine, instead of what can be seen or where nothing can.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
@@ -283,11 +288,12 @@ impl Memory {
             (Some(bytes), Some(cores)) if has_cpu => {
                 Ok(Memory { bytes, cores, around, is_told: told.memory.is_some() })
             }
-            _ => bail!(
+            _ => Err(Unseen(format!(
                 "{}: say what its machine is: --memory, --cores, --busy (processors that the server keeps busy), and its \
                  disk, --profile or --spec",
                 kernel.unseen.first().map_or("the server's machine cannot be seen", String::as_str)
-            ),
+            ))
+            .into()),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::foresight;
 use crate::live::LiveArgument;
 use crate::machine;
 use crate::report::{self, Page, Terminal};
-use crate::running_server::{self, Told};
+use crate::running_server::{self, Told, Unseen};
 use crate::store::Store;
 use crate::study::bracketed::bracketed;
 use crate::study::imitation::{CarriedOut, imitation};
@@ -268,7 +268,8 @@ impl Plan {
             records: None,
         };
         eprintln!("watching {} for {}: only asking", address.shown(), span::print(self.at_work.watch));
-        let (watched, unseen) = running_server::watch(&spec, self.at_work.watch, &told, interrupt)?;
+        let (watched, unseen) = running_server::watch(&spec, self.at_work.watch, &told, interrupt)
+            .map_err(|error| error.downcast::<Unseen>().map_or_else(|e| e, |why| BadInput(why.0).into()))?;
         let answer = planned_of_running(&spec, &watched, unseen, &wanted)
             .map_err(|why| BadInput(format!("{}: {why}", address.shown())))?;
         self.show(&report::of_plan(&answer, &command_line()), &answer, json)?;
