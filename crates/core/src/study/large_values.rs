@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Study {
     /// How often the value was in the engine's cache, by requests.
     pub hits: Vec<Hits>,
+    /// The same of a MongoDB.
+    pub mongodb: Vec<Hits>,
     /// Latencies and the disk's work in every cell of the other sweeps, in the plan's order.
     pub loads: Vec<Load>,
 }
@@ -26,6 +28,8 @@ pub struct Study {
 /// Hit ratios under one distribution of requests, once the cache is full.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Hits {
+    /// The sweep: "hits".
+    pub sweep: String,
     /// "uniform" or "zipfian".
     pub requests: String,
     /// Laws of the audit that its trials break.
@@ -88,8 +92,10 @@ pub struct Load {
 impl Study {
     /// From the cells of the plan; those measured from cold have a curve and no figure ([`measured_curve`]).
     pub fn of(cells: &Cells<'_>) -> Study {
-        let others = cells.all.iter().filter(|cell| !["hits", "cold"].contains(&cell.cell.sweep.as_str()));
-        Study { hits: cells.sweep("hits").map(Hits::of).collect(), loads: others.map(Load::of).collect() }
+        let of_hits = ["hits", "mongodb", "cold"];
+        let others = cells.all.iter().filter(|cell| !of_hits.contains(&cell.cell.sweep.as_str()));
+        let hits = |sweep: &str| cells.sweep(sweep).map(Hits::of).collect();
+        Study { hits: hits("hits"), mongodb: hits("mongodb"), loads: others.map(Load::of).collect() }
     }
 
     /// The cells of one sweep.
@@ -121,7 +127,7 @@ impl Hits {
     fn of(cell: &CellRecords<'_>) -> Hits {
         let spec = &cell.cell.spec;
         let counted = cell.mean(|m| {
-            let pages = m.growth(probe::TARGET, metric::ENGINE_PAGE_READS)?;
+            let pages = m.growth_in_place(probe::TARGET, metric::ENGINE_PAGE_READS)?;
             Some(100.0 * (1.0 - pages / m.operations().max(1) as f64))
         });
         let seeds: Vec<u64> = cell.records.iter().map(|record| record.seed).collect();
@@ -135,6 +141,7 @@ impl Hits {
             false => Figure::missing("holds for uniform requests only", cell.measured().len() as u32),
         };
         Hits {
+            sweep: cell.cell.sweep.clone(),
             requests: cell.cell.label("requests").unwrap_or_default().into(),
             broken_laws: cell.broken_laws(),
             hit_percent: hits_of(cell),
@@ -229,7 +236,7 @@ pub fn theory(spec: &Spec) -> f64 {
 /// Share of operations whose value was in the cache, as the study computed it: bytes read into the cache,
 /// divided by the size of a value and by the operations, are the misses.
 pub fn hit_ratio(spec: &Spec, measured: &Measured) -> Option<f64> {
-    let read = measured.growth(probe::TARGET, metric::ENGINE_CACHE_READ_BYTES)?;
+    let read = measured.growth_in_place(probe::TARGET, metric::ENGINE_CACHE_READ_BYTES)?;
     Some(1.0 - read / value_bytes(spec) / measured.operations().max(1) as f64)
 }
 
@@ -405,6 +412,7 @@ mod tests {
     ) -> serde_json::Value {
         let figure = |value: f64| figure(value, trials);
         let hits = ["uniform", "zipfian"].into_iter().zip(hits).map(|(requests, hit)| Hits {
+            sweep: "hits".into(),
             requests: requests.into(),
             broken_laws: vec![],
             hit_percent: figure(hit),
@@ -444,7 +452,9 @@ mod tests {
         loads.push(load("journal", "with the data", 1.0, 2.0, 2.0 * journal_mb_per_s));
         loads.push(load("journal", "on its own disk", 1.0, 2.0, journal_mb_per_s));
         loads.push(load("page-cache", "kept", kept_ms, 2.0 * kept_ms, 20.0));
-        serde_json::to_value(Study { hits: hits.collect(), loads }).unwrap()
+        let hits: Vec<Hits> = hits.collect();
+        let mongodb = hits.iter().map(|of| Hits { sweep: "mongodb".into(), ..of.clone() }).collect();
+        serde_json::to_value(Study { hits, mongodb, loads }).unwrap()
     }
 
     fn verdicts(study: &serde_json::Value) -> Vec<(String, Verdict)> {

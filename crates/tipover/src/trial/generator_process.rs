@@ -15,8 +15,11 @@ use tipover_core::peer;
 use tipover_core::units::Bytes;
 use tipover_lab::{Child, Group, Launch, Signal};
 
-/// How long a generator may not answer before it is taken for hung: no command needs a tenth of it.
+/// How long a generator may not answer before it is taken for hung: no command needs a tenth of it, but for
+/// one that makes accounts.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Accounts that are made in a second at the least.
+const ACCOUNTS_PER_S: u64 = 10_000;
 
 /// A running generator; killed when dropped.
 pub struct GeneratorProcess {
@@ -81,13 +84,17 @@ impl GeneratorProcess {
 
     /// Waits for its next answer.
     pub fn hear(&mut self) -> Result<Reply> {
-        match self.answers.recv_timeout(PATIENCE) {
+        self.hear_within(PATIENCE)
+    }
+
+    fn hear_within(&mut self, patience: Duration) -> Result<Reply> {
+        match self.answers.recv_timeout(patience) {
             Ok(line) => match serde_json::from_str(&line?).context("the generator's answer is not one")? {
                 Reply::Failed { reason } => bail!("{reason}"),
                 answer => Ok(answer),
             },
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the generator did not answer for {} s", PATIENCE.as_secs())
+                bail!("the generator did not answer for {} s", patience.as_secs())
             }
             Err(RecvTimeoutError::Disconnected) => Err(self.obituary()),
         }
@@ -104,6 +111,12 @@ impl GeneratorProcess {
     pub fn ask(&mut self, command: &Command) -> Result<Reply> {
         self.tell(command)?;
         self.hear()
+    }
+
+    /// Makes the tables of checks, with this number of accounts.
+    pub fn prepare(&mut self, accounts: u64) -> Result<Reply> {
+        self.tell(&Command::Prepare)?;
+        self.hear_within(PATIENCE + Duration::from_secs(accounts / ACCOUNTS_PER_S))
     }
 
     /// Starts the target of `spec` with its data in `folder`, or on the servers of a cluster, to send this

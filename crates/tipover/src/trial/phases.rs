@@ -16,6 +16,8 @@ use tipover_core::metric::{Sample, name as metric};
 use tipover_core::record::{Cpu, Ends, Interval, Measured, Phase};
 use tipover_core::trial::Draft;
 use tipover_core::units::{Tick, span};
+use tipover_disk::Disk;
+use tipover_lab::Node;
 
 /// Pause of a session between operations while warming up, in place of the request path. A session behind a
 /// slow disk waits most of the time, and the engine's eviction has the processors to itself; warmed up at
@@ -194,9 +196,11 @@ impl RealWorld<'_> {
         }
     }
 
-    /// Empties the kernel's cache of the disk, if the target has one of ours.
-    pub(super) fn drop_caches(&self) -> Result<()> {
-        Ok(self.site.mounted().map_or(Ok(()), |disk| disk.drop_caches())?)
+    /// Empties the kernel's cache of the target's disks that are ours.
+    pub(super) fn drop_caches(&self, watch: &Watch) -> Result<()> {
+        let nodes = watch.cluster.iter().flat_map(|running| running.cluster().nodes());
+        let mut disks = self.site.mounted().into_iter().chain(nodes.filter_map(Node::disk));
+        Ok(disks.try_for_each(Disk::drop_caches)?)
     }
 
     /// What the trial is for, with its recording and its faults.
@@ -272,7 +276,7 @@ impl RealWorld<'_> {
         loop {
             if spec.trial.drop_caches_every.is_some_and(|every| dropped.elapsed() >= every) {
                 dropped = Instant::now();
-                self.drop_caches()?;
+                self.drop_caches(watch)?;
             }
             let mark = self.interval(spec, Phase::Measure, watch, draft)?;
             course.add(mark)?;

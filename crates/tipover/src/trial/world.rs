@@ -206,7 +206,7 @@ impl<'a> RealWorld<'a> {
         watch.readers.tenants.begin(spec, number)?;
         if spec.trial.drop_caches_every.is_some() {
             // What loading and warming up left there would answer until the first drop.
-            self.drop_caches()?;
+            self.drop_caches(watch)?;
         }
         Ok(if spec.disk.shape.is_empty() { "no disk of ours".into() } else { spec.disk.shape.clone() })
     }
@@ -332,9 +332,11 @@ impl<'a> RealWorld<'a> {
         if inside {
             generator.load(2, |_| self.context.interrupt.check())?;
         }
-        if spec.breaking.is_some() && !(spec.breaks_loading() && spec.checks_alone()) {
+        if let Some(breaking) =
+            spec.breaking.as_ref().filter(|_| !(spec.breaks_loading() && spec.checks_alone()))
+        {
             self.context.report.doing("preparing the tables of checks");
-            generator.ask(&Command::Prepare)?;
+            generator.prepare(breaking.bank.accounts)?;
         }
         self.facts.target.extend(loaded.into_iter().map(|(key, value)| (format!("loaded_{key}"), value)));
         self.facts.target.insert("generator_cost_ns_per_operation".into(), generator_cost_ns.into());

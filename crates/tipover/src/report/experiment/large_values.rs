@@ -223,7 +223,10 @@ impl<'a> Study<'a> {
         let source = self.published.source.as_str();
         let printed = move |path: &str| Cell::published(Number::exact(self.number(path), "%"), source);
         let table = Columns::new()
-            .words("requests", |of: &Hits| of.requests.clone())
+            .words("requests", |of: &Hits| match of.sweep.as_str() {
+                "mongodb" => format!("{}, on MongoDB", of.requests),
+                _ => of.requests.clone(),
+            })
             .group("ours")
             .figures("by bytes", "%", |of| &of.hit_percent)
             .figures("by pages", "%", |of| &of.counted_hit_percent)
@@ -242,7 +245,7 @@ impl<'a> Study<'a> {
             })
             .table(
                 "Share of operations whose value was in the engine's cache",
-                &self.figures.hits,
+                self.figures.hits.iter().chain(&self.figures.mongodb),
                 "By bytes: misses are bytes read into the cache, divided by the size of a value and by the operations; by \
                  pages: pages read into it; an update reads the value's page too. \"Least recently used\" sends the trial's \
                  own operations through such a cache of that size until it is at rest. Zipfian is YCSB's, which is milder than \
