@@ -305,6 +305,11 @@ impl RealWorld<'_> {
         let spec = &trial.cell.spec;
         let running = target.watch.cluster.as_ref().context("only a cluster is broken")?;
         let recovered = target.recovered.as_mut().context("nobody waited for the nodes")?;
+        if recovered.whole.is_ok() {
+            // Nothing is measured any more, so a slow disk would only be waited for; one that is gone shows
+            // itself when it is read.
+            running.unshape().ok();
+        }
         let sources = running.sources(spec, trial.seed(self.context.seed));
         let known = match spec.breaks_loading() && !spec.checks_alone() {
             true => known_since(&history::read(&self.staged()?.join(history::LOADING))?.history),
