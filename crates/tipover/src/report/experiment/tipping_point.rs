@@ -2,17 +2,18 @@
 
 use super::sections::{known_number, number, shown};
 use crate::report::{
-    Axis, Block, Cell, Chart, Column, Number, On, Point, ReferenceLine, Row, Section, Series, SeriesKind,
-    Table,
+    Axis, Block, Cell, Chart, Column, Columns, Number, On, Point, ReferenceLine, Row, Section, Series,
+    SeriesKind, Table,
 };
 use crate::study::{PublishedRow, TippingPoint};
 use anyhow::Result;
 use std::time::Duration;
 use tipover_core::storage::array::{self, Curve, Demand, Raid};
-use tipover_core::study::tipping_point::{Study as Figures, Tip};
+use tipover_core::study::tipping_point::{Spot as FigureSpot, Study as Figures, Tip};
 use tipover_core::study::{CellRecords, Cells, Figure, Known};
 use tipover_core::units::{Ratio, significant, span};
 
+const MIB: f64 = 1024.0 * 1024.0;
 /// The number of clients that its readers had in mind.
 const CLIENTS: u32 = 50;
 /// Requests of a page, one after the other.
@@ -51,8 +52,30 @@ impl Spot<'_> {
 pub struct Study<'a> {
     reads: Vec<Spot<'a>>,
     mixed: Vec<Spot<'a>>,
+    turning: Vec<Spot<'a>>,
     figures: &'a Figures,
     published: TippingPoint,
+}
+
+/// What one reader waits for on a disk that others use too.
+fn beside_neighbours(spots: Vec<&FigureSpot>) -> Block {
+    let table = Columns::new()
+        .words("disk", |of: &FigureSpot| of.disk.clone())
+        .numbers("neighbour's requests in flight", "", |of, unit| {
+            Number::exact(f64::from(of.neighbours), unit)
+        })
+        .figures("one reader waits", "ms", |of| &of.client_ms)
+        .group("the disk")
+        .figures("requests", "/s", |of| &of.requests_per_s)
+        .figures("await", "ms", |of| &of.await_ms)
+        .figures("queue", "", |of| &of.queue)
+        .figures("busy", "%", |of| &of.busy_percent)
+        .table(
+            "One reader and its neighbours",
+            spots,
+            "Nothing of the reader differs, nor of its disk. Whoever sees only the reader's own requests sees a slow disk.",
+        );
+    Block::Table(table)
 }
 
 /// The sweep that the text is about.
@@ -72,6 +95,7 @@ impl<'a> Study<'a> {
         Ok(Study {
             reads: spots(READS),
             mixed: spots("reads_and_writes"),
+            turning: spots("turning"),
             figures,
             published: TippingPoint::load()?,
         })
@@ -149,6 +173,19 @@ impl<'a> Study<'a> {
                 ],
             ));
         }
+        if !self.turning.is_empty() {
+            let caption = "Reads and writes, two to one, on disks that turn";
+            all.push(section(
+                "turning",
+                "Disks that turn",
+                vec![Block::Table(self.figures(&self.turning, caption))],
+            ));
+        }
+        let neighbours: Vec<&FigureSpot> =
+            self.figures.spots.iter().filter(|spot| spot.sweep == "neighbours").collect();
+        if !neighbours.is_empty() {
+            all.push(section("neighbours", "Neighbours", vec![beside_neighbours(neighbours)]));
+        }
         all.push(section("sizing", "How many disks", vec![Block::Table(self.sizing())]));
         all
     }
@@ -220,6 +257,12 @@ impl<'a> Study<'a> {
                 ours(|rates| Some(rates.queue), ""),
                 printed(row.await_ms, ""),
                 ours(|rates| rates.mean_await.map(|time| time.as_secs_f64() * 1e3), ""),
+                printed(row.read_mib_per_s, ""),
+                ours(|rates| Some(rates.read_bandwidth.0 / MIB), ""),
+                printed(row.request_kib, ""),
+                ours(|rates| Some(rates.request_size?.0 as f64 / 1024.0), ""),
+                printed(row.busy_percent, ""),
+                ours(|rates| Some(rates.utilization.0 * 100.0), ""),
             ])
         });
         Table {
@@ -233,10 +276,17 @@ impl<'a> Study<'a> {
                 Column::numbers("ours", "").group("queue"),
                 Column::numbers("published", "").group("await, ms"),
                 Column::numbers("ours", "").group("await, ms"),
+                Column::numbers("published", "").group("read, MiB/s"),
+                Column::numbers("ours", "").group("read, MiB/s"),
+                Column::numbers("published", "").group("request, KiB"),
+                Column::numbers("ours", "").group("request, KiB"),
+                Column::numbers("published", "").group("busy, %"),
+                Column::numbers("ours", "").group("busy, %"),
             ],
             rows: rows.collect(),
             how_to_read: "The profiles were made from these rows, so that reads per second agree says only that the shaped disk does \
-                          what it is told. That await follows from the queue is the finding: await = queue ÷ throughput."
+                          what it is told. That await follows from the queue is the finding: await = queue ÷ throughput. \
+                          Requests there were smaller or larger than a block of 16 KiB, because its kernel merged and split them."
                 .into(),
         }
     }
