@@ -17,6 +17,9 @@ const IN_CACHE: f64 = 0.002;
 /// Above this much of the time a disk is busy enough to decide.
 const BUSY_PERCENT: f64 = 90.0;
 
+/// Sweeps in which something else differs than working set and disk.
+const VARIANTS: [&str; 3] = ["readahead", "documents", "alone"];
+
 /// The study.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Study {
@@ -26,8 +29,22 @@ pub struct Study {
     pub reads: Vec<Reads>,
     /// The same on a MongoDB, where there was one.
     pub mongodb: Vec<Reads>,
+    /// The same where something else differs: readahead, the documents, the sessions.
+    pub variants: Vec<Variant>,
     /// Random reads of a file that nothing caches, by disk and sessions.
     pub device: Vec<Device>,
+}
+
+/// Reads of records in a sweep of its own.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Variant {
+    /// The sweep: "readahead".
+    pub sweep: String,
+    /// The labels of its axes: "256".
+    pub setting: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub reads: Reads,
 }
 
 /// Reads of records with one working set on one disk.
@@ -151,7 +168,7 @@ pub struct Device {
 }
 
 impl Study {
-    /// From the sweeps `reads`, `mongodb` and `device`.
+    /// From the sweeps `reads`, `mongodb`, `device`, and those of variants.
     ///
     /// # Errors
     /// A cell's disk has no gate.
@@ -161,7 +178,13 @@ impl Study {
         let mongodb = Reads::of_sweep(cells, "mongodb", &published)?;
         let device =
             cells.sweep("device").map(|cell| Device::of(cell, &published)).collect::<Result<_, _>>()?;
-        Ok(Study { source: published.source, reads, mongodb, device })
+        let mut variants = Vec::new();
+        for cell in VARIANTS.iter().flat_map(|sweep| cells.sweep(sweep)) {
+            let labels: Vec<&str> = cell.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+            let reads = Reads::of(cell, None, &published, 0.0)?;
+            variants.push(Variant { sweep: cell.cell.sweep.clone(), setting: labels.join(", "), reads });
+        }
+        Ok(Study { source: published.source, reads, mongodb, variants, device })
     }
 
     /// Labels of the disks in the plan's order, each with its gate.

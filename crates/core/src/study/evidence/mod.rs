@@ -15,6 +15,7 @@ use crate::predict::{
 };
 use crate::record::Measured;
 use crate::units::Bytes;
+use crate::workload::Values;
 use crate::workload::distribution::Requests;
 use cost::cost;
 use kept::Kept;
@@ -90,7 +91,7 @@ pub struct Assumption {
 /// # Errors
 /// There is none at all.
 pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), String> {
-    let (mut found, mut left_out): (Vec<Observed>, Vec<LeftOut<'_>>) = (Vec::new(), Vec::new());
+    let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut sweeps: BTreeMap<&[(String, String)], u32> = BTreeMap::new();
     cells.all.iter().for_each(|cell| *sweeps.entry(&cell.cell.labels).or_default() += 1);
     for cell in &cells.all {
@@ -104,14 +105,22 @@ pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), Strin
         let labels = cell.cell.labels.iter().map(|(_, label)| label.as_str());
         let name = sweep.into_iter().chain(labels).collect::<Vec<&str>>().join(", ");
         match Observed::of(cell, &name) {
-            Ok(seen) => found.push(seen),
-            Err(why) => match left_out.last_mut() {
-                // A sweep that was left out has one reason, however many cells it has.
-                Some(last) if last.why == why && last.sweep == cell.cell.sweep => last.names.push(name),
-                _ => left_out.push(LeftOut { sweep: &cell.cell.sweep, names: vec![name], why }),
-            },
+            Ok(seen) => found.push((cell, seen)),
+            Err(why) => leave_out(&mut left_out, cell, name, why),
         }
     }
+    // A prediction is of one load: what was measured with another one, to see what that changes, says nothing
+    // of it. Where no load is that of most cells, whoever asks has to choose.
+    let same = |a: &Observed, b: &Observed| a.load() == b.load();
+    let like = |seen: &Observed| found.iter().filter(|(_, other)| same(seen, other)).count();
+    let usual = found.iter().find(|(_, seen)| 2 * like(seen) > found.len()).map(|(_, seen)| seen.clone());
+    let (found, others): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|(_, seen)| usual.as_ref().is_none_or(|usual| same(usual, seen)));
+    for (cell, seen) in others {
+        let why = "its sessions, requests, readahead or documents are not those of most cells";
+        leave_out(&mut left_out, cell, seen.name, why.into());
+    }
+    let found: Vec<Observed> = found.into_iter().map(|(_, seen)| seen).collect();
     if found.is_empty() {
         left_out.dedup_by(|a, b| a.why == b.why);
         let why: Vec<String> = left_out.iter().map(LeftOut::in_words).collect();
@@ -128,6 +137,14 @@ struct LeftOut<'a> {
     sweep: &'a str,
     names: Vec<String>,
     why: String,
+}
+
+fn leave_out<'a>(left_out: &mut Vec<LeftOut<'a>>, cell: &'a CellRecords<'_>, name: String, why: String) {
+    match left_out.last_mut() {
+        // A sweep that was left out has one reason, however many cells it has.
+        Some(last) if last.why == why && last.sweep == cell.cell.sweep => last.names.push(name),
+        _ => left_out.push(LeftOut { sweep: &cell.cell.sweep, names: vec![name], why }),
+    }
 }
 
 impl LeftOut<'_> {
@@ -257,6 +274,11 @@ impl Observed {
             uncounted_caches: caches.is_none() && is_full,
             kept,
         })
+    }
+
+    /// What was asked, by how many, and of what.
+    fn load(&self) -> (u32, Requests, Bytes, Values) {
+        (self.sessions, self.requests, self.spec.disk.readahead, self.spec.workload.values)
     }
 
     /// Bytes of data that a record stands for, its part of an index included.

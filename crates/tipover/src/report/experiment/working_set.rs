@@ -4,7 +4,7 @@ use super::sections::{figure, known_number};
 use crate::report::{
     Axis, Block, Cell, Chart, Columns, Number, On, Point, ReferenceLine, Section, Series, SeriesKind, Verdict,
 };
-use tipover_core::study::working_set::{Device, ReadBudget, Reads, Study};
+use tipover_core::study::working_set::{Device, ReadBudget, Reads, Study, Variant};
 use tipover_core::study::{Figure, Known};
 use tipover_core::units::{Rate, significant};
 
@@ -26,6 +26,7 @@ fn of_server(study: &Study) -> Option<Study> {
         source,
         reads,
         mongodb: vec![],
+        variants: vec![],
         device: vec![],
     })
 }
@@ -112,6 +113,9 @@ pub fn sections(study: &Study) -> Vec<Section> {
         let blocks = answer(&server, "-mongodb").into_iter().chain([budget_table(&server)]).collect();
         sections.push(section("mongodb", "MongoDB itself and published", blocks));
     }
+    sections.extend((!study.variants.is_empty()).then(|| {
+        section("variants", "Readahead, documents, and one query alone", vec![variants_table(study)])
+    }));
     sections.extend([
         section("budget", "Where reads were answered", vec![budget_chart(study), budget_table(study)]),
         section("device", "The disk against its configuration", vec![device_table(study), gate_chart(study)]),
@@ -132,6 +136,29 @@ fn printed(value: Option<f64>, unit: &str, source: &str) -> Cell {
         || Cell::missing(NOT_PRINTED),
         |value| Cell::published(Number::exact(value, unit), source),
     )
+}
+
+fn variants_table(study: &Study) -> Block {
+    let table = Columns::new()
+        .words("what differs", |of: &Variant| format!("{}: {}", of.sweep, of.setting))
+        .words("working set", |of| format!("{} %", significant(of.reads.working_set_ratio * 100.0, 3)))
+        .numbers("IOPS", "/s", |of, unit| Number::exact(of.reads.gate_ops_per_s, unit))
+        .figures("throughput", "/s", |of| &of.reads.throughput_ops_per_s)
+        .figures("p99", "ms", |of| &of.reads.residence_ms_p99)
+        .figures("engine", "us", |of| &of.reads.engine_us_per_operation)
+        .group("for an operation")
+        .figures("misses", "", |of| &of.reads.misses_per_operation)
+        .figures("reads of the disk", "", |of| &of.reads.device_reads_per_operation)
+        .group("disk")
+        .figures("read", "MB/s", |of| &of.reads.device_read_mb_per_s)
+        .figures("busy", "%", |of| &of.reads.device_busy_percent)
+        .table(
+            "What else changes it",
+            &study.variants,
+            "Readahead in sectors of 512 bytes. Documents: a share of their bytes compresses. Alone: one session, which waits \
+             for the reads of a page one after the other. Engine: processor time of an operation.",
+        );
+    Block::Table(table)
 }
 
 fn beside_published(study: &Study) -> Block {
