@@ -25,6 +25,8 @@ pub struct NodeFigures {
     pub disk_read_mb_per_s: Figure,
     /// Megabytes per second that its disk wrote.
     pub disk_write_mb_per_s: Figure,
+    /// Share of the time in which its disk had a request, in per cent.
+    pub disk_busy_percent: Figure,
     /// Reads that its disk completed per second.
     pub disk_reads_per_s: Figure,
     /// Writes that its disk completed per second.
@@ -41,12 +43,17 @@ pub struct NodeFigures {
     pub write_amplification: Option<f64>,
 }
 
+/// The node of `cell` that took writes at the end of its last trial; `None` where it runs in no cluster.
+pub fn primary<'a>(cell: &CellRecords<'a>) -> Option<&'a str> {
+    cell.records.iter().rev().find_map(|record| record.target.get("primary")?.as_str())
+}
+
 /// The nodes of `cell`, by name; none where it runs in no cluster.
 pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
     let measured = cell.measured();
     let names: BTreeSet<&String> = measured.iter().flat_map(|measured| measured.nodes.keys()).collect();
     let (mut reads, mut writes) = (cell.budgets(Way::Reads), cell.budgets(Way::Writes));
-    let primary = cell.records.iter().rev().find_map(|record| record.target.get("primary")?.as_str());
+    let primary = primary(cell);
     let mut figures = Vec::new();
     for name in names {
         let Some(reads) = reads.remove(name) else { continue };
@@ -71,6 +78,7 @@ pub fn figures(cell: &CellRecords<'_>) -> Vec<NodeFigures> {
             page_cache_mib: level(metric::GROUP_PAGE_CACHE_BYTES),
             disk_read_mb_per_s: rate(probe::DISK, &[metric::DISK_READ_BYTES], 1e6),
             disk_write_mb_per_s: rate(probe::DISK, &[metric::DISK_WRITE_BYTES], 1e6),
+            disk_busy_percent: rate(probe::DISK, &[metric::DISK_BUSY_NS], 1e7),
             disk_reads_per_s: rate(probe::DISK, &[metric::DISK_READ_REQUESTS], 1.0),
             disk_writes_per_s: rate(probe::DISK, &[metric::DISK_WRITE_REQUESTS], 1.0),
             disk_flushes_per_s: rate(probe::DISK, &[metric::DISK_FLUSH_REQUESTS], 1.0),

@@ -36,6 +36,12 @@ pub struct PublishedRow {
     pub queue: f64,
     /// await.
     pub await_ms: f64,
+    /// rMB/s, which iostat counts in mebibytes.
+    pub read_mib_per_s: f64,
+    /// avgrq-sz.
+    pub request_kib: f64,
+    /// %util.
+    pub busy_percent: f64,
 }
 
 impl PublishedRow {
@@ -71,6 +77,10 @@ impl TippingPoint {
                 reads_per_s: row["r_s"].as_f64()?,
                 queue: row["avgqu_sz"].as_f64()?,
                 await_ms: row["await_ms"].as_f64()?,
+                read_mib_per_s: row["rMB_s"].as_f64()?,
+                // Printed in sectors of 512 bytes.
+                request_kib: row["avgrq_sz_sectors"].as_f64()? / 2.0,
+                busy_percent: row["util_pct"].as_f64()?,
             })
         };
         Ok(TippingPoint {
@@ -155,6 +165,12 @@ pub struct PublishedTest {
     pub memory_gb: f64,
     /// Accounts, in millions.
     pub accounts_m: f64,
+    /// Clients.
+    pub clients: f64,
+    /// The file system, where the text compares two.
+    pub filesystem: Option<String>,
+    /// What was broken every two minutes.
+    pub fault: Option<String>,
     /// Transfers per second.
     pub tps: f64,
     /// Mean latency.
@@ -185,12 +201,16 @@ impl PublishedBank {
         let list = |key: &str| study[key].as_array().with_context(|| format!("published {key}"));
         let test = |test: &Value| {
             let number = |key: &str| test[key].as_f64();
+            let word = |key: &str| test[key].as_str().map(String::from);
             Some(PublishedTest {
                 shards: test["shards"].as_u64()?,
                 replicas: test["replicas"].as_str()?.to_string(),
                 cores: number("vcpu_per_node")?,
                 memory_gb: number("ram_gb_per_node")?,
                 accounts_m: number("accounts_m")?,
+                clients: number("clients")?,
+                filesystem: word("filesystem"),
+                fault: word("fault"),
                 tps: number("tps")?,
                 mean_ms: number("lat_mean_ms")?,
                 p99_ms: number("lat_p99_ms")?,

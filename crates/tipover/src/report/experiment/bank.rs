@@ -2,12 +2,13 @@
 
 use super::broken::sign;
 use super::sections::shown;
-use crate::report::{Block, Cell, Column, Emphasis, Number, Row, Section, Table, Verdict as Sign};
+use crate::report::{Block, Cell, Column, Columns, Emphasis, Number, Row, Section, Table, Verdict as Sign};
 use crate::study::PublishedBank;
 use anyhow::Result;
 use tipover_core::check::Verdict;
 use tipover_core::op::{Failure, OpKind};
 use tipover_core::study::BrokenCell;
+use tipover_core::study::bank::{Resource, Study, Transfers};
 use tipover_core::units::{Bytes, significant};
 
 fn setting(cell: &BrokenCell<'_>) -> Vec<Cell> {
@@ -17,6 +18,7 @@ fn setting(cell: &BrokenCell<'_>) -> Vec<Cell> {
     vec![
         cell.name().into(),
         Number::exact(accounts as f64, "").into(),
+        Number::exact(f64::from(spec.load.sessions), "").into(),
         cores.map_or_else(|| Cell::from("all"), |cores| Number::exact(cores, "").into()),
         spec.machine.memory.map_or_else(|| "all".to_string(), |memory| memory.to_string()).into(),
     ]
@@ -26,6 +28,7 @@ fn setting_columns() -> Vec<Column> {
     vec![
         Column::words("Cluster"),
         Column::numbers("Accounts", ""),
+        Column::numbers("Clients", ""),
         Column::numbers("Cores", "").group("Node"),
         Column::words("Memory").group("Node"),
     ]
@@ -78,10 +81,11 @@ fn limit_ms(cell: &BrokenCell<'_>) -> f64 {
     cell.of.cell.spec.breaking.as_ref().map_or(0.0, |breaking| breaking.latency_limit.as_secs_f64() * 1e3)
 }
 
-/// The study's three tables: throughput, latency, and the data set on disk.
-pub fn section(cells: &[BrokenCell<'_>]) -> Result<Section> {
+/// The study's three tables: throughput, latency, and the data set on disk; and what limited its rows.
+pub fn section(cells: &[BrokenCell<'_>], study: &Study) -> Result<Section> {
     let published = PublishedBank::load()?;
-    let tables = [throughput(cells, &published), latency(cells, &published), data(cells, &published)];
+    let tables =
+        [throughput(cells, &published), limits(study), latency(cells, &published), data(cells, &published)];
     let blocks = tables.into_iter().map(Block::Table).collect();
     Ok(Section { id: "transfers".into(), title: "Transfers".into(), blocks })
 }
@@ -123,6 +127,39 @@ fn throughput(cells: &[BrokenCell<'_>], published: &PublishedBank) -> Table {
     let how_to_read =
         "Transfers done per second over the whole run, faults included. Counts are of all runs together.";
     Table { caption: "Throughput".into(), columns, rows, how_to_read: how_to_read.into() }
+}
+
+/// What was full while transfers were done.
+fn limits(study: &Study) -> Table {
+    let measured = study.transfers.iter().filter(|of| of.throughput_ops_per_s.get().is_some());
+    Columns::new()
+        .words("cluster", |of: &Transfers| match of.settings.as_str() {
+            "" => of.sweep.clone(),
+            settings => format!("{}, {settings}", of.sweep),
+        })
+        .numbers("clients", "", |of, unit| Number::exact(f64::from(of.clients), unit))
+        .figures("files ÷ memory", "×", |of| &of.data_per_memory)
+        .group("processors")
+        .figures("primary", "cores", |of| &of.primary_cores)
+        .figures("another node", "cores", |of| &of.others_cores)
+        .figures("machine", "%", |of| &of.machine_busy_percent)
+        .group("the primary's disk")
+        .figures("busy", "%", |of| &of.disk_busy_percent)
+        .figures("reads for a transfer", "", |of| &of.disk_reads_per_transfer)
+        .figures("writes for a transfer", "", |of| &of.disk_writes_per_transfer)
+        .group("")
+        .words("in use all the time", |of| match of.full.as_slice() {
+            [] => "nothing: transfers wait for each other, or for a flush".to_string(),
+            full => full.iter().map(|resource: &Resource| resource.words()).collect::<Vec<_>>().join(", "),
+        })
+        .table(
+            "What limited it",
+            measured,
+            "In use all the time: for 90 % of it or more. Processors of a node are of those that it may use; the machine's \
+             carry nodes, clients and disks. A disk that always has a request may still serve more of them at once. Nodes \
+             has the same of every node, with memory and network.",
+        )
+        .without_empty_columns()
 }
 
 fn latency(cells: &[BrokenCell<'_>], published: &PublishedBank) -> Table {
@@ -177,6 +214,7 @@ fn data(cells: &[BrokenCell<'_>], published: &PublishedBank) -> Table {
             Number::exact(accounts * 1e6, "").into(),
             Cell::missing("not printed in the study"),
             Cell::missing("not printed in the study"),
+            Cell::missing("not printed in the study"),
             Cell::published(Number::exact(gigabytes * 1e3, "MB"), &published.source),
         ];
         rows.push(Row::new(row).emphasis(Emphasis::Faint));
@@ -190,9 +228,15 @@ fn data(cells: &[BrokenCell<'_>], published: &PublishedBank) -> Table {
 
 fn published_setting(test: &crate::study::PublishedTest, published: &PublishedBank) -> Vec<Cell> {
     let number = |n: f64| Cell::published(Number::exact(n, ""), &published.source);
+    let mut name = format!("published: MongoDB, {} shards × {}", test.shards, test.replicas);
+    for more in [&test.filesystem, &test.fault].into_iter().flatten() {
+        name += ", ";
+        name += more;
+    }
     vec![
-        format!("published: MongoDB, {} shards × {}", test.shards, test.replicas).into(),
+        name.into(),
         number(test.accounts_m * 1e6),
+        number(test.clients),
         number(test.cores),
         format!("{} GB", test.memory_gb).into(),
     ]

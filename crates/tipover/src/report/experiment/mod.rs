@@ -78,10 +78,10 @@ pub fn of_experiment(
             sections.push(prices::section(&broken)?);
             sections.extend(broken::sections(&broken));
         }
-        (Some(Study::Bank(_)), _) => {
+        (Some(Study::Bank(study)), _) => {
             let broken = broken::cells(&cells);
             headline.extend(bank::headline(&broken));
-            sections.push(bank::section(&broken)?);
+            sections.push(bank::section(&broken, study)?);
             sections.extend(broken::sections(&broken));
         }
         (None, Some(other)) => anyhow::bail!("no study knows the published numbers of `{other}`"),

@@ -455,6 +455,7 @@ fn each_node(rows: &[(String, NodeFigures)]) -> Table {
         .figures("all", "MiB", |(_, of)| &of.memory_mib)
         .figures("page cache", "MiB", |(_, of)| &of.page_cache_mib)
         .group("disk")
+        .figures("busy", "%", |(_, of)| &of.disk_busy_percent)
         .figures("read", "MB/s", |(_, of)| &of.disk_read_mb_per_s)
         .figures("written", "MB/s", |(_, of)| &of.disk_write_mb_per_s)
         .figures("reads", "/s", |(_, of)| &of.disk_reads_per_s)
