@@ -337,9 +337,9 @@ fn lists_say_what_there_is() {
     let words = [&["run", "working-set", "--scale", "tiny", "--list"][..], &NO_MONGOD].concat();
     let listed = place.run(&words).with_code(&[0]);
     assert!(listed.stderr.contains("mongodb is left out: mongod is not installed"), "{}", listed.stderr);
-    assert_eq!(listed.stdout.lines().count(), 19, "{}", listed.stdout);
+    assert_eq!(listed.stdout.lines().count(), 25, "{}", listed.stdout);
     assert!(listed.stdout.lines().all(|l| l.ends_with(" #1 missing")), "{}", listed.stdout);
-    assert!(listed.stderr.contains("19 trials, 19 missing"), "{}", listed.stderr);
+    assert!(listed.stderr.contains("25 trials, 25 missing"), "{}", listed.stderr);
     assert!(
         listed.stderr.contains("estimate: ") && listed.stderr.contains("not measured"),
         "{}",

@@ -40,7 +40,7 @@ pub struct Study {
 pub struct Variant {
     /// The sweep: "readahead".
     pub sweep: String,
-    /// The labels of its axes: "256".
+    /// The label of its innermost axis: "256".
     pub setting: String,
     /// The figures.
     #[serde(flatten)]
@@ -180,9 +180,9 @@ impl Study {
             cells.sweep("device").map(|cell| Device::of(cell, &published)).collect::<Result<_, _>>()?;
         let mut variants = Vec::new();
         for cell in VARIANTS.iter().flat_map(|sweep| cells.sweep(sweep)) {
-            let labels: Vec<&str> = cell.cell.labels.iter().map(|(_, label)| label.as_str()).collect();
+            let setting = cell.cell.labels.last().map(|(_, label)| label.clone()).unwrap_or_default();
             let reads = Reads::of(cell, None, &published, 0.0)?;
-            variants.push(Variant { sweep: cell.cell.sweep.clone(), setting: labels.join(", "), reads });
+            variants.push(Variant { sweep: cell.cell.sweep.clone(), setting, reads });
         }
         Ok(Study { source: published.source, reads, mongodb, variants, device })
     }
