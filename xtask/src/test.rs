@@ -130,18 +130,33 @@ pub fn test(workspace: &Workspace, filters: &[String]) -> Result<()> {
     conclude(&tally, failures)
 }
 
-/// A bench has no harness; `--test` makes it run tiny, so that it cannot rot between two full runs.
+/// A bench has no harness; `--test` makes it run tiny, so that it cannot rot between two full runs. Each by
+/// itself: what failed then has a name, and can be run once more as a test is.
 fn benches_in_miniature(workspace: &Workspace, tally: &mut Tally) -> Result<Failures> {
-    let benches = workspace.benches()?;
     let step = Step::begin("benches in miniature");
-    let mut arguments = vec!["test", "--workspace", "--release", "--no-fail-fast"];
-    for bench in &benches {
-        arguments.extend(["--bench", bench.as_str()]);
+    let mut run = |bench: &str| {
+        let arguments = ["test", "--workspace", "--release", "--bench", bench, "--", "--test"];
+        watched(workspace, &arguments, tally)
+    };
+    let mut failed = Vec::new();
+    for bench in workspace.benches()? {
+        let failures = run(&bench)?;
+        if !failures.is_empty() {
+            failed.push((bench, failures));
+        }
     }
-    arguments.extend(["--", "--test"]);
-    let failures = watched(workspace, &arguments, tally)?;
+    // As with tests: what was silent or left something running is no accident.
+    let unsteady = failed.len() <= MOST_UNSTEADY && failed.iter().all(|(_, failures)| failures.len() == 1);
+    let mut left = Failures::new();
+    for (bench, failures) in failed {
+        let again = if unsteady { run(&bench)? } else { failures };
+        if again.is_empty() {
+            println!("==> UNSTEADY: the bench {bench} failed, and held when it was run again");
+        }
+        left.extend(again);
+    }
     step.done();
-    Ok(failures)
+    Ok(left)
 }
 
 /// Runs each of these tests again, with nothing beside it, and says which failed again.

@@ -71,7 +71,7 @@ pub fn start(spec: &Spec, folder: &Path) -> Result<Box<dyn Target>, TargetError>
         TargetKind::Null => Box::new(Null),
         TargetKind::File if spec.workload.kind == WorkloadKind::FileIo => {
             let io = spec.workload.io.clone().unwrap_or_default();
-            Box::new(FileTarget::direct(folder, io.block.most().0 as usize))
+            Box::new(FileTarget::asked(folder, io.block.most().0 as usize, io.buffered))
         }
         TargetKind::File => Box::new(FileTarget::new(folder)),
         #[cfg(feature = "wiredtiger")]

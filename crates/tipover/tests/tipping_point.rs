@@ -1,10 +1,13 @@
 //! The search for a tipping point with the built program, on a target whose capacity is known: four servers
-//! that take 4 ms for an operation do 1000 in a second and not one more.
+//! that take 4 ms for an operation do 1000 in a second and not one more. And what the study of a disk's
+//! tipping point asks of files reaches the disk as it is asked.
 
 mod program;
 
-use program::{Place, alone};
+use program::results::{Kept, kept};
+use program::{Place, alone, can_mount};
 use rustix::process::Signal;
+use tipover_core::metric::{name, probe};
 
 const CAPACITY: f64 = 1000.0;
 
@@ -147,4 +150,36 @@ fn what_cannot_be_searched_is_said_before_anything_runs() {
         let ended = place.run(&arguments).with_code(&[2]);
         assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
     }
+}
+
+#[test]
+fn the_page_cache_answers_for_small_files_and_a_log_waits_for_its_flushes() {
+    if !can_mount("files through the page cache") {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    for sweep in ["sweep=buffered", "sweep=flushes"] {
+        place.run(&["run", "tipping-point", "--scale", "tiny", "--only", sweep]).with_code(&[0, 1]);
+    }
+    let trials = kept(&place, "tipping-point");
+    assert_eq!(trials.len(), 5);
+    assert!(trials.iter().all(|trial| trial.failure().is_none()), "{:?}", trials.iter().map(Kept::failure));
+    let find = |axis: &str, label: &str| trials.iter().find(|t| t.label(axis) == label).expect("a trial");
+    let each = |trial: &Kept, counter: &str| {
+        let measured = trial.record.measured.as_ref().expect("it was measured");
+        measured.growth_in_place(probe::DISK, counter).expect("the disk counts")
+            / measured.operations() as f64
+    };
+    let reads = |file| each(find("file", file), name::DISK_READ_REQUESTS);
+    // Warm after two seconds, or not yet quite; the eighth of a file that fits does not hide the others.
+    let (small, large) = (reads("half the memory"), reads("eight times the memory"));
+    assert!(small < 0.6 && large > 0.7 && small < large, "{small} and {large} reads of the disk for each");
+    let (bare, safe) = (find("disk", "SATA, 7200 rpm"), find("disk", "the same with a battery-backed cache"));
+    for log in [bare, safe] {
+        // A write and its flush are two operations.
+        let flushes = each(log, name::DISK_FLUSH_REQUESTS);
+        assert!((0.4..0.6).contains(&flushes), "{flushes} flushes of the disk for each");
+    }
+    assert!(bare.throughput() < 0.3 * safe.throughput(), "{} and {}", bare.throughput(), safe.throughput());
 }

@@ -63,7 +63,7 @@ impl Stations {
 
     /// Takes a request through all stations; returns when its service begins and when it is done.
     fn book(&mut self, at: Tick, demand: &Demand, units: u64, service: u64) -> (Tick, Tick) {
-        let Demand { kind, offset, size } = *demand;
+        let Demand { kind, size, .. } = *demand;
         let moves_data = kind != Kind::Flush;
         let which = usize::from(kind == Kind::Write);
         let mut admitted = at;
@@ -83,7 +83,7 @@ impl Stations {
             (Some(cache), Kind::Write) => done = done.max(cache.enter(start, size)),
             (cache, _) => {
                 if let Some(arm) = self.arm.as_mut().filter(|_| moves_data) {
-                    done = done + arm.serve(done, offset, size);
+                    done = done + arm.serve(done, at, demand);
                 }
                 if let Some(cache) = cache.as_ref().filter(|_| kind == Kind::Flush) {
                     done = done + cache.drained(start).since(start);

@@ -1,6 +1,6 @@
 //! A spinning disk: where the arm is, where the platter is, and how long both take.
 
-use super::Spec;
+use super::{Demand, Kind, Spec};
 use crate::units::{Bytes, Tick};
 use std::time::Duration;
 
@@ -62,21 +62,31 @@ pub(super) struct Arm {
     capacity: u64,
     /// Where the last request ended.
     position: u64,
+    /// When it ended.
+    free: Tick,
 }
 
 impl Arm {
     pub fn new(spec: &Spec, device: Bytes) -> Option<Arm> {
         let spindle = spec.spindle?;
         let capacity = spindle.capacity.unwrap_or(device).0.max(spindle.track.0);
-        Some(Arm { spindle, capacity, position: 0 })
+        Some(Arm { spindle, capacity, position: 0, free: Tick(0) })
     }
 
-    /// How long a request takes that begins at `at`, and leaves the arm at its end. One that begins where the
-    /// last one ended streams: its track is in the disk's own buffer, so no rotation is lost in between.
-    pub fn serve(&mut self, at: Tick, offset: u64, size: Bytes) -> Duration {
+    /// How long a request takes that arrived at `arrived` and begins at `at`; leaves the arm at its end. What
+    /// begins where the last one ended streams: a read, because its track is in the disk's own buffer, and a
+    /// write that was there before the head had passed. A write that comes later waits until its place comes
+    /// round, as that of a log does which is flushed before the next one is sent.
+    pub fn serve(&mut self, at: Tick, arrived: Tick, demand: &Demand) -> Duration {
+        let took = self.time(at, arrived, demand);
+        self.free = at + took;
+        took
+    }
+
+    fn time(&mut self, at: Tick, arrived: Tick, &Demand { kind, offset, size }: &Demand) -> Duration {
         let begin = offset % self.capacity;
         let transfer = self.spindle.transfer(size);
-        let streams = begin == self.position % self.capacity;
+        let streams = begin == self.position % self.capacity && (kind == Kind::Read || arrived <= self.free);
         let from = std::mem::replace(&mut self.position, begin + size.0);
         if streams {
             return transfer;
@@ -109,6 +119,10 @@ mod tests {
         Arm::new(&Spec { spindle: Some(SPINDLE), ..Spec::default() }, Bytes(0)).unwrap()
     }
 
+    fn read(offset: u64, size: Bytes) -> Demand {
+        Demand { kind: Kind::Read, offset, size }
+    }
+
     fn random(x: &mut u64) -> u64 {
         *x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         *x >> 20
@@ -119,7 +133,7 @@ mod tests {
         let (mut arm, mut x, mut at, mut sum) = (arm(), 1, Tick(0), Duration::ZERO);
         let count = 20_000u32;
         for _ in 0..count {
-            let took = arm.serve(at, random(&mut x) & !4095, Bytes::kib(4));
+            let took = arm.serve(at, at, &read(random(&mut x) & !4095, Bytes::kib(4)));
             sum += took;
             at = at + took;
         }
@@ -134,10 +148,29 @@ mod tests {
     fn a_sequential_run_streams_at_the_tracks_rate() {
         let (mut arm, mut at) = (arm(), Tick(0));
         for n in 0..256u64 {
-            at = at + arm.serve(at, n * (1 << 20), Bytes::mib(1));
+            at = at + arm.serve(at, at, &read(n << 20, Bytes::mib(1)));
         }
         let rate = 256.0 / at.since(Tick(0)).as_secs_f64();
         assert!((rate / 120.0 - 1.0).abs() < 0.01, "120 rotations a second of 1 MiB each: {rate}");
+    }
+
+    #[test]
+    fn writes_one_after_the_other_stream_only_while_the_head_is_there() {
+        let late = Duration::from_micros(100);
+        let run = |kind, pause: Duration| {
+            let (mut arm, mut at) = (arm(), Tick(0));
+            for n in 0..500u64 {
+                let begins = at + pause;
+                at = begins
+                    + arm.serve(begins, begins, &Demand { kind, offset: n * 4096, size: Bytes::kib(4) });
+            }
+            at.since(Tick(0)) / 500
+        };
+        let rotation = SPINDLE.rotation();
+        // The platter turns on for the pause, and once round until the next place is under the head.
+        let round = run(Kind::Write, late).as_secs_f64() / rotation.as_secs_f64();
+        assert!((round - 1.0).abs() < 0.01, "{round} rotations for a write that comes late");
+        assert!(run(Kind::Write, Duration::ZERO) < rotation / 100 && run(Kind::Read, late) < rotation / 50);
     }
 
     #[test]
@@ -145,7 +178,7 @@ mod tests {
         let mean = |reach: u64| {
             let (mut arm, mut x, mut at) = (arm(), 1, Tick(0));
             for _ in 0..2000 {
-                at = at + arm.serve(at, (random(&mut x) % reach) & !4095, Bytes::kib(4));
+                at = at + arm.serve(at, at, &read((random(&mut x) % reach) & !4095, Bytes::kib(4)));
             }
             at.since(Tick(0)) / 2000
         };

@@ -31,6 +31,8 @@ pub struct CellRecords<'a> {
     pub cell: &'a Cell,
     /// Every trial that was carried out, believed or not.
     pub records: Vec<&'a Record>,
+    /// It belongs to a sweep that is left out where its server is not installed.
+    pub is_optional: bool,
     /// What was counted in its trials together; made when it is first asked for, and asked for often.
     accounts: OnceLock<BTreeMap<String, Account>>,
 }
@@ -43,14 +45,23 @@ impl<'a> Cells<'a> {
         for record in records.iter().filter(|record| !record.twin) {
             by_cell.entry(&record.cell).or_default().push(record);
         }
-        let cells = experiment.sweeps.iter().flat_map(|sweep| &sweep.cells);
+        let sweeps = experiment.sweeps.iter();
+        let cells = sweeps.flat_map(|sweep| sweep.cells.iter().map(|cell| (cell, sweep.optional)));
         let all = cells
-            .map(|cell| {
+            .map(|(cell, is_optional)| {
                 let records = by_cell.get(&*cell.id()).cloned().unwrap_or_default();
-                CellRecords { cell, records, accounts: OnceLock::new() }
+                CellRecords { cell, records, is_optional, accounts: OnceLock::new() }
             })
             .collect();
         Cells { all, repeats: experiment.repeats }
+    }
+
+    /// How many trials there should be: those of optional sweeps only where one of their cells was measured.
+    pub fn planned(&self) -> u32 {
+        let begun: BTreeSet<&str> =
+            self.all.iter().filter(|c| !c.records.is_empty()).map(|c| &*c.cell.sweep).collect();
+        let wanted = self.all.iter().filter(|c| !c.is_optional || begun.contains(&*c.cell.sweep));
+        wanted.count() as u32 * self.repeats
     }
 
     /// The cells of one sweep.
@@ -91,6 +102,10 @@ impl<'a> CellRecords<'a> {
     pub fn why_none(&self) -> String {
         use crate::record::Verdict;
         match self.records.first().map(|r| &r.verdict) {
+            None if self.is_optional => {
+                let recipe = self.cell.spec.lab.as_ref().map_or(&*self.cell.sweep, |lab| &lab.recipe.name);
+                format!("not measured: left out where no server of yours can do what {recipe} asks for")
+            }
             None => "not measured".into(),
             Some(Verdict::Failed { reason }) => format!("not measured: {reason}"),
             Some(Verdict::Invalid { reasons }) => format!("no verdict: {}", reasons.join("; ")),

@@ -3,39 +3,49 @@
 
 use super::{CellRecords, Cells, Figure};
 use crate::device::Rates;
-use crate::measure::mean_of_trials;
+use crate::measure::{Estimate, mean_of_trials};
+use crate::metric::{name as metric, probe};
+use crate::record::Measured;
 use serde::Serialize;
 
 /// The promises of the text, in milliseconds, the one that it is about first.
 const PROMISES_MS: [u32; 3] = [50, 20, 10];
 
-/// The sweep in which others use the disk too.
-const NEIGHBOURS: &str = "neighbours";
+/// The axis of a curve of loads. Where a sweep has another one, something else than the load differs.
+const LOAD: &str = "in_flight";
 
 /// The study.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Study {
-    /// Every load on every disk, in the plan's order.
+    /// Every cell with a disk for a label, in the plan's order.
     pub spots: Vec<Spot>,
-    /// Where each disk passes each promise, for every sweep.
+    /// Where each disk passes each promise, for every sweep of loads.
     pub tips: Vec<Tip>,
 }
 
-/// Random requests to a disk with a number in flight.
+/// What a disk and those who asked saw of one load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spot {
     /// The sweep: "reads".
     pub sweep: String,
     /// Label of the disk.
     pub disk: String,
-    /// Sessions, each of which keeps one request in flight.
+    /// What differs besides: the label of another axis than those of the disk and of the load.
+    pub setting: String,
+    /// Sessions. Each keeps one request in flight, if it asks the disk itself.
     pub in_flight: u32,
     /// Requests that another tenant of the disk keeps in flight besides.
     pub neighbours: u32,
     /// Laws of the audit that its trials break.
     pub broken_laws: Vec<String>,
-    /// Mean time that a session waits for its read or write.
+    /// Mean time that a session waits for what it asked.
     pub client_ms: Figure,
+    /// What sessions were answered per second.
+    pub answers_per_s: Figure,
+    /// Reads that the device was asked for, for each answer.
+    pub device_reads_each: Figure,
+    /// A database's writes of its log as a share of all writes that the device was asked for.
+    pub log_share: Figure,
     /// Mean residence of a request in the device (await).
     pub await_ms: Figure,
     /// Requests completed per second (r/s + w/s).
@@ -77,13 +87,14 @@ impl Study {
         let labelled: Vec<&CellRecords<'_>> =
             cells.all.iter().filter(|cell| cell.cell.label("disk").is_some()).collect();
         let spots: Vec<Spot> = labelled.iter().map(|cell| Spot::of(cell)).collect();
-        // Where somebody else's requests are in flight too, ours are no load of the disk.
-        let alone = spots.iter().filter(|spot| spot.sweep != NEIGHBOURS);
-        let mut curves: Vec<(&str, &str)> = alone.map(|s| (s.sweep.as_str(), s.disk.as_str())).collect();
+        let loads = labelled.iter().filter(|cell| cell.cell.label(LOAD).is_some());
+        let mut curves: Vec<(String, String)> = loads
+            .filter_map(|cell| Some((cell.cell.sweep.clone(), cell.cell.label("disk")?.to_string())))
+            .collect();
         curves.dedup();
         let tips = curves.iter().flat_map(|(sweep, disk)| {
             let of = |cell: &&&CellRecords<'_>| {
-                cell.cell.sweep == *sweep && cell.cell.label("disk") == Some(*disk)
+                cell.cell.sweep == *sweep && cell.cell.label("disk") == Some(disk.as_str())
             };
             let curve: Vec<&CellRecords<'_>> = labelled.iter().filter(of).copied().collect();
             PROMISES_MS.map(|promise_ms| Tip::of(sweep, disk, promise_ms, &curve))
@@ -98,26 +109,75 @@ impl Study {
     }
 }
 
+/// What a disk did, whoever keeps its counters: the trial itself, or the one node that has it.
+struct Disk {
+    requests_per_s: f64,
+    read_bytes_per_s: f64,
+    request_bytes: Option<f64>,
+    await_ms: Option<f64>,
+    queue: f64,
+    busy: f64,
+}
+
+impl Disk {
+    /// A node's counters keep no time for each kind: there await is that of flushes too.
+    fn of(measured: &Measured) -> Option<Disk> {
+        if let Some(rates) = measured.disk_rates() {
+            return Some(Disk {
+                requests_per_s: rates.requests().0,
+                read_bytes_per_s: rates.read_bandwidth.0,
+                request_bytes: rates.request_size.map(|size| size.0 as f64),
+                await_ms: await_ms(&rates),
+                queue: rates.queue,
+                busy: rates.utilization.0,
+            });
+        }
+        let grown = |counter| measured.growth_in_place(probe::DISK, counter);
+        let (read, written) = (grown(metric::DISK_READ_BYTES)?, grown(metric::DISK_WRITE_BYTES)?);
+        let requests = grown(metric::DISK_READ_REQUESTS)? + grown(metric::DISK_WRITE_REQUESTS)?;
+        let (all, queue_ns) = (requests + grown(metric::DISK_FLUSH_REQUESTS)?, grown(metric::DISK_QUEUE_NS)?);
+        let seconds = measured.seconds();
+        Some(Disk {
+            requests_per_s: requests / seconds,
+            read_bytes_per_s: read / seconds,
+            request_bytes: (requests > 0.0).then(|| (read + written) / requests),
+            await_ms: (all > 0.0).then(|| queue_ns / all / 1e6),
+            queue: queue_ns / 1e9 / seconds,
+            busy: grown(metric::DISK_BUSY_NS)? / 1e9 / seconds,
+        })
+    }
+}
+
 impl Spot {
     fn of(cell: &CellRecords<'_>) -> Spot {
-        let column = |of: fn(&Rates) -> Option<f64>| cell.figure(cell.device(of)).not_negative();
+        let labels = &cell.cell.labels;
+        let other = labels.iter().find(|(axis, _)| axis != "disk" && axis != LOAD);
+        let log_share = cell.mean(|m| {
+            let writes = m.growth_in_place(probe::DISK, metric::DISK_WRITE_REQUESTS)?;
+            Some(m.growth_in_place(probe::TARGET, metric::ENGINE_JOURNAL_WRITES)? / writes)
+        });
+        let positive = |estimate: Option<Estimate>| cell.figure(estimate).not_negative();
+        let column = |of: fn(&Disk) -> Option<f64>| positive(cell.mean(|m| of(&Disk::of(m)?)));
         Spot {
             sweep: cell.cell.sweep.clone(),
             disk: cell.cell.label("disk").unwrap_or_default().into(),
+            setting: other.map(|(_, label)| label.clone()).unwrap_or_default(),
             in_flight: cell.cell.spec.load.sessions,
             neighbours: cell.cell.spec.busy_tenant().map_or(0, |tenant| tenant.sessions),
             broken_laws: cell.broken_laws(),
-            client_ms: cell.figure(cell.mean(|m| Some(m.residence().ok()?.mean() / 1e6))).not_negative(),
-            await_ms: column(await_ms),
-            requests_per_s: column(|rates| Some(rates.requests().0)),
-            queue: column(|rates| Some(rates.queue)),
-            busy_percent: column(|rates| Some(rates.utilization.0 * 100.0)),
-            service_ms: column(|rates| {
-                let requests = rates.requests().0;
-                (requests > 0.0).then(|| rates.utilization.0 * 1e3 / requests)
+            client_ms: positive(cell.mean(|m| Some(m.residence().ok()?.mean() / 1e6))),
+            answers_per_s: positive(cell.throughput()),
+            device_reads_each: positive(cell.per_operation_in_place(probe::DISK, metric::DISK_READ_REQUESTS)),
+            log_share: positive(log_share),
+            await_ms: column(|disk| disk.await_ms),
+            requests_per_s: column(|disk| Some(disk.requests_per_s)),
+            queue: column(|disk| Some(disk.queue)),
+            busy_percent: column(|disk| Some(disk.busy * 100.0)),
+            service_ms: column(|disk| {
+                (disk.requests_per_s > 0.0).then(|| disk.busy * 1e3 / disk.requests_per_s)
             }),
-            request_kib: column(|rates| Some(rates.request_size?.0 as f64 / 1024.0)),
-            read_mib_per_s: column(|rates| Some(rates.read_bandwidth.0 / 1024.0 / 1024.0)),
+            request_kib: column(|disk| Some(disk.request_bytes? / 1024.0)),
+            read_mib_per_s: column(|disk| Some(disk.read_bytes_per_s / 1024.0 / 1024.0)),
         }
     }
 }
@@ -134,9 +194,7 @@ impl Tip {
             curve.iter().map(|cell| (cell.cell.spec.load.sessions, cell.measured())).collect();
         let trials = measured.iter().map(|(_, measured)| measured.len()).min().unwrap_or(0);
         let crossing_of = |trial: usize| {
-            let point = |(n, of): &(u32, Vec<&crate::record::Measured>)| {
-                Some((*n, await_ms(&of[trial].disk_rates()?)?))
-            };
+            let point = |(n, of): &(u32, Vec<&Measured>)| Some((*n, await_ms(&of[trial].disk_rates()?)?));
             let points: Option<Vec<(u32, f64)>> = measured.iter().map(point).collect();
             crossing(points?, f64::from(promise_ms))
         };
@@ -194,13 +252,17 @@ mod tests {
             })
         };
         let (mut spots, mut tips) = (Vec::new(), Vec::new());
-        let spot = |sweep: &str, disk: &str, neighbours, (service, ms): (f64, f64), in_flight| Spot {
+        let spot = |sweep: &str, disk: &str, neighbours: u32, (service, ms): (f64, f64), in_flight| Spot {
             sweep: sweep.into(),
             disk: disk.into(),
+            setting: String::new(),
             in_flight,
             neighbours,
             broken_laws: vec![],
             client_ms: figure(ms),
+            answers_per_s: figure(1e3 / service),
+            device_reads_each: figure(1.0),
+            log_share: figure(0.0),
             await_ms: figure(ms),
             requests_per_s: figure(1e3 / service),
             queue: figure(f64::from(in_flight)),
@@ -216,6 +278,24 @@ mod tests {
             spot("reads_and_writes", "EBS 1000", 0, (middle, 10.0), 10),
             spot("neighbours", "EBS standard", 0, (slow, 1.0), 1),
             spot("neighbours", "EBS standard", 20, (slow, 170.0 / slow), 1),
+        ]);
+        // The slower the slow disk, the better caches and flushes do what the text says.
+        let beside = |sweep: &str, disk: &str, setting: &str, each: f64| Spot {
+            setting: setting.into(),
+            device_reads_each: figure(each),
+            answers_per_s: figure(each),
+            log_share: figure(slow * 0.08),
+            queue: figure(each),
+            ..spot(sweep, disk, 0, (middle, 10.0), 10)
+        };
+        let flushed = "flushed at every commit";
+        spots.extend([
+            beside("buffered", "EBS 2000", "half the memory", 0.8 / slow),
+            beside("buffered", "EBS 2000", "twice the memory", slow / 14.0),
+            beside("flushes", "SATA, 7200 rpm", flushed, 1e3 / slow),
+            beside("flushes", "the same with a battery-backed cache", flushed, 2e3),
+            beside("database", "EBS 1000", "MariaDB, 1 session", 0.1),
+            beside("database", "EBS 1000", "MariaDB, 20 sessions", 0.1 * slow),
         ]);
         for (disk, service) in ["EBS standard", "EBS 1000", "EBS 2000"].into_iter().zip(services) {
             for in_flight in [1, 2, 3, 5, 6, 7, 10, 20, 33, 50, 55, 78, 86] {

@@ -273,11 +273,22 @@ impl FileIo {
     }
 }
 
-/// Operation n belongs to stream n mod streams; it makes no flushes, which depend on what came before.
+/// Operation n belongs to stream n mod streams. It makes flushes only where all other requests are writes:
+/// elsewhere they depend on what came before.
 impl Workload for FileIo {
     fn op(&self, n: u64, _: &Records) -> Op {
         let streams = u64::from(self.streams.max(1));
-        self.request(n % streams, n / streams, None)
+        let (stream, mut k) = (n % streams, n / streams);
+        if let Some(Flushes { every_writes, data_only }) = self.flushes
+            && self.turns == Turns::Writes
+        {
+            let round = u64::from(every_writes) + 1;
+            if k % round == round - 1 {
+                return Op::Flush { data_only };
+            }
+            k -= k / round;
+        }
+        self.request(stream, k, None)
     }
 }
 
@@ -347,6 +358,13 @@ mod tests {
         let mut stream = load.stream(0);
         let said: String = (0..12).map(|_| kind(stream.next_op())).collect();
         assert_eq!(said, "rwrwfrrwrwfr");
+        // By its number, an operation is what the thread makes of it.
+        for access in [Access::Random, Access::Sequential] {
+            let writes = FileIo { turns: Turns::Writes, access, ..load.clone() };
+            let mut stream = writes.stream(1);
+            let by_number: Vec<Op> = (0..12).map(|k| writes.op(1 + 2 * k, &Records::new(0))).collect();
+            assert_eq!(by_number, (0..12).map(|_| stream.next_op()).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A file: read with buffered reads of which nothing stays cached, which is what the device does for an
-//! engine that reads through the page cache, without the engine; or read and written past the page cache.
+//! engine that reads through the page cache, without the engine; or read, written and flushed as asked, past
+//! the page cache or through it.
 //! Beside it the [`Engine`]s that send requests to files, for this target and for whoever measures a disk by
 //! itself.
 
@@ -33,27 +34,36 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct FileTarget {
     path: PathBuf,
-    /// The largest request past the page cache; `None` for reads through it.
-    direct: Option<usize>,
+    /// How requests are carried out; `None` for reads of which nothing stays cached.
+    requests: Option<Requests>,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
 }
 
+/// Requests as a program makes them: reads, writes and flushes.
+#[derive(Debug, Clone, Copy)]
+struct Requests {
+    /// The largest of them in bytes.
+    largest: usize,
+    /// Through the page cache.
+    buffered: bool,
+}
+
 impl FileTarget {
-    /// The file `reads.data` in `folder`, read through the page cache.
+    /// The file `reads.data` in `folder`, read so that nothing of it stays cached.
     pub fn new(folder: &Path) -> Self {
         FileTarget {
             path: folder.join("reads.data"),
-            direct: None,
+            requests: None,
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
         }
     }
 
-    /// The same file, read, written and flushed past the page cache (`O_DIRECT`), in requests of at most
-    /// `largest` bytes.
-    pub fn direct(folder: &Path, largest: usize) -> Self {
-        FileTarget { direct: Some(largest), ..FileTarget::new(folder) }
+    /// The same file, read, written and flushed in requests of at most `largest` bytes: through the page
+    /// cache, or past it (`O_DIRECT`).
+    pub fn asked(folder: &Path, largest: usize, buffered: bool) -> Self {
+        FileTarget { requests: Some(Requests { largest, buffered }), ..FileTarget::new(folder) }
     }
 
     fn error(&self, doing: &str, reason: impl std::fmt::Display) -> TargetError {
@@ -68,7 +78,7 @@ impl Target for FileTarget {
     }
 
     fn accepts(&self, kind: OpKind) -> bool {
-        match self.direct {
+        match self.requests {
             None => kind == OpKind::ReadAt,
             Some(_) => matches!(kind, OpKind::ReadAt | OpKind::WriteAt | OpKind::Flush),
         }
@@ -109,15 +119,19 @@ impl Target for FileTarget {
     }
 
     fn open<'a>(&'a self, _: &'a Dataset) -> Result<Box<dyn Session + 'a>, TargetError> {
-        let Some(largest) = self.direct else {
+        let Some(Requests { largest, buffered }) = self.requests else {
             let file = File::open(&self.path).map_err(|e| self.error("opening", e))?;
             return Ok(Box::new(FileSession { target: self, file, buffer: Vec::new() }));
         };
-        let flags = OFlags::DIRECT.bits() as i32;
-        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&self.path);
-        let file = file.map_err(|e| self.error("opening for direct I/O", e))?;
+        let (flags, doing) = match buffered {
+            true => (OFlags::empty(), "opening"),
+            false => (OFlags::DIRECT, "opening for direct I/O"),
+        };
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(&self.path);
+        let file = file.map_err(|e| self.error(doing, e))?;
         let engine = Psync::new(vec![file].into(), largest, 0).map_err(|e| self.error("buffers for", e))?;
-        Ok(Box::new(DirectSession { target: self, engine, answers: Vec::new() }))
+        Ok(Box::new(RequestSession { target: self, engine, answers: Vec::new() }))
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -169,14 +183,14 @@ impl Session for FileSession<'_> {
     }
 }
 
-/// Past the page cache, on the calling thread.
-struct DirectSession<'a> {
+/// One request after the other, on the calling thread.
+struct RequestSession<'a> {
     target: &'a FileTarget,
     engine: Psync,
     answers: Vec<Completion>,
 }
 
-impl Session for DirectSession<'_> {
+impl Session for RequestSession<'_> {
     fn execute(&mut self, op: &Op) -> Outcome {
         let (counter, length) = match *op {
             Op::ReadAt { length, .. } => (&self.target.read_bytes, length),
@@ -203,9 +217,13 @@ mod tests {
     use crate::contract;
 
     #[test]
-    fn past_the_page_cache_it_reads_writes_and_flushes() {
+    fn past_the_page_cache_and_through_it_it_reads_writes_and_flushes() {
+        [false, true].into_iter().for_each(reads_writes_and_flushes);
+    }
+
+    fn reads_writes_and_flushes(buffered: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let target = FileTarget::direct(folder.path(), 16384);
+        let target = FileTarget::asked(folder.path(), 16384, buffered);
         let dataset =
             Dataset { fields: 1, field_length: Lengths::Constant(PAGE as u32), ..Dataset::ycsb(64) };
         target.load(&dataset, 0..64).unwrap();

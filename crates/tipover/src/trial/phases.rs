@@ -51,8 +51,9 @@ impl RealWorld<'_> {
     }
 
     fn warm(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<String> {
-        let warm_up = if spec.is_served() || spec.workload.kind.is_checked() {
-            self.warm_server(spec, watch, phase, draft)?
+        let buffered = spec.workload.io.as_ref().is_some_and(|io| io.buffered);
+        let warm_up = if spec.is_served() || spec.workload.kind.is_checked() || buffered {
+            self.warm_for_a_time(spec, watch, phase, draft)?
         } else if spec.target.kind != TargetKind::Wiredtiger {
             WarmUp::Steady("this target caches nothing".into())
         } else if spec.trial.cold {
@@ -112,9 +113,15 @@ impl RealWorld<'_> {
         }
     }
 
-    /// Runs the load against a server for as long as the plan says. How full its caches should be is not
-    /// known to us, so the hit ratio is shown and nothing is concluded from it.
-    fn warm_server(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<WarmUp> {
+    /// Runs the load for as long as the plan says: against a server, or through the page cache. How full
+    /// caches should be is not known to us there, so a hit ratio is shown and nothing is concluded from it.
+    fn warm_for_a_time(
+        &self,
+        spec: &Spec,
+        watch: &mut Watch,
+        phase: Phase,
+        draft: &mut Draft,
+    ) -> Result<WarmUp> {
         self.context.report.doing(phase.name());
         let begin = self.clock.now();
         if !is_recorded(spec) {
@@ -137,7 +144,7 @@ impl RealWorld<'_> {
                 "{time} of the load, as the plan says; the engine's cache served {first:.2} % of the pages in the \
                  first half and {second:.2} % in the second"
             ),
-            None => format!("{time} of the load, as the plan says; the server told no cache hits in it"),
+            None => format!("{time} of the load, as the plan says; nobody told cache hits in it"),
         };
         Ok(WarmUp::Steady(evidence))
     }

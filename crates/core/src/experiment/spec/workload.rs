@@ -7,7 +7,7 @@ use crate::op::OpKind;
 use crate::units::{Bytes, Ratio};
 use crate::workload::bank::{Bank, BankError, BankSpec};
 use crate::workload::distribution::Requests;
-use crate::workload::file_io::{Access, Blocks, Turns};
+use crate::workload::file_io::{Access, Blocks, Flushes, Turns};
 use crate::workload::ycsb::{FieldChoice, Requested, Standard};
 use crate::workload::{Dataset, Documents, FileIo, Keys, Lengths, Mix, Shape, Values};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -83,7 +83,7 @@ pub struct WorkloadSpec {
     pub io: Option<FileIoSpec>,
 }
 
-/// What is asked of a file past the page cache.
+/// What is asked of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileIoSpec {
@@ -93,12 +93,29 @@ pub struct FileIoSpec {
     pub turns: Turns,
     /// How large requests are, as `4 KiB`, `4 KiB-64 KiB` or `4 KiB/60:16 KiB/40`.
     pub block: Blocks,
+    /// Through the page cache, with the kernel's readahead. Absent: past it (`O_DIRECT`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub buffered: bool,
+    /// Each thread flushes the file's data (`fdatasync`) after so many writes, as fio's option of that name.
+    /// 0: never.
+    #[serde(skip_serializing_if = "is_never")]
+    pub fdatasync: u32,
 }
 
 impl Default for FileIoSpec {
     fn default() -> Self {
-        FileIoSpec { access: Access::Random, turns: Turns::Reads, block: Blocks::One(Bytes::kib(16)) }
+        FileIoSpec {
+            access: Access::Random,
+            turns: Turns::Reads,
+            block: Blocks::One(Bytes::kib(16)),
+            buffered: false,
+            fdatasync: 0,
+        }
     }
+}
+
+fn is_never(writes: &u32) -> bool {
+    *writes == 0
 }
 
 fn usertable() -> String {
@@ -301,8 +318,9 @@ impl WorkloadSpec {
 
     /// What `sessions` sessions ask of the file.
     pub(super) fn file_io(&self, sessions: u32, seed: u64) -> FileIo {
-        let FileIoSpec { access, turns, block } = self.io.clone().unwrap_or_default();
-        FileIo { access, turns, blocks: block, size: self.file_size, flushes: None, streams: sessions, seed }
+        let FileIoSpec { access, turns, block, fdatasync, .. } = self.io.clone().unwrap_or_default();
+        let flushes = (fdatasync > 0).then_some(Flushes { every_writes: fdatasync, data_only: true });
+        FileIo { access, turns, blocks: block, size: self.file_size, flushes, streams: sessions, seed }
     }
 
     /// What a record looks like.
@@ -381,9 +399,15 @@ impl WorkloadSpec {
         }
         if self.kind == WorkloadKind::FileIo {
             let io = self.file_io(1, 0);
-            if !io.blocks.least().0.is_multiple_of(512) {
+            let buffered = self.io.as_ref().is_some_and(|io| io.buffered);
+            if !buffered && !io.blocks.least().0.is_multiple_of(512) {
                 return Err(
                     "workload.io.block must be a multiple of 512 B: it goes past the page cache".into()
+                );
+            }
+            if io.flushes.is_some() && io.turns != Turns::Writes {
+                return Err(
+                    "workload.io.fdatasync counts writes: it needs workload.io.turns = \"writes\"".into()
                 );
             }
             return io.check().map_err(|e| format!("workload.io: {e}"));

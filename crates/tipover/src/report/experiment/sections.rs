@@ -97,7 +97,7 @@ pub fn budget_verdict(c: &CellRecords<'_>) -> Cell {
 
 /// Sentences about what is missing or cannot be believed; none when all is well.
 pub fn shortcomings(cells: &Cells<'_>) -> Vec<String> {
-    let planned = cells.all.len() as u32 * cells.repeats;
+    let planned = cells.planned();
     let (mut there, mut failed, mut invalid) = (0, 0, 0);
     for record in cells.records() {
         there += 1;

@@ -78,6 +78,57 @@ fn beside_neighbours(spots: Vec<&FigureSpot>) -> Block {
     Block::Table(table)
 }
 
+/// What happens where it is not the load that differs.
+fn beside_loads(caption: &str, setting: &str, spots: Vec<&FigureSpot>, how_to_read: &str) -> Block {
+    let table = Columns::new()
+        .words("disk", |of: &FigureSpot| of.disk.clone())
+        .words(setting, |of| of.setting.clone())
+        .group("those who ask")
+        .figures("answers", "/s", |of| &of.answers_per_s)
+        .figures("wait", "ms", |of| &of.client_ms)
+        .figures("reads of the disk for each", "", |of| &of.device_reads_each)
+        .group("the disk")
+        .figures("requests", "/s", |of| &of.requests_per_s)
+        .figures("request", "KiB", |of| &of.request_kib)
+        .figures("await", "ms", |of| &of.await_ms)
+        .figures("queue", "", |of| &of.queue)
+        .figures("busy", "%", |of| &of.busy_percent);
+    let table = match spots.iter().any(|spot| matches!(spot.log_share, Figure::Known(_))) {
+        true => table.figures("writes of the log", "of all", |of| &of.log_share),
+        false => table,
+    };
+    Block::Table(table.table(caption, spots, how_to_read))
+}
+
+/// The sweeps in which something else than the load differs: name, section, table, what differs, how to
+/// read it.
+const BESIDE_LOADS: &[(&str, &str, &str, &str, &str)] = &[
+    (
+        "buffered",
+        "Through the page cache",
+        "Ten threads that read files of several sizes through the page cache",
+        "file",
+        "What the disk is not asked for came from memory. Random reads that hit half of the time halve what a disk is \
+         asked for, and a mean over them is no latency of the disk's.",
+    ),
+    (
+        "flushes",
+        "A log that is flushed",
+        "One thread that writes a page of its log and flushes it",
+        "log",
+        "Answers are writes and flushes, one of each for a commit. Without a write cache a commit waits for the platter to come \
+         round.",
+    ),
+    (
+        "database",
+        "Under a database",
+        "MariaDB on such a disk, its data four times as large as its cache, half reads and half updates",
+        "load",
+        "Writes of the log: Innodb_log_writes as a share of the writes that the disk carried out. The others are pages, which go \
+         to random places, and the doublewrite buffer.",
+    ),
+];
+
 /// The sweep that the text is about.
 const READS: &str = "reads";
 
@@ -185,6 +236,12 @@ impl<'a> Study<'a> {
             self.figures.spots.iter().filter(|spot| spot.sweep == "neighbours").collect();
         if !neighbours.is_empty() {
             all.push(section("neighbours", "Neighbours", vec![beside_neighbours(neighbours)]));
+        }
+        for (sweep, title, caption, setting, how_to_read) in BESIDE_LOADS {
+            let spots: Vec<&FigureSpot> = self.figures.spots.iter().filter(|s| s.sweep == *sweep).collect();
+            if !spots.is_empty() {
+                all.push(section(sweep, title, vec![beside_loads(caption, setting, spots, how_to_read)]));
+            }
         }
         all.push(section("sizing", "How many disks", vec![Block::Table(self.sizing())]));
         all
