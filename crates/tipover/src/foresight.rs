@@ -20,8 +20,9 @@ use tipover_core::units::{Bytes, span};
 const SERVER: Bytes = Bytes::mib(150);
 /// What a new database takes on its disk, journal included. Assumed.
 const NEW_DATABASE: Bytes = Bytes::mib(256);
-/// How fast records are loaded, in bytes per second. Assumed.
-const LOADED_PER_S: f64 = 20e6;
+/// How fast records are loaded, in bytes per second: at least, as accounts whose keys come in no order and no
+/// longer fit into memory, and at most. Assumed.
+const LOADED_PER_S: (f64, f64) = (5e6, 20e6);
 /// What it takes to make and start a node, and a target that is embedded or asked at its address. Assumed.
 const START: Duration = Duration::from_millis(1_500);
 /// How long a cluster is waited for, at the most, until it follows again and everything is read. Assumed.
@@ -360,19 +361,28 @@ impl Estimate {
     /// Of the trials of a run that are missing, in the order and the groups in which it carries them out.
     pub fn of_trials(experiment: &Experiment, missing: Vec<Trial<'_>>) -> Estimate {
         let mut estimate = Estimate::of(experiment, missing.len());
-        let (broken, mut missing): (Vec<_>, Vec<_>) =
+        let (in_labs, mut missing): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|trial| trial.cell.spec.lab.is_some());
         let mut of_cell: BTreeMap<String, usize> = BTreeMap::new();
-        for trial in &broken {
+        for trial in &in_labs {
+            let spec = &trial.cell.spec;
             let before = of_cell.entry(trial.cell.id()).or_default();
             if before.is_multiple_of(AT_A_TIME) {
-                let nodes = trial.cell.spec.cluster().map_or(1, |recipe| recipe.layout().nodes.len());
-                estimate.add(START * nodes as u32, START * 2 * nodes as u32);
+                let nodes = spec.cluster().map_or(1, |recipe| recipe.layout().nodes.len()) as u32;
+                let (least, most) = loading(spec);
+                estimate.add(START * nodes + least, START * 2 * nodes + most);
             }
             *before += 1;
-            let breaking = trial.cell.spec.breaking.clone().unwrap_or_default();
-            let load = breaking.length + breaking.read_again;
-            estimate.add(load, load + breaking.jitter + RECOVERED);
+            match &spec.breaking {
+                Some(breaking) => {
+                    let load = breaking.length + breaking.read_again;
+                    estimate.add(load, load + breaking.jitter + RECOVERED);
+                }
+                None => {
+                    let ((least, most), (warm, warmest)) = (measuring(spec), warming(spec));
+                    estimate.add(warm + least, warmest + most);
+                }
+            }
         }
         let mut loaded = BTreeSet::new();
         while let Some(first) = missing.first().cloned() {
@@ -380,8 +390,8 @@ impl Estimate {
             (together, missing) = missing.into_iter().partition(|trial| trial::share_warm_up(&first, trial));
             estimate.add_target(&first.cell.spec, &mut loaded);
             for trial in &together {
-                let of = &trial.cell.spec.trial;
-                estimate.add(of.measure_least, of.settle_most + of.measure_most.max(of.measure_least));
+                let (least, most) = measuring(&trial.cell.spec);
+                estimate.add(least, most);
             }
         }
         estimate
@@ -406,20 +416,37 @@ impl Estimate {
 
     /// Loads the data of `spec`, if they are not there, and warms the target up.
     fn add_target(&mut self, spec: &Spec, loaded: &mut BTreeSet<String>) {
-        let of = &spec.trial;
-        let data = match loaded.insert(trial::data_key(spec)) {
-            true => Duration::from_secs_f64(spec.data_bytes().0 as f64 / LOADED_PER_S),
-            false => Duration::ZERO,
-        };
-        let (least, most) = if of.cold {
-            Default::default()
-        } else {
-            (of.warm_up_least, of.warm_up_most.max(of.warm_up_least))
+        let (quick, slow) = match loaded.insert(trial::data_key(spec)) {
+            true => loading(spec),
+            false => Default::default(),
         };
         // What a server at an address holds already is not loaded.
-        let least_data = if spec.target.address.is_some() { Duration::ZERO } else { data };
-        self.add(START + least_data + least, START + data + most);
+        let quick = if spec.target.address.is_some() { Duration::ZERO } else { quick };
+        let (least, most) = warming(spec);
+        self.add(START + quick + least, START + slow + most);
     }
+}
+
+// What parts of a trial of `spec` take: at least, and at most.
+
+fn loading(spec: &Spec) -> (Duration, Duration) {
+    let at = |rate: f64| Duration::from_secs_f64(spec.loaded_bytes().0 as f64 / rate);
+    (at(LOADED_PER_S.1), at(LOADED_PER_S.0))
+}
+
+fn warming(spec: &Spec) -> (Duration, Duration) {
+    let of = &spec.trial;
+    match of.cold {
+        true => Default::default(),
+        // A server is warmed for a time, since nobody knows when its caches are full.
+        false if spec.is_served() => (of.warm_up_least, of.warm_up_least),
+        false => (of.warm_up_least, of.warm_up_most.max(of.warm_up_least)),
+    }
+}
+
+fn measuring(spec: &Spec) -> (Duration, Duration) {
+    let of = &spec.trial;
+    (of.measure_least, of.settle_most + of.measure_most.max(of.measure_least))
 }
 
 impl std::fmt::Display for Estimate {
@@ -427,13 +454,14 @@ impl std::fmt::Display for Estimate {
         write!(
             f,
             "estimate: {} to {}, {} of memory and {} of disk at a time. Reckoned from the plan (its shortest and its \
-             longest phases; {} MB/s to load, {} to start a node, {} for a server without a limit: assumed), not \
+             longest phases; {} to {} MB/s to load, {} to start a node, {} for a server without a limit: assumed), not \
              measured",
             span::rounded(self.shortest),
             span::rounded(self.longest),
             self.memory.rounded(),
             self.disk.rounded(),
-            LOADED_PER_S / 1e6,
+            LOADED_PER_S.0 / 1e6,
+            LOADED_PER_S.1 / 1e6,
             span::rounded(START),
             SERVER
         )

@@ -516,6 +516,13 @@ impl Spec {
 
     /// Bytes on the disk of this cell's data, those of its checks, journal and checkpoints included.
     pub fn data_bytes(&self) -> Bytes {
+        let is_file = matches!(self.workload.kind, WorkloadKind::FileReads | WorkloadKind::FileIo);
+        let journal = if is_file { 0 } else { JOURNAL_BYTES };
+        Bytes(self.loaded_bytes().0.saturating_add(journal))
+    }
+
+    /// Bytes of what is loaded before anything is measured, as they lie on the disk.
+    pub fn loaded_bytes(&self) -> Bytes {
         let rows = |bytes: u64| self.records().saturating_mul(bytes);
         let bytes = match self.workload.kind {
             WorkloadKind::YcsbReads | WorkloadKind::Ycsb | WorkloadKind::Documents => {
@@ -535,7 +542,7 @@ impl Spec {
         };
         let bank = self.breaking.as_ref().filter(|_| self.transfers());
         let of_bank = bank.map_or(0, |breaking| breaking.bank.accounts.saturating_mul(ACCOUNT_BYTES));
-        Bytes(bytes.saturating_add(of_bank).saturating_add(JOURNAL_BYTES))
+        Bytes(bytes.saturating_add(of_bank))
     }
 
     /// The records of this cell.
