@@ -268,6 +268,9 @@ impl Claims {
                 for (path, many) in paths {
                     let figures = figures_at(path, study);
                     match figures {
+                        Ok(figures) if figures.is_empty() => {
+                            found.push(format!("{}: there is no cell `{path}`", claim.id))
+                        }
                         Ok(figures) if many || figures.len() == 1 => {}
                         Ok(figures) => {
                             found.push(format!("{}: {path} means {} rows", claim.id, figures.len()))
@@ -526,6 +529,9 @@ impl Sum<'_> {
 
     fn spans(&mut self, path: &Path) -> Result<Vec<Span>, Evaluated> {
         let rows = figures_at(path, self.study).map_err(Evaluated::Absent)?;
+        if rows.is_empty() {
+            return Err(Evaluated::Absent("its cells are not part of this run".into()));
+        }
         let mut spans = Vec::new();
         for Row { figure, broken_laws } in rows {
             match figure {
@@ -567,7 +573,7 @@ struct Row {
     broken_laws: Vec<String>,
 }
 
-/// The figures that a path means.
+/// The figures that a path means; none where its cells were left out.
 fn figures_at(path: &Path, study: &Value) -> Result<Vec<Row>, String> {
     let list = study[&path.list].as_array().ok_or_else(|| format!("the study has no `{}`", path.list))?;
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToString::to_string);
@@ -577,10 +583,6 @@ fn figures_at(path: &Path, study: &Value) -> Result<Vec<Row>, String> {
             !field.is_null() && (text(field) == selector.value) == selector.equal
         })
     };
-    let rows: Vec<&Value> = list.iter().filter(fits).collect();
-    if rows.is_empty() {
-        return Err(format!("there is no cell `{path}`"));
-    }
     let row = |row: &Value| {
         let figure = serde_json::from_value(row[&path.field].clone());
         let laws = row["broken_laws"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -589,7 +591,7 @@ fn figures_at(path: &Path, study: &Value) -> Result<Vec<Row>, String> {
             broken_laws: laws.iter().map(text).collect(),
         })
     };
-    rows.into_iter().map(row).collect()
+    list.iter().filter(fits).map(row).collect()
 }
 
 #[cfg(test)]
