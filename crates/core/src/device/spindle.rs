@@ -62,31 +62,23 @@ pub(super) struct Arm {
     capacity: u64,
     /// Where the last request ended.
     position: u64,
-    /// When it ended.
-    free: Tick,
 }
 
 impl Arm {
     pub fn new(spec: &Spec, device: Bytes) -> Option<Arm> {
         let spindle = spec.spindle?;
         let capacity = spindle.capacity.unwrap_or(device).0.max(spindle.track.0);
-        Some(Arm { spindle, capacity, position: 0, free: Tick(0) })
+        Some(Arm { spindle, capacity, position: 0 })
     }
 
-    /// How long a request takes that arrived at `arrived` and begins at `at`; leaves the arm at its end. What
-    /// begins where the last one ended streams: a read, because its track is in the disk's own buffer, and a
-    /// write that was there before the head had passed. A write that comes later waits until its place comes
+    /// How long a request takes that begins at `at`, and leaves the arm at its end. What begins where the last
+    /// one ended streams: a read, because its track is in the disk's own buffer, and a write that came while
+    /// another request was under way (`in_line`). One that came to an idle disk waits until its place comes
     /// round, as that of a log does which is flushed before the next one is sent.
-    pub fn serve(&mut self, at: Tick, arrived: Tick, demand: &Demand) -> Duration {
-        let took = self.time(at, arrived, demand);
-        self.free = at + took;
-        took
-    }
-
-    fn time(&mut self, at: Tick, arrived: Tick, &Demand { kind, offset, size }: &Demand) -> Duration {
+    pub fn serve(&mut self, at: Tick, in_line: bool, &Demand { kind, offset, size }: &Demand) -> Duration {
         let begin = offset % self.capacity;
         let transfer = self.spindle.transfer(size);
-        let streams = begin == self.position % self.capacity && (kind == Kind::Read || arrived <= self.free);
+        let streams = begin == self.position % self.capacity && (kind == Kind::Read || in_line);
         let from = std::mem::replace(&mut self.position, begin + size.0);
         if streams {
             return transfer;
@@ -133,7 +125,7 @@ mod tests {
         let (mut arm, mut x, mut at, mut sum) = (arm(), 1, Tick(0), Duration::ZERO);
         let count = 20_000u32;
         for _ in 0..count {
-            let took = arm.serve(at, at, &read(random(&mut x) & !4095, Bytes::kib(4)));
+            let took = arm.serve(at, false, &read(random(&mut x) & !4095, Bytes::kib(4)));
             sum += took;
             at = at + took;
         }
@@ -148,29 +140,25 @@ mod tests {
     fn a_sequential_run_streams_at_the_tracks_rate() {
         let (mut arm, mut at) = (arm(), Tick(0));
         for n in 0..256u64 {
-            at = at + arm.serve(at, at, &read(n << 20, Bytes::mib(1)));
+            at = at + arm.serve(at, false, &read(n << 20, Bytes::mib(1)));
         }
         let rate = 256.0 / at.since(Tick(0)).as_secs_f64();
         assert!((rate / 120.0 - 1.0).abs() < 0.01, "120 rotations a second of 1 MiB each: {rate}");
     }
 
     #[test]
-    fn writes_one_after_the_other_stream_only_while_the_head_is_there() {
-        let late = Duration::from_micros(100);
-        let run = |kind, pause: Duration| {
+    fn writes_one_after_the_other_stream_only_while_the_next_one_is_in_line() {
+        let rounds = |kind, in_line| {
             let (mut arm, mut at) = (arm(), Tick(0));
-            for n in 0..500u64 {
-                let begins = at + pause;
-                at = begins
-                    + arm.serve(begins, begins, &Demand { kind, offset: n * 4096, size: Bytes::kib(4) });
+            for n in 1..=500u64 {
+                at = at + arm.serve(at, in_line, &Demand { kind, offset: n * 4096, size: Bytes::kib(4) });
+                at = at + Duration::from_micros(100);
             }
-            at.since(Tick(0)) / 500
+            (at.since(Tick(0)) / 500).as_secs_f64() / SPINDLE.rotation().as_secs_f64()
         };
-        let rotation = SPINDLE.rotation();
-        // The platter turns on for the pause, and once round until the next place is under the head.
-        let round = run(Kind::Write, late).as_secs_f64() / rotation.as_secs_f64();
-        assert!((round - 1.0).abs() < 0.01, "{round} rotations for a write that comes late");
-        assert!(run(Kind::Write, Duration::ZERO) < rotation / 100 && run(Kind::Read, late) < rotation / 50);
+        let late = rounds(Kind::Write, false);
+        assert!((late - 1.0).abs() < 0.02, "{late} rotations for each write");
+        assert!(rounds(Kind::Write, true) < 0.03 && rounds(Kind::Read, false) < 0.03);
     }
 
     #[test]
@@ -178,7 +166,7 @@ mod tests {
         let mean = |reach: u64| {
             let (mut arm, mut x, mut at) = (arm(), 1, Tick(0));
             for _ in 0..2000 {
-                at = at + arm.serve(at, at, &read((random(&mut x) % reach) & !4095, Bytes::kib(4)));
+                at = at + arm.serve(at, false, &read((random(&mut x) % reach) & !4095, Bytes::kib(4)));
             }
             at.since(Tick(0)) / 2000
         };

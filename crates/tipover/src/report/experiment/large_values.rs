@@ -174,6 +174,25 @@ impl<'a> Study<'a> {
                      here, as in the study: whatever was read once, the kernel keeps.",
                 )],
             ),
+            section(
+                "variants",
+                "xfs, and many small fields",
+                vec![
+                    self.load_table(
+                        "filesystem",
+                        "file system",
+                        "The same on xfs",
+                        "To be compared with 256 sectors of readahead, where it is ext4. The study had xfs.",
+                    ),
+                    self.load_table(
+                        "fields",
+                        "fields",
+                        "The same total in many fields",
+                        "To be compared with 256 sectors of readahead, where a value is one field. An update changes \
+                         one field of a hundred; the engine reads and writes the whole value.",
+                    ),
+                ],
+            ),
         ]
     }
 
