@@ -565,8 +565,8 @@ mod tests {
         }
     }
 
-    /// A page after another, `ahead` of them in flight; what each took, in rotations. Arrivals are dated back as
-    /// the way to the disk is: nothing may depend on some microseconds.
+    /// A page after another, `ahead` of them in flight; what each took, in rotations. Arrivals are dated back
+    /// as the way to the disk is: nothing may depend on some microseconds.
     fn rotations_of_a_log(ahead: usize) -> f64 {
         let mut model = model("rpm=7200,seek_track=1ms,seek_full=16ms,track=1MiB,latency=100us");
         let (mut flying, mut now) = (VecDeque::new(), Tick(1_000_000));

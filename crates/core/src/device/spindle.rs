@@ -71,10 +71,10 @@ impl Arm {
         Some(Arm { spindle, capacity, position: 0 })
     }
 
-    /// How long a request takes that begins at `at`, and leaves the arm at its end. What begins where the last
-    /// one ended streams: a read, because its track is in the disk's own buffer, and a write that came while
-    /// another request was under way (`in_line`). One that came to an idle disk waits until its place comes
-    /// round, as that of a log does which is flushed before the next one is sent.
+    /// How long a request takes that begins at `at`, and leaves the arm at its end. What begins where the
+    /// last one ended streams: a read, because its track is in the disk's own buffer, and a write that came
+    /// while another request was under way (`in_line`). One that came to an idle disk waits until its place
+    /// comes round, as that of a log does which is flushed before the next one is sent.
     pub fn serve(&mut self, at: Tick, in_line: bool, &Demand { kind, offset, size }: &Demand) -> Duration {
         let begin = offset % self.capacity;
         let transfer = self.spindle.transfer(size);
