@@ -438,8 +438,7 @@ fn warming(spec: &Spec) -> (Duration, Duration) {
     let of = &spec.trial;
     match of.cold {
         true => Default::default(),
-        // A server is warmed for a time, since nobody knows when its caches are full.
-        false if spec.is_served() => (of.warm_up_least, of.warm_up_least),
+        false if spec.is_warmed_for_a_time() => (of.warm_up_least, of.warm_up_least),
         false => (of.warm_up_least, of.warm_up_most.max(of.warm_up_least)),
     }
 }

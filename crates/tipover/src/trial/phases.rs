@@ -51,8 +51,7 @@ impl RealWorld<'_> {
     }
 
     fn warm(&self, spec: &Spec, watch: &mut Watch, phase: Phase, draft: &mut Draft) -> Result<String> {
-        let buffered = spec.workload.io.as_ref().is_some_and(|io| io.buffered);
-        let warm_up = if spec.is_served() || spec.workload.kind.is_checked() || buffered {
+        let warm_up = if spec.is_warmed_for_a_time() {
             self.warm_for_a_time(spec, watch, phase, draft)?
         } else if spec.target.kind != TargetKind::Wiredtiger {
             WarmUp::Steady("this target caches nothing".into())

@@ -454,6 +454,13 @@ impl Spec {
         self.lab.is_some() || self.target.kind.is_server()
     }
 
+    /// Whether it is warmed up for as long as the plan says, because nobody knows when its caches are full:
+    /// a server's, or the kernel's for a file.
+    pub fn is_warmed_for_a_time(&self) -> bool {
+        let buffered = self.workload.io.as_ref().is_some_and(|io| io.buffered);
+        self.is_served() || self.workload.kind.is_checked() || buffered
+    }
+
     /// The device that the cell is measured on.
     pub fn shape(&self) -> Result<device::Spec, super::PlanError> {
         self.disk.shape.parse().map_err(|e| super::PlanError(format!("disk.shape: {e}")))

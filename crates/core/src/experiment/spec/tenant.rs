@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Another tenant of the target's disk, such as a backup or a batch job: a process that reads and writes a
-/// file of its own past the page cache while the load of the plan is measured.
+/// file of its own while the load of the plan is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantSpec {
