@@ -57,27 +57,6 @@ pub struct Study<'a> {
     published: TippingPoint,
 }
 
-/// What one reader waits for on a disk that others use too.
-fn beside_neighbours(spots: Vec<&FigureSpot>) -> Block {
-    let table = Columns::new()
-        .words("disk", |of: &FigureSpot| of.disk.clone())
-        .numbers("neighbour's requests in flight", "", |of, unit| {
-            Number::exact(f64::from(of.neighbours), unit)
-        })
-        .figures("one reader waits", "ms", |of| &of.client_ms)
-        .group("the disk")
-        .figures("requests", "/s", |of| &of.requests_per_s)
-        .figures("await", "ms", |of| &of.await_ms)
-        .figures("queue", "", |of| &of.queue)
-        .figures("busy", "%", |of| &of.busy_percent)
-        .table(
-            "One reader and its neighbours",
-            spots,
-            "Nothing of the reader differs, nor of its disk. Whoever sees only the reader's own requests sees a slow disk.",
-        );
-    Block::Table(table)
-}
-
 /// What happens where it is not the load that differs.
 fn beside_loads(caption: &str, setting: &str, spots: Vec<&FigureSpot>, how_to_read: &str) -> Block {
     let table = Columns::new()
@@ -103,6 +82,13 @@ fn beside_loads(caption: &str, setting: &str, spots: Vec<&FigureSpot>, how_to_re
 /// The sweeps in which something else than the load differs: name, section, table, what differs, how to
 /// read it.
 const BESIDE_LOADS: &[(&str, &str, &str, &str, &str)] = &[
+    (
+        "neighbours",
+        "Neighbours",
+        "One reader and its neighbours",
+        "neighbours' requests in flight",
+        "Nothing of the reader differs, nor of its disk. Whoever sees only the reader's own requests sees a slow disk.",
+    ),
     (
         "buffered",
         "Through the page cache",
@@ -231,11 +217,6 @@ impl<'a> Study<'a> {
                 "Disks that turn",
                 vec![Block::Table(self.figures(&self.turning, caption))],
             ));
-        }
-        let neighbours: Vec<&FigureSpot> =
-            self.figures.spots.iter().filter(|spot| spot.sweep == "neighbours").collect();
-        if !neighbours.is_empty() {
-            all.push(section("neighbours", "Neighbours", vec![beside_neighbours(neighbours)]));
         }
         for (sweep, title, caption, setting, how_to_read) in BESIDE_LOADS {
             let spots: Vec<&FigureSpot> = self.figures.spots.iter().filter(|s| s.sweep == *sweep).collect();
