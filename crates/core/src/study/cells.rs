@@ -104,7 +104,7 @@ impl<'a> CellRecords<'a> {
         match self.records.first().map(|r| &r.verdict) {
             None if self.is_optional => {
                 let recipe = self.cell.spec.lab.as_ref().map_or(&*self.cell.sweep, |lab| &lab.recipe.name);
-                format!("not measured: left out where no server of yours can do what {recipe} asks for")
+                format!("not measured: left out, since it needs a server that you bring ({recipe})")
             }
             None => "not measured".into(),
             Some(Verdict::Failed { reason }) => format!("not measured: {reason}"),
