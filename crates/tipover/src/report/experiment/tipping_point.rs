@@ -87,7 +87,8 @@ const BESIDE_LOADS: &[(&str, &str, &str, &str, &str)] = &[
         "Neighbours",
         "One reader and its neighbours",
         "neighbours' requests in flight",
-        "Nothing of the reader differs, nor of its disk. Whoever sees only the reader's own requests sees a slow disk.",
+        "Nothing of the reader differs, nor of its disk. Whoever sees only the reader's own requests sees a slow \
+         disk. The disk's columns are of everybody's requests.",
     ),
     (
         "buffered",
