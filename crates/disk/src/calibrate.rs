@@ -150,15 +150,16 @@ impl Floor {
                 });
             }
         }
+        let joined = spec.array.map_or_else(String::new, |array| format!(" of {} disks", array.disks));
         for (key, iops) in [
             ("burst_iops", spec.burst.map(|burst| burst.iops)),
             ("iops", spec.iops),
             ("read_iops", spec.read_iops),
             ("write_iops", spec.write_iops),
         ] {
-            if let Some(iops) = iops.filter(|iops| iops.0 > self.iops.0) {
+            if let Some(iops) = iops.filter(|iops| iops.0 * f64::from(spec.disks()) > self.iops.0) {
                 return Err(DiskError::BeyondTransport {
-                    asked: format!("{key}={}", iops.0),
+                    asked: format!("{key}={}{joined}", iops.0),
                     measured: format!("the unshaped disk does {}", self.iops.rounded()),
                 });
             }

@@ -10,6 +10,12 @@ pub fn monotonic() -> Tick {
     since_zero(ClockId::Monotonic)
 }
 
+/// How long before the monotonic clock's zero it was midnight UTC, some day.
+pub(crate) fn midnight() -> Duration {
+    let since_1970 = since_zero(ClockId::Realtime).0;
+    Duration::from_nanos(since_1970.saturating_sub(monotonic().0))
+}
+
 /// CPU time this process has used, user and system, all threads.
 pub(crate) fn process_cpu() -> Duration {
     Duration::from_nanos(since_zero(ClockId::ProcessCPUTime).0)

@@ -5,7 +5,7 @@
 //! it and wakes that much earlier, spinning only the rest.
 
 use crate::backing::Landing;
-use crate::clock::monotonic;
+use crate::clock::{midnight, monotonic};
 use crate::ring::{Via, errno};
 use crate::softirq::Softirqs;
 use crate::trace::{Names, Record, Tap};
@@ -175,9 +175,12 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub fn new(spec: Spec) -> Shape {
+        let unlimited = AtomicBool::new(spec.is_unlimited());
+        let mut model = Model::new(spec, 0x7170_6f76_6572);
+        model.set_midnight(midnight());
         let shape = Shape {
-            unlimited: AtomicBool::new(spec.is_unlimited()),
-            device: Mutex::new(Device { model: Model::new(spec, 0x7170_6f76_6572), tap: None }),
+            unlimited,
+            device: Mutex::new(Device { model, tap: None }),
             compensation: AtomicU64::new(0),
             unhindered: AtomicBool::new(false),
             queue: Mutex::new(Queue::default()),

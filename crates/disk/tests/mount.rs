@@ -21,7 +21,7 @@ use tipover_disk::{
     BackingChoice, Disk, DiskError, Filesystem, Mode, MountError, Transport, clean, leftovers,
 };
 
-const TESTS: [load::Test; 20] = [
+const TESTS: [load::Test; 21] = [
     ("bad_mount_points_and_sizes_are_refused_with_words", Some(Mode::Block), refusals),
     ("counts_equal_the_kernels_and_the_clients", Some(Mode::Block), counts),
     ("without_readahead_a_large_read_is_single_pages", Some(Mode::Block), readahead),
@@ -29,6 +29,7 @@ const TESTS: [load::Test; 20] = [
     ("a_flush_costs_its_latency", Some(Mode::Block), flushes),
     ("configured_speed_is_achieved", Some(Mode::Block), accuracy),
     ("a_shape_change_under_load_takes_effect_at_once", Some(Mode::Block), change_under_load),
+    ("busy_hours_come_and_go", Some(Mode::Block), busy_hours),
     ("a_disk_in_a_folder_works_and_leaves_nothing", Some(Mode::Block), on_a_folder),
     ("xfs_works_too", Some(Mode::Block), xfs),
     ("discarded_space_is_given_back", Some(Mode::Block), discards),
@@ -366,6 +367,23 @@ fn change_under_load() {
     });
     assert_eq!(disk.in_flight().unwrap(), 0);
     assert!(disk.daemon_cpu().unwrap() > Duration::ZERO);
+}
+
+/// Half of each four seconds a twentieth of the requests, so over whole periods half of them and a little.
+fn busy_hours() {
+    let disk = mount(Mode::Block, "iops=2000,busy_times=20,busy_from=0,busy_until=2s,busy_period=4s");
+    let device = disk.block_device().unwrap();
+    let rates = std::thread::scope(|scope| {
+        let load = scope.spawn(|| random_reads(&device, 8, Duration::from_millis(9000)));
+        std::thread::sleep(Duration::from_millis(500));
+        let before = disk.counters().unwrap();
+        std::thread::sleep(Duration::from_millis(8000));
+        let rates = disk.counters().unwrap().rates_since(&before).unwrap();
+        load.join().unwrap();
+        rates
+    });
+    // A machine whose processors are taken away gives less, never more.
+    assert!((400.0..1150.0).contains(&rates.reads.0), "{rates:?}");
 }
 
 fn on_a_folder() {

@@ -96,8 +96,8 @@ fn device(record: &Record) -> Option<Row> {
     }
     row.put(Quantity::Utilization, rates.utilization.0);
     let shape = record.spec.disk.shape.parse::<crate::device::Spec>().ok();
-    if let Some(gate) = shape.and_then(|shape| shape.iops) {
-        row.put(Quantity::Gate, gate.0);
+    if let Some(gate) = shape.and_then(|shape| Some(shape.iops?.0 * f64::from(shape.disks()))) {
+        row.put(Quantity::Gate, gate);
     }
     row.span(Quantity::ReadRate).or(row.span(Quantity::WriteRate)).filter(|rate| rate.high > 0.0).map(|_| row)
 }

@@ -2,7 +2,8 @@
 //!
 //! The same [`Model`] shapes a real mount (`tipover-disk` asks it when to answer) and a simulated one
 //! (`simulate` runs it in virtual time), so what a plan predicts and what a trial meets are one thing.
-//! Order of a request's stations: gates for operations (of all, of its kind; with burst credits), earliest
+//! A request to several disks in RAID 0 is divided among them.
+//! Order of its stations on a disk: gates for operations (of all, of its kind; with burst credits), earliest
 //! of the parallel servers, service time, seek and rotation or write cache, pipes for bytes. [`Counters`]
 //! watch it as the kernel's diskstats do: [`Rates`] are iostat's columns by construction.
 
@@ -23,7 +24,7 @@ pub use histogram::ServiceHistogram;
 pub use model::{Admission, Demand, Model};
 pub use power::{CutReport, Fate, PowerCut};
 pub use profile::{Profile, UnknownProfile, profile, profiles};
-pub use spec::{Burst, Cache, Order, Spec, SpecError, Spread};
+pub use spec::{Array, Burst, BusyHours, Cache, Order, Spec, SpecError, Spread};
 pub use spindle::Spindle;
 
 use serde::{Deserialize, Serialize};

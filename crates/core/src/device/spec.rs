@@ -49,6 +49,94 @@ pub struct Spec {
     pub cache: Option<Cache>,
     /// A spinning disk: seeks, rotations and transfers come on top of the latency.
     pub spindle: Option<Spindle>,
+    /// Several of such disks in RAID 0: everything else is what each of them can do. `None` = one.
+    pub array: Option<Array>,
+    /// Hours in which it is slower, as beside noisy neighbours.
+    pub busy: Option<BusyHours>,
+}
+
+/// Hours of the day in which every request takes longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusyHours {
+    /// How many times as long its service takes; it passes the gates as so many requests, and the pipes as so
+    /// many times its bytes.
+    pub times: NonZeroU32,
+    /// From when on, since midnight UTC.
+    pub from: Duration,
+    /// Until when; earlier than `from` where it is over midnight.
+    pub until: Duration,
+    /// After which it begins again: a day, or less to see it sooner.
+    pub period: Duration,
+}
+
+impl BusyHours {
+    /// A day.
+    pub const DAY: Duration = Duration::from_secs(86_400);
+
+    /// How many times as long a request takes that comes then, in nanoseconds since a midnight UTC.
+    pub fn times_at(self, ns: u64) -> u64 {
+        let now = Duration::from_nanos(ns % (self.period.as_nanos() as u64).max(1));
+        let within = match self.from < self.until {
+            true => self.from <= now && now < self.until,
+            false => self.from <= now || now < self.until,
+        };
+        if within { u64::from(self.times.get()) } else { 1 }
+    }
+
+    fn check(self) -> Result<(), SpecError> {
+        let spans = [("busy_from", self.from), ("busy_until", self.until)];
+        if !(Duration::from_millis(1)..=7 * BusyHours::DAY).contains(&self.period) {
+            return Err(impossible("busy_period", span::print(self.period), "1 ms to a week are possible"));
+        }
+        if let Some((key, late)) = spans.into_iter().find(|(_, at)| *at > self.period) {
+            return Err(impossible(key, span::print(late), "it cannot be beyond busy_period"));
+        }
+        if self.from == self.until {
+            return Err(impossible("busy_until", span::print(self.until), "it cannot be busy_from"));
+        }
+        if self.times.get() > 10_000 {
+            return Err(impossible("busy_times", self.times, "10000 are the most"));
+        }
+        Ok(())
+    }
+}
+
+/// Disks joined in RAID 0 (striping), as `mdadm --level=0` joins them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Array {
+    /// How many.
+    pub disks: NonZeroU32,
+    /// So many bytes lie on one disk before the next has its turn.
+    pub chunk: Bytes,
+}
+
+impl Array {
+    /// What mdadm takes unless told otherwise.
+    pub const CHUNK: Bytes = Bytes::kib(512);
+    /// As many as anybody joins without redundancy.
+    const MOST: u32 = 256;
+
+    /// What each disk gets of a request, by the disk's number: where on it that begins, and how many bytes. A
+    /// disk's chunks follow one another, so it is one request to each.
+    pub fn parts(self, offset: u64, size: Bytes) -> impl Iterator<Item = (usize, u64, Bytes)> {
+        let (disks, chunk) = (u64::from(self.disks.get()), self.chunk.0);
+        let (first, end) = (offset / chunk, offset.saturating_add(size.0));
+        let last = end.saturating_sub(1).max(offset) / chunk;
+        // Of the chunks up to the end, those that are this disk's, and before the offset likewise.
+        let up_to = move |at: u64, disk: u64| {
+            let (row, within) = (at / chunk / disks * chunk, at / chunk % disks);
+            row + match disk.cmp(&within) {
+                std::cmp::Ordering::Less => chunk,
+                std::cmp::Ordering::Equal => at % chunk,
+                std::cmp::Ordering::Greater => 0,
+            }
+        };
+        (first..=last).take(disks as usize).map(move |chunk| {
+            let disk = chunk % disks;
+            let begins = up_to(offset, disk);
+            (disk as usize, begins, Bytes(up_to(end, disk) - begins))
+        })
+    }
 }
 
 /// Burst credits: a request takes one, `iops` credits come back per second.
@@ -145,6 +233,11 @@ pub(super) fn impossible(key: &'static str, value: impl ToString, reason: &'stat
     SpecError::Impossible { key, value: value.to_string(), reason }
 }
 
+/// As how many a request of this size passes gates that count in such units.
+pub(super) fn units(unit: Option<Bytes>, size: Bytes) -> u64 {
+    unit.map_or(1, |unit| size.0.div_ceil(unit.0).max(1))
+}
+
 impl Spec {
     /// Whether nothing limits this disk, so that requests need not pass the model's stations at all.
     pub fn is_unlimited(&self) -> bool {
@@ -189,6 +282,12 @@ impl Spec {
         }
     }
 
+    /// What it is all day long in its busy hours.
+    pub fn at_its_busiest(&self) -> Spec {
+        let slowed = self.busy.map(|busy| Spec { busy: None, ..self.slowed(busy.times.get()) });
+        slowed.unwrap_or_else(|| self.clone())
+    }
+
     /// Mean service time of a request of this kind, without what a spindle adds.
     pub fn service(&self, kind: Kind) -> Duration {
         match kind {
@@ -199,9 +298,14 @@ impl Spec {
         }
     }
 
-    /// How many requests are served at once; `None` = all.
+    /// How many requests each of its disks serves at once; `None` = all.
     pub fn servers(&self) -> Option<u32> {
         self.parallel.map(NonZeroU32::get).or_else(|| self.spindle.map(|_| 1))
+    }
+
+    /// How many disks it is.
+    pub fn disks(&self) -> u32 {
+        self.array.map_or(1, |array| array.disks.get())
     }
 
     /// Whether it can do at least what `other` can, in every respect. Disks that differ in how they order or
@@ -216,9 +320,12 @@ impl Spec {
             }
         }
         let ways = [Kind::Read, Kind::Write, Kind::Flush];
+        let chunk = |spec: &Spec| spec.array.map(|array| array.chunk);
         (&self.order, &self.depth, &self.spread, &self.cache, &self.spindle)
             == (&other.order, &other.depth, &other.spread, &other.cache, &other.spindle)
+            && (other.array.is_none() || chunk(self) == chunk(other) && self.disks() >= other.disks())
             && (self.burst == other.burst || other.burst.is_none())
+            && (self.busy == other.busy || self.busy.is_none())
             && [
                 (self.iops, other.iops),
                 (self.read_iops, other.read_iops),
@@ -240,14 +347,16 @@ impl Spec {
 
     /// As how many a request of this size passes the gates.
     pub fn units(&self, size: Bytes) -> u64 {
-        self.request_unit.map_or(1, |unit| size.0.div_ceil(unit.0).max(1))
+        units(self.request_unit, size)
     }
 
     /// The most requests per second of this kind and size, at random places, that the disk can complete for
     /// long when `clients` each keep one request in flight: the least of the latency bound, the servers, the
-    /// gates (without credits) and the pipes. `None` when nothing limits.
+    /// gates (without credits) and the pipes. `None` when nothing limits. Of an array, with all disks busy,
+    /// and outside busy hours.
     pub fn ceiling(&self, kind: Kind, size: Bytes, clients: u32) -> Option<Rate> {
-        let busy = self.servers().map_or(clients, |p| p.min(clients));
+        let disks = f64::from(self.disks());
+        let busy = self.servers().map_or(clients, |p| p.saturating_mul(self.disks()).min(clients));
         let cached = kind == Kind::Write && self.cache.is_some();
         let moves_data = matches!(kind, Kind::Read | Kind::Write);
         let spindle = self.spindle.filter(|_| moves_data && !cached);
@@ -260,8 +369,9 @@ impl Spec {
             Kind::Flush | Kind::Discard => (None, None),
         };
         let units = self.units(size) as f64;
-        let gate = |rate: Option<Rate>| rate.filter(|_| moves_data).map(|r| r.0 / units);
-        let pass = |pipe: Option<Bytes>| pipe.filter(|_| moves_data).map(|b| b.0 as f64 / size.0 as f64);
+        let gate = |rate: Option<Rate>| rate.filter(|_| moves_data).map(|r| disks * r.0 / units);
+        let pass =
+            |pipe: Option<Bytes>| pipe.filter(|_| moves_data).map(|b| disks * b.0 as f64 / size.0 as f64);
         let drain = self.cache.filter(|_| cached).map(|cache| cache.drain);
         [served, gate(self.iops), gate(rate), pass(self.bandwidth), pass(pipe), pass(drain)]
             .into_iter()
@@ -282,6 +392,7 @@ impl Spec {
             }
         }
         self.check_rates()?;
+        self.busy.map_or(Ok(()), BusyHours::check)?;
         if let Spread::Uniform(share) = self.spread
             && !(0.0..=1.0).contains(&share.0)
         {
@@ -346,10 +457,14 @@ impl Spec {
             ("cache_drain", self.cache.map(|c| c.drain)),
             ("track", spindle.map(|s| s.0)),
             ("capacity", spindle.and_then(|s| s.1)),
+            ("chunk", self.array.map(|array| array.chunk)),
         ] {
             if size == Some(Bytes(0)) {
                 return Err(impossible(key, "0", "at least one byte is needed"));
             }
+        }
+        if self.disks() > Array::MOST {
+            return Err(impossible("disks", self.disks(), "256 are the most"));
         }
         match self.spindle {
             Some(spindle) if !(1..=1_000_000).contains(&spindle.rpm) => {

@@ -1,7 +1,7 @@
 //! How a disk is written: one table of keys, for the compact form and for files.
 
 use super::spec::impossible;
-use super::{Burst, Cache, Order, Spec, SpecError, Spindle, Spread};
+use super::{Array, Burst, BusyHours, Cache, Order, Spec, SpecError, Spindle, Spread};
 use crate::nearest::did_you_mean;
 use crate::units::{Bytes, ParseError, Rate, span};
 use serde::de::Error as _;
@@ -9,11 +9,12 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// Every key, in the order in which they are printed.
-pub(super) const KEYS: [&str; 25] = [
+pub(super) const KEYS: [&str; 31] = [
     "name",
     "iops",
     "read_iops",
@@ -39,6 +40,12 @@ pub(super) const KEYS: [&str; 25] = [
     "seek_full",
     "track",
     "capacity",
+    "disks",
+    "chunk",
+    "busy_times",
+    "busy_from",
+    "busy_until",
+    "busy_period",
 ];
 const UNLIMITED: &str = "unlimited";
 const READS_FIRST: &str = "reads-first";
@@ -74,6 +81,12 @@ struct Parts {
     seek_full: Option<Duration>,
     track: Option<Bytes>,
     capacity: Option<Bytes>,
+    disks: Option<NonZeroU32>,
+    chunk: Option<Bytes>,
+    busy_times: Option<NonZeroU32>,
+    busy_from: Option<Duration>,
+    busy_until: Option<Duration>,
+    busy_period: Option<Duration>,
 }
 
 impl Parts {
@@ -103,6 +116,24 @@ impl Parts {
             (None, _, Some(_)) => return Err(needs("track", "rpm")),
             (None, None, None) if self.seek_track.is_some() => return Err(needs("seek_track", "rpm")),
             (None, None, None) if self.capacity.is_some() => return Err(needs("capacity", "rpm")),
+            (None, None, None) => None,
+        };
+        spec.array = match (self.disks, self.chunk) {
+            (Some(disks), chunk) => Some(Array { disks, chunk: chunk.unwrap_or(Array::CHUNK) }),
+            (None, Some(_)) => return Err(needs("chunk", "disks")),
+            (None, None) => None,
+        };
+        spec.busy = match (self.busy_times, self.busy_from, self.busy_until) {
+            (Some(times), Some(from), Some(until)) => {
+                Some(BusyHours { times, from, until, period: self.busy_period.unwrap_or(BusyHours::DAY) })
+            }
+            (Some(_), None, _) => return Err(needs("busy_times", "busy_from")),
+            (Some(_), _, None) => return Err(needs("busy_times", "busy_until")),
+            (None, Some(_), _) => return Err(needs("busy_from", "busy_times")),
+            (None, _, Some(_)) => return Err(needs("busy_until", "busy_times")),
+            (None, None, None) if self.busy_period.is_some() => {
+                return Err(needs("busy_period", "busy_times"));
+            }
             (None, None, None) => None,
         };
         spec.check()
@@ -160,6 +191,12 @@ fn set(spec: &mut Spec, parts: &mut Parts, key: &'static str, text: &str) -> Res
         "seek_full" => parts.seek_full = Some(time(text)?),
         "track" => parts.track = Some(size(text)?),
         "capacity" => parts.capacity = Some(size(text)?),
+        "disks" => parts.disks = Some(at_least_one(text)?),
+        "chunk" => parts.chunk = Some(size(text)?),
+        "busy_times" => parts.busy_times = Some(at_least_one(text)?),
+        "busy_from" => parts.busy_from = Some(time(text)?),
+        "busy_until" => parts.busy_until = Some(time(text)?),
+        "busy_period" => parts.busy_period = Some(time(text)?),
         _ => {
             spec.spread = match text {
                 "constant" => Spread::Constant,
@@ -209,6 +246,12 @@ fn items(spec: &Spec) -> Vec<(&'static str, Item)> {
         spindle.map(|s| Item::Span(s.seek_full)),
         spindle.map(|s| Item::Size(s.track)),
         spindle.and_then(|s| s.capacity).map(Item::Size),
+        spec.array.map(|a| Item::Count(a.disks.get().into())),
+        spec.array.map(|a| Item::Size(a.chunk)),
+        spec.busy.map(|b| Item::Count(b.times.get().into())),
+        spec.busy.map(|b| Item::Span(b.from)),
+        spec.busy.map(|b| Item::Span(b.until)),
+        spec.busy.map(|b| Item::Span(b.period)),
     ];
     KEYS.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?))).collect()
 }
@@ -255,6 +298,12 @@ impl Spec {
             seek_full: self.spindle.map(|s| s.seek_full),
             track: self.spindle.map(|s| s.track),
             capacity: self.spindle.and_then(|s| s.capacity),
+            disks: self.array.map(|a| a.disks),
+            chunk: self.array.map(|a| a.chunk),
+            busy_times: self.busy.map(|b| b.times),
+            busy_from: self.busy.map(|b| b.from),
+            busy_until: self.busy.map(|b| b.until),
+            busy_period: self.busy.map(|b| b.period),
         };
         let mut spec = self.clone();
         let mut seen = Vec::new();
@@ -349,7 +398,6 @@ mod tests {
     use crate::units::Ratio;
     use proptest::option::of;
     use proptest::prelude::*;
-    use std::num::NonZeroU32;
 
     fn any_span() -> impl Strategy<Value = Duration> {
         (0u64..3_600_000_000_000).prop_map(Duration::from_nanos)
@@ -402,8 +450,21 @@ mod tests {
         let times = (any_span(), of(any_span()), any_span());
         let line = (of(1u32..100_000), any::<bool>(), of(1u32..100_000), any_spread());
         let cache = of((any_size(), any_size()).prop_map(|(size, drain)| Cache { size, drain }));
-        (name, rates, burst, pipes, times, line, cache, of(any_spindle())).prop_map(
-            |(name, rates, burst, pipes, times, line, cache, spindle)| Spec {
+        let array = of((1u32..=256, any_size())).prop_map(|array| {
+            let (disks, chunk) = array?;
+            Some(Array { disks: NonZeroU32::new(disks)?, chunk })
+        });
+        let busy = of((1u32..=10_000, 1_000_000u64..86_400_000_000_000, 0.0..1.0f64, 0.0..1.0f64));
+        let busy = busy.prop_map(|busy| {
+            let (times, period, from, until) = busy?;
+            let [from, until] =
+                [from, until].map(|share| Duration::from_nanos((period as f64 * share) as u64));
+            let (times, period) = (NonZeroU32::new(times)?, Duration::from_nanos(period));
+            (from != until).then_some(BusyHours { times, from, until, period })
+        });
+        let several = (array, busy);
+        (name, rates, burst, pipes, times, line, cache, of(any_spindle()), several).prop_map(
+            |(name, rates, burst, pipes, times, line, cache, spindle, (array, busy))| Spec {
                 name,
                 iops: rates.0,
                 read_iops: rates.1,
@@ -426,6 +487,8 @@ mod tests {
                 spread: line.3,
                 cache,
                 spindle,
+                array,
+                busy,
             },
         )
     }
@@ -479,9 +542,14 @@ mod tests {
         assert!(error("iops=100,burst_iops=50,burst_credits=5").contains("less than iops"));
         assert!(error("rpm=7200,seek_full=1ms,seek_track=2ms,track=1MiB").contains("less than seek_track"));
         assert!(error("order=lifo").contains("reads-first"));
+        assert_eq!(error("iops=100,chunk=64KiB"), "chunk is nothing without disks");
+        assert_eq!(error("busy_times=2,busy_from=9h"), "busy_times is nothing without busy_until");
+        assert!(error("busy_times=2,busy_from=9h,busy_until=25h").contains("beyond busy_period"));
+        assert!(error("iops=100,disks=257").contains("256 are the most"));
         let full = "iops=300,request_unit=256KiB,burst_iops=3000,burst_credits=5400000,burst_start=0,\
                     write_bandwidth=90MB/s,order=reads-first,depth=4,spread=0s/1ms:3/5ms:1,cache=64MiB,\
-                    cache_drain=40MB/s,rpm=7200,seek_track=1ms,seek_full=16ms,track=1MiB,capacity=1TB";
+                    cache_drain=40MB/s,rpm=7200,seek_track=1ms,seek_full=16ms,track=1MiB,capacity=1TB,disks=4,chunk=64KiB,\
+                    busy_times=20,busy_from=9h,busy_until=18h,busy_period=24h";
         assert_eq!(full.parse::<Spec>().unwrap().to_string(), full);
     }
 
@@ -523,6 +591,8 @@ mod tests {
         assert!((rate(1) - 1000.0 / 7.0).abs() < 1e-9);
         assert_eq!(rate(16), 600.0);
         assert_eq!(Spec::default().ceiling(Kind::Read, Bytes::kib(4), 1), None);
+        let four = spec.with("disks=4").unwrap().ceiling(Kind::Read, Bytes::kib(4), 64).unwrap();
+        assert_eq!(four.0, 2400.0, "four such disks");
         let spec: Spec =
             "iops=600,write_iops=200,request_unit=16KiB,cache=1MiB,cache_drain=4MB/s".parse().unwrap();
         let rate = |kind, size| spec.ceiling(kind, Bytes(size), 16).unwrap().0;

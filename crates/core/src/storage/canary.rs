@@ -254,6 +254,8 @@ fn clock(unix_s: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{Kind, Model};
+    use crate::units::Bytes;
     use crate::workload::Random;
 
     /// A look every ten minutes, reads of `level(hour since the start)` with a tenth of noise.
@@ -288,6 +290,31 @@ mod tests {
         assert!(steady.changes.is_empty(), "{:?}", steady.changes);
         assert!(steady.sentences().join("\n").contains("does not matter"));
         assert!(steady.busy_share < 1e-4);
+    }
+
+    /// A disk whose model follows the hour, looked at as the canary does, and one that scatters as much.
+    #[test]
+    fn the_hour_of_a_disk_with_noisy_neighbours_by_day_is_found() {
+        let said = |disk: &str| {
+            let mut model = Model::new(disk.parse().unwrap(), 1);
+            let looks = (0..3 * 144).map(|n| {
+                let at_unix_s = n * 600;
+                let mut reads: Vec<Duration> = Vec::new();
+                for _ in 0..16 {
+                    let at = Tick(at_unix_s * 1_000_000_000) + reads.iter().sum();
+                    reads.push(model.submit(at, Kind::Read, Bytes::kib(4)).since(at));
+                }
+                reads.sort_unstable();
+                let (read, slowest, busy) = (reads[8], reads[15], reads.iter().sum());
+                Look { at_unix_s, reads: 16, read, slowest, flush: None, busy, failed: 0 }
+            });
+            summary(&looks.collect::<Vec<_>>()).unwrap().sentences().join("\n")
+        };
+        let disk = "latency=1ms,spread=exponential";
+        let busy = said(&format!("{disk},busy_times=10,busy_from=9h,busy_until=18h"));
+        assert!(busy.contains("the hour of the day matters"), "{busy}");
+        let calm = said(disk);
+        assert!(calm.contains("the hour of the day does not matter"), "{calm}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::{CellRecords, Cells};
 use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
 use crate::predict::cache::{Hits, Policy, Popularity};
+use crate::predict::plan::modelled;
 use crate::predict::queue::{READ, Writes};
 use crate::predict::{
     BEYOND_P99, Draw, Engine, HIT_ERROR, Place, Prediction, Range, Seen, System, hit_error,
@@ -230,6 +231,8 @@ impl Observed {
             Some(_) => mean(cell.mean(of_node)),
         };
         let cpu_client = mean(cell.mean(|m| Some(of_process(m)))).filter(|_| kept.clients_beside);
+        let disk = spec.shape().map_err(|error| error.to_string())?;
+        modelled(&disk)?;
         Ok(Observed {
             name: name.into(),
             working_set: ["working_set", "records"]
@@ -240,7 +243,7 @@ impl Observed {
                 engine_cache: kept.cache_bytes,
                 cores: kept.cores,
                 records: spec.records() as f64,
-                disk: spec.shape().map_err(|error| error.to_string())?,
+                disk,
             },
             hits: Hits {
                 engine: (1.0 - misses / kept.engine.pages_per_operation).clamp(0.0, 1.0),
