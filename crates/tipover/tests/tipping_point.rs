@@ -183,3 +183,27 @@ fn the_page_cache_answers_for_small_files_and_a_log_waits_for_its_flushes() {
     }
     assert!(bare.throughput() < 0.3 * safe.throughput(), "{} and {}", bare.throughput(), safe.throughput());
 }
+
+#[test]
+fn joined_disks_answer_more_and_a_log_takes_its_share_of_the_pages() {
+    if !can_mount("several disks joined") {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    for sweep in ["sweep=joined", "sweep=jobs"] {
+        place.run(&["run", "tipping-point", "--scale", "tiny", "--only", sweep]).with_code(&[0, 1]);
+    }
+    let trials = kept(&place, "tipping-point");
+    assert_eq!(trials.len(), 8);
+    assert!(trials.iter().all(|trial| trial.failure().is_none()), "{:?}", trials.iter().map(Kept::failure));
+    let find = |axis: &str, label: &str| trials.iter().find(|t| t.label(axis) == label).expect("a trial");
+    // Ten readers give 226/s on two and 808/s on sixteen; a trial of a second scatters by a fifth.
+    let reads = |disks: u32| find("disk", &format!("{disks} of EBS standard")).throughput();
+    assert!(reads(16) > 2.0 * reads(2), "{} and {}", reads(16), reads(2));
+    let flushes = |label| {
+        let measured = find("jobs", label).record.measured.as_ref().expect("it was measured");
+        measured.growth_in_place(probe::DISK, name::DISK_FLUSH_REQUESTS).expect("the disk counts")
+    };
+    assert!(flushes("pages") < flushes("pages and a log"), "a log is flushed");
+}

@@ -99,6 +99,18 @@ impl CellRecords<'_> {
         Figure::of(estimate.ok_or_else(|| self.why_none()), trials)
     }
 
+    /// What was computed, of a cell that was measured.
+    pub fn computed(&self, value: f64, basis: &str) -> Figure {
+        let trials = self.measured().len() as u32;
+        match trials {
+            0 => Figure::missing(&self.why_none(), 0),
+            _ => {
+                let (low, high, basis) = (Some(value), Some(value), basis.into());
+                Figure::Known(Known { value, low, high, trials, basis })
+            }
+        }
+    }
+
     /// A percentile over this cell's trials as a figure; without one, the reason.
     pub fn percentile_figure(&self, estimate: Result<Estimate, TooFew>) -> Figure {
         let trials = self.measured().len() as u32;

@@ -2,7 +2,7 @@
 //! by theory; and what readahead, huge pages, a journal's own disk and the page cache do to latencies and to
 //! the disk's work.
 
-use super::{CellRecords, Cells, Figure, Known};
+use super::{CellRecords, Cells, Figure};
 use crate::device::Rates;
 use crate::experiment::{Experiment, HugePages, Spec};
 use crate::measure::mean_of_trials;
@@ -104,20 +104,7 @@ impl Study {
     }
 }
 
-/// What the plan says, once something was measured by it.
-fn planned(cell: &CellRecords<'_>, value: f64) -> Figure {
-    let trials = cell.measured().len() as u32;
-    match trials {
-        0 => Figure::missing(&cell.why_none(), 0),
-        _ => Figure::Known(Known {
-            value,
-            low: Some(value),
-            high: Some(value),
-            trials,
-            basis: "computed from the plan".into(),
-        }),
-    }
-}
+const PLANNED: &str = "computed from the plan";
 
 fn hits_of(cell: &CellRecords<'_>) -> Figure {
     cell.figure(cell.mean(|m| Some(hit_ratio(&cell.cell.spec, m)? * 100.0)))
@@ -137,7 +124,7 @@ impl Hits {
         };
         let uniform = cell.cell.label("requests") == Some("uniform");
         let only_uniform = |share: f64| match uniform {
-            true => planned(cell, share * 100.0),
+            true => cell.computed(share * 100.0, PLANNED),
             false => Figure::missing("holds for uniform requests only", cell.measured().len() as u32),
         };
         Hits {
@@ -150,7 +137,7 @@ impl Hits {
             allowed_percent: only_uniform(theory(spec)),
             least_recent_percent: match seeds.is_empty() {
                 true => Figure::missing(&cell.why_none(), 0),
-                false => planned(cell, expected(&seeds)),
+                false => cell.computed(expected(&seeds), PLANNED),
             },
         }
     }
@@ -196,7 +183,7 @@ impl Load {
             journal_mb_per_s: mean(&|m| {
                 Some(m.growth(probe::TARGET, metric::ENGINE_JOURNAL_BYTES)? / 1e6 / m.seconds())
             }),
-            readahead_values: planned(cell, spec.disk.readahead.0 as f64 / value_bytes(spec)),
+            readahead_values: cell.computed(spec.disk.readahead.0 as f64 / value_bytes(spec), PLANNED),
             in_huge_pages_mb: match huge.is_empty() {
                 true => cell.figure(None),
                 false if off => Figure::missing("the machine has huge pages switched off", huge.len() as u32),
@@ -394,7 +381,7 @@ fn key(op: &Op) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::{Claims, REGISTRY, Verdict};
+    use crate::study::{Claims, Known, REGISTRY, Verdict};
 
     fn figure(value: f64, trials: u32) -> Figure {
         let near = |share: f64| (trials > 1).then_some(value * share);

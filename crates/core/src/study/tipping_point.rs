@@ -2,10 +2,12 @@
 //! requests wait as long as a promise allows.
 
 use super::{CellRecords, Cells, Figure};
-use crate::device::Rates;
+use crate::device::{Rates, Spec};
 use crate::measure::{Estimate, mean_of_trials};
 use crate::metric::{name as metric, probe};
 use crate::record::Measured;
+use crate::storage::array::{self, Curve, Raid};
+use crate::units::Ratio;
 use serde::Serialize;
 
 /// The promises of the text, in milliseconds, the one that it is about first.
@@ -48,10 +50,14 @@ pub struct Spot {
     pub log_share: Figure,
     /// Mean residence of a request in the device (await).
     pub await_ms: Figure,
+    /// What await of several disks in RAID 0 was predicted to be from the curve of one.
+    pub joined_ms: Figure,
     /// Requests completed per second (r/s + w/s).
     pub requests_per_s: Figure,
     /// Mean number of requests in flight by the device (avgqu-sz).
     pub queue: Figure,
+    /// Await ÷ (requests in flight × service time), each of the same trial.
+    pub await_to_queue: Figure,
     /// Share of the time with a request in flight (%util).
     pub busy_percent: Figure,
     /// Busy time for each request (svctm).
@@ -86,7 +92,9 @@ impl Study {
     pub fn of(cells: &Cells<'_>) -> Study {
         let labelled: Vec<&CellRecords<'_>> =
             cells.all.iter().filter(|cell| cell.cell.label("disk").is_some()).collect();
-        let spots: Vec<Spot> = labelled.iter().map(|cell| Spot::of(cell)).collect();
+        let spots =
+            labelled.iter().map(|cell| Spot { joined_ms: joined_ms(cell, &labelled), ..Spot::of(cell) });
+        let spots: Vec<Spot> = spots.collect();
         let loads = labelled.iter().filter(|cell| cell.cell.label(LOAD).is_some());
         let mut curves: Vec<(String, String)> = loads
             .filter_map(|cell| Some((cell.cell.sweep.clone(), cell.cell.label("disk")?.to_string())))
@@ -148,6 +156,13 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// Busy time for each request.
+    fn service_ms(&self) -> Option<f64> {
+        (self.requests_per_s > 0.0 && self.busy > 0.0).then(|| self.busy * 1e3 / self.requests_per_s)
+    }
+}
+
 impl Spot {
     fn of(cell: &CellRecords<'_>) -> Spot {
         let labels = &cell.cell.labels;
@@ -170,15 +185,36 @@ impl Spot {
             device_reads_each: positive(cell.per_operation_in_place(probe::DISK, metric::DISK_READ_REQUESTS)),
             log_share: positive(log_share),
             await_ms: column(|disk| disk.await_ms),
+            joined_ms: Figure::missing("is one disk", 0),
             requests_per_s: column(|disk| Some(disk.requests_per_s)),
             queue: column(|disk| Some(disk.queue)),
+            await_to_queue: column(|disk| Some(disk.await_ms? / (disk.queue * disk.service_ms()?))),
             busy_percent: column(|disk| Some(disk.busy * 100.0)),
-            service_ms: column(|disk| {
-                (disk.requests_per_s > 0.0).then(|| disk.busy * 1e3 / disk.requests_per_s)
-            }),
+            service_ms: column(Disk::service_ms),
             request_kib: column(|disk| Some(disk.request_bytes? / 1024.0)),
             read_mib_per_s: column(|disk| Some(disk.read_bytes_per_s / 1024.0 / 1024.0)),
         }
+    }
+}
+
+/// Of a cell of readers on an array: from the cells of `others` that read one such disk.
+fn joined_ms(cell: &CellRecords<'_>, others: &[&CellRecords<'_>]) -> Figure {
+    let shape = |cell: &CellRecords<'_>| cell.cell.spec.shape().ok();
+    let Some((disks, one)) =
+        shape(cell).and_then(|all| Some((all.array?.disks, Spec { array: None, ..all })))
+    else {
+        return Figure::missing("is one disk", 0);
+    };
+    let load = |of: &CellRecords<'_>| of.cell.spec.load.sessions;
+    let asks = |of: &CellRecords<'_>| (of.cell.spec.workload.clone(), of.cell.spec.tenant.clone());
+    let alike = others.iter().filter(|of| shape(of).as_ref() == Some(&one) && asks(of) == asks(cell));
+    let points = alike.filter_map(|of| Some((load(of), of.device(|rates| Some(rates.requests().0))?.value)));
+    match Curve::new(points.collect()) {
+        Some(curve) => {
+            let (wait, _) = array::predict(&curve, Raid::Zero, disks.get(), load(cell), Ratio(1.0));
+            cell.computed(wait.as_secs_f64() * 1e3, "computed from the curve of one disk")
+        }
+        None => Figure::missing("no cell reads one such disk", 0),
     }
 }
 
@@ -264,8 +300,10 @@ mod tests {
             device_reads_each: figure(1.0),
             log_share: figure(0.0),
             await_ms: figure(ms),
+            joined_ms: figure(ms),
             requests_per_s: figure(1e3 / service),
             queue: figure(f64::from(in_flight)),
+            await_to_queue: figure(ms / (f64::from(in_flight) * service)),
             busy_percent: figure(100.0),
             service_ms: figure(service),
             request_kib: figure(16.0),
@@ -279,6 +317,14 @@ mod tests {
             spot("neighbours", "EBS standard", 0, (slow, 1.0), 1),
             spot("neighbours", "EBS standard", 20, (slow, 170.0 / slow), 1),
         ]);
+        for in_flight in [5, 10] {
+            spots.push(spot("saturated", "EBS standard", 0, (slow, f64::from(in_flight) * slow), in_flight));
+        }
+        let joined = |disks: f64| {
+            let disk = format!("{disks} of EBS standard");
+            spot("joined", &disk, 0, (slow / disks, 10.0 * slow / disks), 10)
+        };
+        spots.extend([joined(5.0), joined(9.0)]);
         // The slower the slow disk, the better caches and flushes do what the text says.
         let beside = |sweep: &str, disk: &str, setting: &str, each: f64| Spot {
             setting: setting.into(),

@@ -72,7 +72,14 @@ fn beside_loads(caption: &str, setting: &str, spots: Vec<&FigureSpot>, how_to_re
         .figures("await", "ms", |of| &of.await_ms)
         .figures("queue", "", |of| &of.queue)
         .figures("busy", "%", |of| &of.busy_percent);
-    let table = match spots.iter().any(|spot| matches!(spot.log_share, Figure::Known(_))) {
+    let any = |column: fn(&FigureSpot) -> &Figure| {
+        spots.iter().any(|spot| matches!(column(spot), Figure::Known(_)))
+    };
+    let table = match any(|of| &of.joined_ms) {
+        true => table.figures("await, predicted", "ms", |of| &of.joined_ms),
+        false => table,
+    };
+    let table = match any(|of| &of.log_share) {
         true => table.figures("writes of the log", "of all", |of| &of.log_share),
         false => table,
     };
@@ -83,12 +90,35 @@ fn beside_loads(caption: &str, setting: &str, spots: Vec<&FigureSpot>, how_to_re
 /// read it.
 const BESIDE_LOADS: &[(&str, &str, &str, &str, &str)] = &[
     (
+        "saturated",
+        "The slowest, for longer",
+        "Readers of the slowest disk, 4000 requests a trial",
+        "load",
+        "With five in flight the disk is as busy as with ten, and answers no less: the others only wait.",
+    ),
+    (
+        "joined",
+        "Several disks joined",
+        "Ten threads that read from several slow disks in RAID 0",
+        "load",
+        "Predicted: from the curve of one such disk under reads, measured above; equal disks as a closed network. Clients pile up \
+         on one disk while another idles, so it takes more disks than clients ÷ the tipping point of one.",
+    ),
+    (
         "neighbours",
         "Neighbours",
         "One reader and its neighbours",
         "neighbours' requests in flight",
         "Nothing of the reader differs, nor of its disk. Whoever sees only the reader's own requests sees a slow \
          disk. The disk's columns are of everybody's requests.",
+    ),
+    (
+        "jobs",
+        "Pages and a log",
+        "Eight threads that read and write pages at random, two to one, and one that appends to a log and flushes it",
+        "jobs",
+        "Those who ask are the eight threads. The log's writes are few bytes and as many requests as any: each commit is a \
+         write and the file system's own, and takes its turn in the same queue.",
     ),
     (
         "buffered",
