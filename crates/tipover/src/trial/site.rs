@@ -88,10 +88,13 @@ impl Site {
         Ok(&mounted.disk)
     }
 
-    /// Gives the disks the shapes of `spec`.
+    /// Gives the disks the shapes of `spec`, and the readahead that is changed under a running target.
     pub fn shape(&self, spec: &Spec) -> Result<()> {
         if let Some(disk) = self.mounted() {
             disk.set_spec(&spec.shape()?)?;
+            if let Some(readahead) = spec.disk.readahead_later {
+                disk.set_readahead(readahead)?;
+            }
         }
         if let (Some(disk), Some(shape)) = (self.journal(), spec.journal_shape()?) {
             disk.set_spec(&shape)?;

@@ -50,6 +50,9 @@ pub struct DiskSpec {
     /// Readahead of the kernel above the disk.
     #[serde(default = "no_readahead")]
     pub readahead: Bytes,
+    /// Readahead from settling on, set while the target runs and has its files open. Absent: it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readahead_later: Option<Bytes>,
     /// The device during settling and measuring, as `iops=600,latency=7ms`; see `device::Spec`. Empty:
     /// unshaped.
     #[serde(default)]
@@ -86,6 +89,7 @@ impl DiskSpec {
             shape: String::new(),
             trace: false,
             readahead: no_readahead(),
+            readahead_later: None,
             journal: None,
             ..self.clone()
         }
@@ -105,6 +109,7 @@ impl Default for DiskSpec {
             backing: BackingKind::default(),
             folder: None,
             readahead: no_readahead(),
+            readahead_later: None,
             shape: String::new(),
             trace: false,
             journal: None,

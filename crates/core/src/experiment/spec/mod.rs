@@ -287,9 +287,10 @@ impl Spec {
         if self.target.address.is_some() {
             return wrong("a lab's servers have addresses of their own: leave target.address out");
         }
-        if self.disk.trace || self.trial.cold {
+        if self.disk.trace || self.disk.readahead_later.is_some() || self.trial.cold {
             return wrong(
-                "disk.trace and trial.cold are for an embedded engine: leave them out of a plan with [lab]",
+                "disk.trace, disk.readahead_later and trial.cold are for an embedded engine: leave them out of a plan with \
+                 [lab]",
             );
         }
         if self.trial.drop_caches_every.is_some() && self.breaking.is_some() {

@@ -57,7 +57,7 @@ pub struct WorkloadSpec {
     /// Records per insert.
     #[serde(default = "one")]
     pub insert_batch: u32,
-    /// For `documents`: the path of a sample, one JSON document a line.
+    /// For `documents`: the path of a sample, one JSON document a line; or the sample itself.
     pub documents: Option<Sample>,
     /// For `bank`: how many accounts, and which of them are asked for. Absent: as old stroppy's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,11 +211,12 @@ pub enum MixSpec {
     Weights(Mix),
 }
 
-/// A sample of documents, by the path of its file. The core reads no files: what was learned is put in by
-/// [`Sample::learn`], and from then on belongs to the setting, so that a changed sample is another cell.
+/// A sample of documents, by the path of its file, or with a name and its text. The core reads no files: what
+/// was learned is put in by [`Sample::learn`], and from then on belongs to the setting, so that a changed
+/// sample is another cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Where it is.
+    /// Where it is, or its name.
     pub path: String,
     /// What was learned from it.
     pub learned: Option<Arc<Documents>>,
@@ -245,10 +246,16 @@ impl<'de> Deserialize<'de> for Sample {
         #[serde(untagged)]
         enum Either {
             Path(String),
+            Written { name: String, text: String },
             Learned(String, Box<Documents>),
         }
         Ok(match Either::deserialize(d)? {
             Either::Path(path) => Sample { path, learned: None },
+            Either::Written { name, text } => {
+                let mut sample = Sample { path: name, learned: None };
+                sample.learn(&text).map_err(serde::de::Error::custom)?;
+                sample
+            }
             Either::Learned(path, learned) => Sample { path, learned: Some(Arc::from(learned)) },
         })
     }
