@@ -179,7 +179,7 @@ const WRITTEN: &[(&str, &str)] = &[
     ("Blocks", "[sizes of requests](grammar.md#sizes-of-requests)"),
     ("CacheSize", "`\"auto\"`, or a size"),
     ("MixSpec", "a letter, or a table of weights"),
-    ("Sample", "the path of a file"),
+    ("Sample", "the path of a file, or `{ name, text }`"),
     ("NamedRecipe", "a name, or the path of a file"),
     ("NamedScript", "a name or a path, with a weight: `\"browse.sql@7\"`; or `{ name, weight, text }`"),
     ("Recorded", "the path of a file"),

@@ -230,6 +230,9 @@ struct SweepText {
     /// Without this key the whole run is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     optional: bool,
+    /// Nothing is broken or checked in this sweep: the plan's `[break]` is for the others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unbroken: bool,
     /// Settings of this sweep alone.
     #[serde(default)]
     settings: Table,
@@ -498,6 +501,9 @@ impl Sweep {
     fn new(mut text: SweepText, base: &Table, origin: &Origin<'_>) -> Result<Sweep, PlanError> {
         let mut settings = base.clone();
         merge(&mut settings, &text.settings);
+        if text.unbroken {
+            settings.remove("break");
+        }
         let mut axes = Vec::new();
         for axis in std::mem::take(&mut text.axis) {
             if axis.values.is_empty() {

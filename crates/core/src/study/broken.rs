@@ -62,6 +62,11 @@ impl<'a> BrokenCell<'a> {
         Some(BrokenCell { of, runs })
     }
 
+    /// What its levels are a list of: the label of an axis of that name, else the sweep.
+    pub fn system(&self) -> &'a str {
+        self.of.cell.label("system").unwrap_or(&self.of.cell.sweep)
+    }
+
     /// "postgres, synchronous_commit=off".
     pub fn name(&self) -> String {
         let cell = self.of.cell;

@@ -72,10 +72,11 @@ pub fn of_experiment(
             headline.extend(study.headline());
             sections.extend(study.sections());
         }
-        (Some(Study::WriteConcern(_)), _) => {
+        (Some(Study::WriteConcern(study)), _) => {
             let broken = broken::cells(&cells);
             headline.extend(prices::headline(&broken));
             sections.push(prices::section(&broken)?);
+            sections.push(prices::unbroken(study));
             sections.extend(broken::sections(&broken));
         }
         (Some(Study::Bank(study)), _) => {

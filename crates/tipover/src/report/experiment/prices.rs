@@ -3,12 +3,13 @@
 
 use super::broken::{sign, spread};
 use crate::report::{
-    Axis, Block, Cell, Chart, Column, Number, Point, Row, Section, Series, SeriesKind, Table,
+    Axis, Block, Cell, Chart, Column, Columns, Number, Point, Row, Section, Series, SeriesKind, Table,
 };
 use crate::study::PublishedPrices;
 use anyhow::Result;
 use tipover_core::check::Verdict;
 use tipover_core::check::broken::Things;
+use tipover_core::study::write_concern::{Study, Unbroken};
 use tipover_core::study::{BrokenCell, Calm, Range};
 use tipover_core::units::{significant, span};
 
@@ -62,15 +63,15 @@ fn label<'c>(cell: &'c BrokenCell<'_>, axis: &str) -> &'c str {
     cell.of.cell.label(axis).unwrap_or("–")
 }
 
-/// Cells that break nothing only ask whether a level can be had.
+/// Cells without a fault only ask whether a level can be had.
 fn only_asks(cell: &BrokenCell<'_>) -> bool {
-    cell.of.cell.spec.breaking.as_ref().is_some_and(|breaking| breaking.faults.rules.is_empty())
+    cell.of.cell.label("fault").is_none()
 }
 
 fn levels<'c>(cells: &'c [BrokenCell<'c>]) -> Vec<Level<'c>> {
     let mut levels: Vec<Level<'c>> = Vec::new();
     for cell in cells.iter().filter(|cell| !only_asks(cell)) {
-        let (system, level, disk) = (cell.of.cell.sweep.as_str(), label(cell, "level"), label(cell, "disk"));
+        let (system, level, disk) = (cell.system(), label(cell, "level"), label(cell, "disk"));
         let same = |known: &&mut Level<'c>| (known.system, known.level, known.disk) == (system, level, disk);
         match levels.iter_mut().find(same) {
             Some(known) => {
@@ -183,6 +184,30 @@ pub fn section(cells: &[BrokenCell<'_>]) -> Result<Section> {
         blocks.push(Block::Table(refused));
     }
     Ok(Section { id: "prices".into(), title: "Price list".into(), blocks })
+}
+
+/// What writes take where nothing breaks.
+pub fn unbroken(study: &Study) -> Section {
+    let table = Columns::new()
+        .words("sweep", |of: &Unbroken| of.sweep.clone())
+        .words("setting", |of| of.setting.clone())
+        .figures("records written", "/s", |of| &of.records_per_s)
+        .group("latency of a write")
+        .figures("mean", "ms", |of| &of.residence_ms_mean)
+        .figures("p99", "ms", |of| &of.residence_ms_p99)
+        .figures("mean for each record", "ms", |of| &of.record_ms_mean)
+        .group("the disk")
+        .figures("reads for each write", "", |of| &of.disk_reads_each);
+    let rows: Vec<&Unbroken> = study.unbroken.iter().collect();
+    let table = table.table(
+        "Data beyond memory, and records in batches",
+        rows,
+        "Journalled, on the same SSD as above: PostgreSQL, and a MongoDB where there is one. A batch is one statement with many \
+         documents and one commit: it waits for the journal once. A write to a record that is not in memory waits \
+         for its page to be read first.",
+    );
+    let blocks = if study.unbroken.is_empty() { vec![] } else { vec![Block::Table(table)] };
+    Section { id: "unbroken".into(), title: "Beyond memory, and in batches".into(), blocks }
 }
 
 fn table(levels: &[Level<'_>], published: &PublishedPrices) -> Table {
