@@ -140,7 +140,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of `disk`, its burst credits used up, when it is asked for `request` at a time and written `write`.
+    /// Of `disk`, in its busy hours and its burst credits used up, when it is asked for `request` at a time
+    /// and written `write`.
     pub fn of(disk: &Spec, request: Bytes, write: Bytes) -> Limits {
         // Whoever buys it has to live with its busy hours.
         let disk = &disk.at_its_busiest();

@@ -92,9 +92,7 @@ impl Study {
     pub fn of(cells: &Cells<'_>) -> Study {
         let labelled: Vec<&CellRecords<'_>> =
             cells.all.iter().filter(|cell| cell.cell.label("disk").is_some()).collect();
-        let spots =
-            labelled.iter().map(|cell| Spot { joined_ms: joined_ms(cell, &labelled), ..Spot::of(cell) });
-        let spots: Vec<Spot> = spots.collect();
+        let spots: Vec<Spot> = labelled.iter().map(|cell| Spot::of(cell, &labelled)).collect();
         let loads = labelled.iter().filter(|cell| cell.cell.label(LOAD).is_some());
         let mut curves: Vec<(String, String)> = loads
             .filter_map(|cell| Some((cell.cell.sweep.clone(), cell.cell.label("disk")?.to_string())))
@@ -128,6 +126,11 @@ struct Disk {
 }
 
 impl Disk {
+    /// Busy time for each request.
+    fn service_ms(&self) -> Option<f64> {
+        (self.requests_per_s > 0.0 && self.busy > 0.0).then(|| self.busy * 1e3 / self.requests_per_s)
+    }
+
     /// A node's counters keep no time for each kind: there await is that of flushes too.
     fn of(measured: &Measured) -> Option<Disk> {
         if let Some(rates) = measured.disk_rates() {
@@ -156,15 +159,9 @@ impl Disk {
     }
 }
 
-impl Disk {
-    /// Busy time for each request.
-    fn service_ms(&self) -> Option<f64> {
-        (self.requests_per_s > 0.0 && self.busy > 0.0).then(|| self.busy * 1e3 / self.requests_per_s)
-    }
-}
-
 impl Spot {
-    fn of(cell: &CellRecords<'_>) -> Spot {
+    /// `others` are the cells from which await of an array can be predicted.
+    fn of(cell: &CellRecords<'_>, others: &[&CellRecords<'_>]) -> Spot {
         let labels = &cell.cell.labels;
         let other = labels.iter().find(|(axis, _)| axis != "disk" && axis != LOAD);
         let log_share = cell.mean(|m| {
@@ -185,7 +182,7 @@ impl Spot {
             device_reads_each: positive(cell.per_operation_in_place(probe::DISK, metric::DISK_READ_REQUESTS)),
             log_share: positive(log_share),
             await_ms: column(|disk| disk.await_ms),
-            joined_ms: Figure::missing("is one disk", 0),
+            joined_ms: joined_ms(cell, others),
             requests_per_s: column(|disk| Some(disk.requests_per_s)),
             queue: column(|disk| Some(disk.queue)),
             await_to_queue: column(|disk| Some(disk.await_ms? / (disk.queue * disk.service_ms()?))),

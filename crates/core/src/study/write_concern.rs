@@ -151,7 +151,7 @@ mod tests {
         let mut faults = BTreeMap::<(&str, &str), BTreeSet<&str>>::new();
         for cell in experiment.sweeps.iter().flat_map(|sweep| &sweep.cells) {
             let system = cell.label("system").unwrap_or(&cell.sweep);
-            if let ["wiredtiger" | "postgres" | "mariadb" | "mongodb"] = [system] {
+            if matches!(system, "wiredtiger" | "postgres" | "mariadb" | "mongodb") {
                 faults
                     .entry((system, cell.label("level").unwrap()))
                     .or_default()
