@@ -211,6 +211,10 @@ pub mod name {
     pub const DEVICE_READ_REQUESTS: &str = "device_read_requests";
     /// Bytes written to the block device (`diskstats`).
     pub const DEVICE_WRITE_BYTES: &str = "device_write_bytes";
+    /// Writes that the block device completed.
+    pub const DEVICE_WRITE_REQUESTS: &str = "device_write_requests";
+    /// Flushes that the block device completed.
+    pub const DEVICE_FLUSH_REQUESTS: &str = "device_flush_requests";
     /// How often the file system on the device committed its own journal (ext4).
     pub const FILESYSTEM_COMMITS: &str = "filesystem_commits";
     /// Bytes that the shaped disk read.

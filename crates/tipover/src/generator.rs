@@ -167,7 +167,11 @@ pub enum Reply {
         generator_cost_ns: f64,
     },
     /// To `Examine`.
-    Examined(Examined),
+    Examined {
+        /// What is there, and what the target tells of itself now that its table is known.
+        found: Examined,
+        facts: Facts,
+    },
     /// While loading.
     Loading {
         /// Records written so far.
@@ -321,7 +325,7 @@ pub fn serve() -> Result<()> {
     let orders = || Orders::new((&spec, &dataset), &target, writers.as_ref(), clock);
     while let Some(command) = next()? {
         match command {
-            Command::Examine => answer(&Reply::Examined(examine(&target, &dataset)))?,
+            Command::Examine => answer(&examined(&target, &dataset)?)?,
             Command::Load { threads } => {
                 if let Err(error) = fill(&spec, seed, &target, &dataset, threads) {
                     return answer(&Reply::Failed { reason: format!("{error:#}") });
@@ -453,6 +457,11 @@ fn ask(target: &dyn Target, dataset: &Dataset) -> Result<()> {
 }
 
 /// Reads some of the records.
+fn examined(target: &dyn Target, dataset: &Dataset) -> Result<Reply> {
+    let found = examine(target, dataset);
+    Ok(Reply::Examined { found, facts: target.facts()? })
+}
+
 fn examine(target: &dyn Target, dataset: &Dataset) -> Examined {
     const ASKED: u32 = 64;
     if let Shape::Scripts(scripts) = &dataset.shape {

@@ -8,10 +8,10 @@ use crate::trial::local;
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tipover_core::device::Spec as Disk;
 use tipover_core::experiment::{Spec, TargetKind};
 use tipover_core::metric::{Sample, name as metric};
 use tipover_core::predict::Engine;
+use tipover_core::study::evidence::Told;
 use tipover_core::study::evidence::watched::{DeviceUse, Part, Watched};
 use tipover_core::target::{Facts, Relation, Target};
 use tipover_core::units::Bytes;
@@ -26,19 +26,6 @@ const LEAST_PAGES: f64 = 100.0;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unseen(pub String);
-
-/// What the user says of the server's machine, instead of what can be seen or where nothing can.
-#[derive(Debug, Clone, Default)]
-pub struct Told {
-    /// Its memory.
-    pub memory: Option<Bytes>,
-    /// Its processors,
-    pub cores: Option<f64>,
-    /// and how many of them the server keeps busy.
-    pub busy: Option<f64>,
-    /// What its disk can do.
-    pub disk: Option<Disk>,
-}
 
 /// Watches the server of `spec` for `span`; also what could not be seen, in sentences.
 ///
@@ -240,10 +227,10 @@ impl Look {
                 reads: own * of(metric::DEVICE_READ_REQUESTS),
                 read_bytes: own * of(metric::DEVICE_READ_BYTES),
                 read_s: own * of("device_read_time_ms") / 1e3,
-                writes: of("device_write_requests"),
+                writes: of(metric::DEVICE_WRITE_REQUESTS),
                 write_bytes: of(metric::DEVICE_WRITE_BYTES),
                 write_s: of("device_write_time_ms") / 1e3,
-                flushes: of("device_flush_requests"),
+                flushes: of(metric::DEVICE_FLUSH_REQUESTS),
                 flush_s: of("device_flush_time_ms") / 1e3,
             }
         });

@@ -328,9 +328,9 @@ impl Experiment {
         if let Some(strange) = table.keys().find(|key| !known.contains(&key.as_str())) {
             return Err(origin.unknown_setting(strange, &known));
         }
-        let of_sweeps = take_scale(&mut table, scale)?;
+        let mut of_sweeps = take_scale(&mut table, scale)?;
         if let Some(address) = server {
-            server::put(&mut table, address)?;
+            server::put(&mut table, &mut of_sweeps, address)?;
         }
         let overridden: Vec<(&String, Value)> =
             overrides.iter().map(|(path, value)| (path, typed(value))).collect();

@@ -10,8 +10,8 @@ const ITS_OWN: [&str; 5] = ["disk", "machine", "tenant", "target.wiredtiger", "w
 /// Records where the plan gives a share of a cache instead: 100 MB of YCSB's records.
 const RECORDS: i64 = 100_000;
 
-/// Puts the server at `address` into the plan's table.
-pub fn put(table: &mut Table, address: &Address) -> Result<(), PlanError> {
+/// Puts the server at `address` into the plan's table, and into what a scale says of its sweeps.
+pub fn put(table: &mut Table, of_sweeps: &mut Table, address: &Address) -> Result<(), PlanError> {
     let Some(kind) = kind(address.scheme()) else {
         return Err(PlanError(format!(
             "{address}: there is no target for {}://; there are postgres://, mysql:// and mongodb://",
@@ -36,7 +36,11 @@ pub fn put(table: &mut Table, address: &Address) -> Result<(), PlanError> {
         // What measures a file or another target beside the engine is no question to a server.
         sweeps.retain(|sweep| {
             let target = sweep.get("settings").and_then(|settings| settings.get("target"));
-            target.is_none_or(|target| target.get("kind").is_none())
+            let stays = target.is_none_or(|target| target.get("kind").is_none());
+            if let Some(name) = sweep.get("name").and_then(Value::as_str).filter(|_| !stays) {
+                of_sweeps.remove(name);
+            }
+            stays
         });
         if sweeps.is_empty() {
             return Err(PlanError(
@@ -47,8 +51,22 @@ pub fn put(table: &mut Table, address: &Address) -> Result<(), PlanError> {
             if let Some(Value::Table(settings)) = sweep.get_mut("settings") {
                 leave_out(settings);
             }
+            let name = sweep.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
+            let mut of_scale = of_sweeps.get_mut(&name).and_then(Value::as_table_mut);
+            if let Some(of_scale) = &mut of_scale {
+                leave_out(of_scale);
+            }
             if let Some(Value::Array(axes)) = sweep.get_mut("axis") {
-                axes.retain(|axis| !axis.get("sets").and_then(Value::as_str).is_some_and(is_its_own));
+                axes.retain(|axis| {
+                    let stays = !axis.get("sets").and_then(Value::as_str).is_some_and(is_its_own);
+                    let of_axis = of_scale.as_mut().and_then(|scale| scale.get_mut("axis")?.as_table_mut());
+                    if let (Some(name), Some(of_axis), false) =
+                        (axis.get("name").and_then(Value::as_str), of_axis, stays)
+                    {
+                        of_axis.remove(name);
+                    }
+                    stays
+                });
             }
         }
     }
@@ -115,13 +133,20 @@ mod tests {
     #[test]
     fn sweeps_over_other_targets_are_left_out() {
         let plan = include_str!("../../../../experiments/working-set.toml");
-        let on_server =
-            |plan: &str| Experiment::parse_for(plan, "tiny", &[], Some(&"mysql://db/x".parse().unwrap()));
-        let experiment = on_server(plan).unwrap();
-        assert!(experiment.sweeps.iter().all(|sweep| sweep.name != "device"));
-        assert!(!experiment.sweeps.is_empty() && experiment.published.is_none());
+        let on_server = |plan: &str, scale: &str| {
+            Experiment::parse_for(plan, scale, &[], Some(&"mysql://db/x".parse().unwrap()))
+        };
+        // A scale may speak of them, and of their axes, too.
+        for scale in Experiment::scales(plan) {
+            let experiment = on_server(plan, &scale).unwrap_or_else(|error| panic!("{scale}: {error}"));
+            assert!(experiment.sweeps.iter().all(|sweep| sweep.name != "device"));
+            assert!(!experiment.sweeps.is_empty() && experiment.published.is_none());
+        }
+        let strange = format!("{plan}\n[scale.full.sweep.nonsense]\nload.sessions = 2\n");
+        let error = on_server(&strange, "full").unwrap_err().to_string();
+        assert!(error.contains("unknown sweep `nonsense`"), "{error}");
         let only_files = include_str!("../../../../experiments/tipping-point.toml");
-        assert!(on_server(only_files).is_err());
+        assert!(on_server(only_files, "tiny").is_err());
     }
 
     #[test]

@@ -205,7 +205,7 @@ pub struct System {
     pub background: Range,
     /// more of them for a page that the engine misses, because another must go, which was changed,
     pub background_per_miss: Range,
-    /// those of the journal,
+    /// those of the journal when operations share none,
     pub journal: Range,
     /// how large each is,
     pub write: Bytes,
@@ -496,7 +496,7 @@ impl System {
         let background = draw.writes.background + draw.background_per_miss * misses;
         let written = Writes { background, ..draw.writes };
         Work {
-            cpu: draw.cpu + of_daemon * draw.cpu_daemon * written.requests(),
+            cpu: draw.cpu + of_daemon * draw.cpu_daemon * background,
             cpu_miss: draw.cpu_miss,
             cpu_read: draw.cpu_read + of_daemon * draw.cpu_daemon,
             misses,

@@ -256,8 +256,7 @@ pub fn judge(
                 let work = system.work(draw, *hits, draw.daemon_share);
                 let cores = place.cores * draw.efficiency;
                 let processors = cores / work.cpu_all();
-                let busy = disk_limits.busy(&work);
-                let device = if busy > 1e-15 { 1.0 / busy } else { f64::INFINITY };
+                let device = disk_limits.keeps_up(&work);
                 let rate = question.load / draw.throughput_error;
                 let beyond = question.promise.bad_ratio();
                 let percentile = queue::open_percentile(1.0 - beyond, rate, &work, cores, &disk_limits)
@@ -274,7 +273,7 @@ pub fn judge(
                     (true, _) => 0,
                     _ => 1,
                 }] += 1;
-                let device_load = rate * busy;
+                let device_load = rate * disk_limits.busy(&work, rate);
                 let found = [processors.min(device) * draw.throughput_error, percentile, device_load];
                 parts.iter_mut().zip(found).for_each(|(part, x)| part.push(x));
             }

@@ -213,6 +213,13 @@ impl<'a> CellRecords<'a> {
         self.mean(|m| Some(m.growth_in_place(probe, metric)? / m.operations() as f64))
     }
 
+    /// Growth per operation of what the disk there was asked for, by the account of `shaped` and else by that
+    /// of the `kernel`: a server at an address has a disk of its own.
+    pub fn per_operation_of_disk(&self, shaped: &str, kernel: &str) -> Option<Estimate> {
+        self.per_operation_in_place(probe::DISK, shaped)
+            .or_else(|| self.per_operation_in_place(probe::DEVICE, kernel))
+    }
+
     /// The same of a counter of the engine: per operation that its statistics had seen.
     pub fn per_operation_of_engine(&self, metric: &str) -> Option<Estimate> {
         self.mean(|m| Some(m.growth_in_place(probe::TARGET, metric)? / m.operations_seen()))
@@ -226,9 +233,10 @@ impl<'a> CellRecords<'a> {
     /// Bytes that the disk is asked for at a time: what was counted, or what the kernel asks for without
     /// readahead where the disk was hardly asked.
     pub fn request_bytes(&self) -> f64 {
-        let counted = |counter| Some(self.per_operation_in_place(probe::DISK, counter)?.value);
-        let reads = counted(metric::DISK_READ_REQUESTS).filter(|reads| *reads > NO_DISK);
-        let bytes = counted(metric::DISK_READ_BYTES);
+        let counted = |shaped, kernel| Some(self.per_operation_of_disk(shaped, kernel)?.value);
+        let reads = counted(metric::DISK_READ_REQUESTS, metric::DEVICE_READ_REQUESTS);
+        let reads = reads.filter(|reads| *reads > NO_DISK);
+        let bytes = counted(metric::DISK_READ_BYTES, metric::DEVICE_READ_BYTES);
         bytes.zip(reads).map_or(READ.0 as f64, |(bytes, reads)| bytes / reads)
     }
 

@@ -8,11 +8,12 @@ use crate::foresight;
 use crate::live::LiveArgument;
 use crate::machine;
 use crate::report::{self, Page, Terminal};
-use crate::running_server::{self, Told, Unseen};
+use crate::running_server::{self, Unseen};
 use crate::store::Store;
+use crate::study::Growth;
 use crate::study::bracketed::bracketed;
 use crate::study::imitation::{CarriedOut, imitation};
-use crate::study::planned::{Basis, Growth, Planned, Wanted, name_of, planned, planned_of_running};
+use crate::study::planned::{Basis, Planned, Wanted, name_of, planned, planned_of_running};
 use crate::trial::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use tipover_core::experiment::{Address, Experiment, Promise};
 use tipover_core::predict::plan::{Catalogue, Machine, Question};
 use tipover_core::study::Cells;
+use tipover_core::study::evidence::Told;
 use tipover_core::units::{Bytes, Rate, span};
 
 /// Plan what to buy: which memory and disk keep a promise, and how sure that is
@@ -32,7 +34,8 @@ use tipover_core::units::{Bytes, Rate, span};
 /// are predicted too, beside what was measured, so that one sees how far to trust it. Inserts, scans and
 /// replicas have no model: from searches (`tipover find`) of any load, what has at least as much of
 /// everything as a place where the load held holds it too, and nothing is computed between such places.
-/// From a server at work (at postgres://, mysql:// or mongodb://), which is only asked: its counters for as long
+/// Of what was measured at an address (`tipover run --target`) say the server's machine, with --memory and
+/// --profile or --spec. From a server at work (at postgres://, mysql:// or mongodb://), which is only asked: its counters for as long
 /// as --watch says, and, where it is on this machine, what the kernel counts of its processes, its
 /// device and its memory. Of any other machine say --memory, --cores and --busy.
 /// Exit codes: 0 a candidate holds, 1 none does for sure, 2 the input cannot be used.
@@ -73,6 +76,10 @@ pub struct Plan {
     #[arg(long, value_name = "SETTING=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
 
+    /// Plan from what was measured at this address, as `run --target ADDRESS` did
+    #[arg(long, value_name = "ADDRESS")]
+    target: Option<Address>,
+
     /// Write the page as HTML too
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -95,11 +102,11 @@ pub struct Plan {
     live: LiveArgument,
 }
 
-/// Of a server at work, and of nothing else.
+/// Of a server that is none of the laboratory's.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Of a server at work")]
+#[command(next_help_heading = "Of a server at work, or of one that was measured at its address")]
 struct AtWork {
-    /// How long to watch it
+    /// How long to watch it at its work
     #[arg(long, default_value = "3 min", value_parser = span::parse, value_name = "TIME")]
     watch: Duration,
 
@@ -137,7 +144,12 @@ impl Plan {
         if self.source.to_string_lossy().contains("://") {
             return self.of_server_at_work(catalogue, json, interrupt);
         }
-        self.at_work.check_unused()?;
+        let told = self.at_work.told_of_results(self.target.is_some())?;
+        if self.target.is_some() && self.check.is_some() {
+            let why = "--check: a server at an address is not imitated; `tipover run servers` measures one of the \
+                       laboratory's, which is";
+            return Err(BadInput(why.into()).into());
+        }
         let folder = located(&self.source, results)?;
         let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
         if !folder.join("plan.toml").exists() {
@@ -149,7 +161,7 @@ impl Plan {
             scale: None,
             only: self.only.clone(),
             set: self.set.clone(),
-            target: None,
+            target: self.target.clone(),
             records: None,
             mongod: None,
             mongos: None,
@@ -169,7 +181,7 @@ impl Plan {
         }
         let cells = Cells::of(&experiment, &records.whole);
         let source = self.source.to_string_lossy();
-        let (mut answer, basis) = planned(&source, &cells, &wanted)
+        let (mut answer, basis) = planned(&source, &cells, &told, &wanted)
             .map_err(|why| BadInput(format!("{}: {why}", self.source.display())))?;
         answer.left_out.extend(records.damaged);
         if let Some(most) = self.check {
@@ -185,20 +197,21 @@ impl Plan {
 }
 
 impl AtWork {
-    /// Who says what a server's machine is has no results of it.
-    fn check_unused(&self) -> Result<()> {
+    /// What is said of the machine of results, which say it themselves unless they were measured at an
+    /// address; and how busy a server was they always say.
+    fn told_of_results(&self, at_address: bool) -> Result<Told> {
         let given = [
-            ("--memory", self.memory.is_some()),
-            ("--cores", self.cores.is_some()),
             ("--busy", self.busy.is_some()),
-            ("--profile or --spec", self.disk.is_given()),
+            ("--memory", self.memory.is_some() && !at_address),
+            ("--cores", self.cores.is_some() && !at_address),
+            ("--profile or --spec", self.disk.is_given() && !at_address),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
             Some((flag, _)) => Err(BadInput(format!(
                 "{flag} describes a server at work, and this is a folder of results, which say it themselves"
             ))
             .into()),
-            None => Ok(()),
+            None => self.told(),
         }
     }
 
@@ -242,6 +255,7 @@ impl Plan {
                 "--records: a server at work has as many as it has; --growth says how they grow",
             ),
             (!self.only.is_empty(), "--only chooses cells of results, and a server at work has none"),
+            (self.target.is_some(), "--target chooses results, and a server at work has none"),
             (!self.set.is_empty(), "--set chooses results, and a server at work has none"),
         ] {
             if is_given {

@@ -35,7 +35,7 @@ const FIELDS: [(Entry, f64); 17] = [
     ),
     (
         (
-            "device_write_requests",
+            name::DEVICE_WRITE_REQUESTS,
             Kind::Counter,
             "Writes that the device completed, counted by the block layer.",
         ),
@@ -83,7 +83,7 @@ const FIELDS: [(Entry, f64); 17] = [
     ),
     (("device_discard_bytes", Kind::Counter, "Bytes discarded: the block layer's sectors of 512."), 512.0),
     (("device_discard_time_ms", Kind::Counter, "Time of all completed discards, summed."), 1.0),
-    (("device_flush_requests", Kind::Counter, "Flushes of the device's own cache that completed."), 1.0),
+    ((name::DEVICE_FLUSH_REQUESTS, Kind::Counter, "Flushes of the device's own cache that completed."), 1.0),
     (("device_flush_time_ms", Kind::Counter, "Time of all completed flushes, summed."), 1.0),
 ];
 

@@ -1,6 +1,7 @@
 //! What to buy, from searches: candidates between the places that were searched.
 
-use super::planned::{Growth, Wanted, name_of};
+use super::growth::Growth;
+use super::planned::{Wanted, name_of};
 use serde::Serialize;
 use tipover_core::device;
 use tipover_core::experiment::Promise;

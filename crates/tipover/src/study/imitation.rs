@@ -291,6 +291,7 @@ mod tests {
     use tipover_core::experiment::Trial;
     use tipover_core::predict::plan::{Catalogue, Question};
     use tipover_core::record::Record;
+    use tipover_core::study::evidence::Told;
     use tipover_core::trial::simulate;
 
     const STUDY: &str = include_str!("../../../../experiments/working-set.toml");
@@ -318,7 +319,7 @@ disk = [{ name = "slow", spec = "iops=300,latency=5ms" }, { name = "fast", spec 
             catalogue: Some(Catalogue::parse(SHOP).unwrap()),
             records: None,
         };
-        planned("results/working-set", &Cells::of(&experiment, &records), &wanted).unwrap()
+        planned("results/working-set", &Cells::of(&experiment, &records), &Told::default(), &wanted).unwrap()
     }
 
     fn two_processors(machine: &Machine, _: &Experiment) -> Option<String> {

@@ -1,18 +1,17 @@
 //! What to buy, from the records of a study: candidates judged, the two curves, and how far to trust them.
 
+use super::growth::Growth;
 use super::imitation::CarriedOut;
 use super::{Disturbance, Disturbances, disturbance};
 use crate::processors;
 use serde::Serialize;
-use std::fmt;
-use std::str::FromStr;
 use tipover_core::device;
 use tipover_core::experiment::Spec;
 use tipover_core::predict::plan::{self, Catalogue, Judged, Question};
 use tipover_core::predict::{Draw, Interval, Place, Prediction, Range, Seen, System};
 use tipover_core::study::Cells;
 use tipover_core::study::evidence::watched::{Learnt, Watched};
-use tipover_core::study::evidence::{self, Checked, Observed};
+use tipover_core::study::evidence::{self, Checked, Observed, Told};
 use tipover_core::units::{Bytes, Rate, significant};
 
 /// Ways the system may be that each candidate is judged by.
@@ -21,37 +20,6 @@ const DRAWS: usize = 120;
 const MOST_DISTURBED: f64 = 0.5;
 /// Operations of discrete events for each cell that is predicted again.
 const EVENTS: u32 = 2_000;
-
-/// "2 x / year": how many times the data are after a year.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Growth(pub f64);
-
-impl fmt::Display for Growth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x / year", self.0)
-    }
-}
-
-impl FromStr for Growth {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Growth, String> {
-        let wanted = || format!("{text:?} is not a growth such as \"2 x / year\"");
-        let (times, span) = text.split_once('/').ok_or_else(wanted)?;
-        let times: f64 = times.trim().trim_end_matches('x').trim().parse().map_err(|_| wanted())?;
-        let a_year = match span.trim() {
-            "year" => times,
-            "month" => times.powi(12),
-            _ => return Err(wanted()),
-        };
-        if !(a_year > 1.0 && a_year <= 1e6) {
-            return Err(format!(
-                "{text:?}: more than once and at most a million times a year can be planned for"
-            ));
-        }
-        Ok(Growth(a_year))
-    }
-}
 
 /// What is asked.
 #[derive(Debug, Clone)]
@@ -282,7 +250,9 @@ fn facts(system: &System, seen: &[Seen], today: &Place, is_served: bool) -> Vec<
                 of(&system.cpu_read, 1e6)
             ),
             match is_served {
-                true => "measured: the processor time of the server's group; clients are elsewhere",
+                true => {
+                    "measured: the processor time of the server's group or processes; clients are elsewhere"
+                }
                 false => "measured: the process's processor time, generator included",
             },
         ),
@@ -439,7 +409,7 @@ impl Trust {
 /// The study's own cells, each predicted from those with other working sets, and in a sentence how far that
 /// held; `None` where no cell can be predicted at all, as in most studies.
 pub fn predicted(cells: &Cells<'_>) -> Option<(Vec<Checked>, String)> {
-    let (observed, _) = evidence::observed(cells).ok()?;
+    let (observed, _) = evidence::observed(cells, &Told::default()).ok()?;
     let disturbance = match while_measured(cells) {
         Ok(disturbance) => disturbance,
         Err(refused) => {
@@ -489,12 +459,18 @@ fn figures(checked: &[Checked]) -> (u32, u32) {
     checked.iter().map(Checked::inside).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// Judges what is wanted. Where the study's own cells contradict the prediction, no candidate holds or fails.
+/// Judges what is wanted, as `told` of a server that was measured at its address. Where the study's own cells
+/// contradict the prediction, no candidate holds or fails.
 ///
 /// # Errors
 /// In a sentence, when the records cannot say.
-pub fn planned(source: &str, cells: &Cells<'_>, wanted: &Wanted) -> Result<(Planned, Basis), String> {
-    let (observed, left_out) = evidence::observed(cells)?;
+pub fn planned(
+    source: &str,
+    cells: &Cells<'_>,
+    told: &Told,
+    wanted: &Wanted,
+) -> Result<(Planned, Basis), String> {
+    let (observed, left_out) = evidence::observed(cells, told)?;
     let disturbance = while_measured(cells)?;
     let basis = Basis::of(&observed, wanted, disturbance.as_ref())?;
     let checked = own_cells(&observed, disturbance.as_ref());
@@ -644,7 +620,8 @@ fn next(source: &str, observed: &[Observed]) -> String {
     let edge = observed.iter().filter(misses).max_by(|a, b| a.hits.page_cache.total_cmp(&b.hits.page_cache));
     let only = edge.and_then(|cell| cell.working_set.as_ref());
     let only = only.map_or(String::new(), |(axis, set)| format!(" --only '{axis}={set}'"));
-    format!("tipover run {} --repeats 9{only}", name_of(source))
+    let target = observed[0].spec.target.address.as_ref().map(|address| format!(" --target {address}"));
+    format!("tipover run {} --repeats 9{only}{}", name_of(source), target.unwrap_or_default())
 }
 
 /// The last part of a path.
@@ -758,7 +735,8 @@ mod tests {
             catalogue: None,
             records: None,
         };
-        let planned = |records: &[Record]| planned("t", &Cells::of(&experiment, records), &wanted);
+        let planned =
+            |records: &[Record]| planned("t", &Cells::of(&experiment, records), &Told::default(), &wanted);
         let refused = planned(&deafening).err().unwrap();
         assert!(refused.contains("say nothing of a machine without them"), "{refused}");
         let (rows, words) = predicted(&Cells::of(&experiment, &deafening)).unwrap();

@@ -225,10 +225,10 @@ pub fn bring_records(
     let mut patient = spec.clone();
     patient.load.timeout = Duration::ZERO;
     let begun = generator.begin(&patient, PathBuf::new(), servers, 0, Part::ALL, Clock::start())?;
-    let Reply::Started { mut facts, .. } = begun else {
+    if !matches!(begun, Reply::Started { .. }) {
         bail!("expected to hear of the start");
-    };
-    let Reply::Examined(found) = generator.ask(&Command::Examine)? else {
+    }
+    let Reply::Examined { found, mut facts } = generator.ask(&Command::Examine)? else {
         bail!("expected to hear what is there");
     };
     let evidence = if dataset.records == 0 && spec.lab.is_none() {

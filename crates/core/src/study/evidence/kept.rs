@@ -1,11 +1,12 @@
 //! Where the system that was measured keeps its records, and what it may use: what is particular to each
 //! engine.
 
-use crate::experiment::recipe::System;
+use super::{AT_ADDRESS, Told, at_address};
 use crate::experiment::{Spec, TargetKind};
 use crate::predict::cache::{Policy, Popularity};
 use crate::predict::{Engine, Range};
 use crate::record::Record;
+use crate::units::Bytes;
 use crate::workload::distribution::Requests;
 
 /// Leaves below an inner page of InnoDB: 16 KiB, two thirds full, of about 40 bytes for a key of YCSB and
@@ -14,6 +15,19 @@ const INNODB_FANOUT: f64 = 270.0;
 
 const WIREDTIGER: &str = "WiredTiger";
 const MONGODB: &str = "MongoDB";
+
+/// Memory and processors that the one node of a laboratory's server is limited to.
+fn of_node(spec: &Spec) -> Result<(Option<Bytes>, Option<f64>), String> {
+    if spec.lab.as_ref().is_some_and(|lab| !lab.roles.is_empty()) {
+        return Err("its nodes have memory, processors or disks of their own".into());
+    }
+    let recipe = spec.cluster().map_err(|error| error.to_string())?;
+    let layout = recipe.layout();
+    match layout.nodes.as_slice() {
+        [node] => Ok((recipe.memory_of(node.role), recipe.cpus_of(node.role))),
+        nodes => Err(format!("it ran on {} nodes, and one with its disk can be planned", nodes.len())),
+    }
+}
 
 /// Pages of a table and of its index, the cache above them, and the machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,11 +62,11 @@ pub(super) struct PagesInFile {
 
 impl Kept {
     /// By the settings of a cell and what a trial of it read back.
-    pub fn of(spec: &Spec, record: &Record) -> Result<Kept, String> {
+    pub fn of(spec: &Spec, record: &Record, told: &Told) -> Result<Kept, String> {
         let unlimited = "its memory was not limited, so the page cache's is not known";
         let processors = (record.machine.cores > 0).then(|| f64::from(record.machine.cores));
         let processors = processors.ok_or("the record does not say how many processors there were")?;
-        if spec.lab.is_none() {
+        if !spec.is_served() {
             return Ok(Kept {
                 system: WIREDTIGER,
                 engine: Engine::WIREDTIGER,
@@ -65,17 +79,6 @@ impl Kept {
                 clients_beside: false,
             });
         }
-        if spec.lab.as_ref().is_some_and(|lab| !lab.roles.is_empty()) {
-            return Err("its nodes have memory, processors or disks of their own".into());
-        }
-        let recipe = spec.cluster().map_err(|error| error.to_string())?;
-        let layout = recipe.layout();
-        let [node] = layout.nodes.as_slice() else {
-            return Err(format!(
-                "it ran on {} nodes, and one with its disk can be planned",
-                layout.nodes.len()
-            ));
-        };
         // A table is looked at when it was just loaded.
         let said =
             |name: &str| record.target.get(name).or_else(|| record.target.get(&format!("loaded_{name}")));
@@ -83,10 +86,17 @@ impl Kept {
             let value = said(name).and_then(|value| value.as_f64());
             value.filter(|value| *value > 0.0).ok_or_else(|| format!("the record does not say its {name}"))
         };
-        let cpus = recipe.cpus_of(node.role).filter(|cpus| *cpus < processors);
-        let memory_bytes = recipe.memory_of(node.role).ok_or(unlimited)?.0 as f64;
+        let (memory, cpus) = match at_address(spec) {
+            false => of_node(spec)?,
+            true if told.memory.is_none() => {
+                return Err(format!("{AT_ADDRESS}: say what its machine has, with --memory"));
+            }
+            true => (told.memory, told.cores),
+        };
+        let memory_bytes = memory.ok_or(unlimited)?.0 as f64;
+        let cpus = cpus.filter(|cpus| *cpus < processors);
         let (cores, clients_beside) = (cpus.unwrap_or(processors), cpus.is_none());
-        if recipe.server == System::Mongod
+        if spec.target.kind == TargetKind::Mongodb
             && said("storage_engine").and_then(|value| value.as_str()) == Some("wiredTiger")
         {
             // The same engine below another path: what a record takes in its cache is the plan's word.

@@ -6,11 +6,12 @@ pub mod watched;
 
 use super::cells::NO_DISK;
 use super::{CellRecords, Cells};
+use crate::device::Spec as Disk;
 use crate::experiment::{Spec, TargetKind, WorkloadKind};
 use crate::metric::{name as metric, probe};
 use crate::predict::cache::{Hits, Policy, Popularity};
 use crate::predict::plan::modelled;
-use crate::predict::queue::{READ, Writes};
+use crate::predict::queue::{Limits, READ, Writes};
 use crate::predict::{
     BEYOND_P99, Draw, Engine, HIT_ERROR, Place, Prediction, Range, Seen, System, hit_error,
 };
@@ -78,6 +79,19 @@ pub struct Observed {
     uncounted_caches: bool,
 }
 
+/// What the user says of a server's machine, instead of what can be seen or where nothing can.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// Its memory.
+    pub memory: Option<Bytes>,
+    /// Its processors,
+    pub cores: Option<f64>,
+    /// and how many of them the server keeps busy.
+    pub busy: Option<f64>,
+    /// What its disk can do.
+    pub disk: Option<Disk>,
+}
+
 /// Something that was not measured, or not here.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Assumption {
@@ -87,11 +101,12 @@ pub struct Assumption {
     pub because: String,
 }
 
-/// The cells that a prediction can rest on, and why the others are none, in sentences.
+/// The cells that a prediction can rest on, and why the others are none, in sentences. `told` is the machine
+/// of a server that was measured at its address.
 ///
 /// # Errors
 /// There is none at all.
-pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), String> {
+pub fn observed(cells: &Cells<'_>, told: &Told) -> Result<(Vec<Observed>, Vec<String>), String> {
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut sweeps: BTreeMap<&[(String, String)], u32> = BTreeMap::new();
     cells.all.iter().for_each(|cell| *sweeps.entry(&cell.cell.labels).or_default() += 1);
@@ -105,10 +120,21 @@ pub fn observed(cells: &Cells<'_>) -> Result<(Vec<Observed>, Vec<String>), Strin
         let sweep = (sweeps[cell.cell.labels.as_slice()] > 1).then_some(cell.cell.sweep.as_str());
         let labels = cell.cell.labels.iter().map(|(_, label)| label.as_str());
         let name = sweep.into_iter().chain(labels).collect::<Vec<&str>>().join(", ");
-        match Observed::of(cell, &name) {
+        let name = if name.is_empty() { cell.cell.sweep.clone() } else { name };
+        match Observed::of(cell, &name, told) {
             Ok(seen) => found.push((cell, seen)),
             Err(why) => leave_out(&mut left_out, cell, name, why),
         }
+    }
+    // Who waits for a journal does so in every cell; one that is flushed by the clock looks so where little
+    // is done.
+    let for_nobody: BTreeSet<_> = found
+        .iter()
+        .filter(|(_, seen)| seen.writes.is_some_and(|w| w.durable == 0.0))
+        .map(|(_, seen)| seen.kept.system)
+        .collect();
+    for (cell, seen) in found.iter_mut().filter(|(_, seen)| for_nobody.contains(seen.kept.system)) {
+        seen.writes = writes(cell, false);
     }
     // A prediction is of one load: what was measured with another one, to see what that changes, says nothing
     // of it. Where no load is that of most cells, whoever asks has to choose.
@@ -157,14 +183,45 @@ impl LeftOut<'_> {
     }
 }
 
+/// Why more has to be said of a server that is none of the laboratory's.
+const AT_ADDRESS: &str = "it was measured at an address";
+
+/// Whether a server was measured that the user named, with a machine of its own.
+fn at_address(spec: &Spec) -> bool {
+    spec.target.kind.is_server() && spec.lab.is_none()
+}
+
+/// Seconds of processor time of an operation: of a server's node or its processes, else of the process that
+/// holds generator and engine.
+fn processor_time(spec: &Spec, measured: &Measured) -> Option<f64> {
+    let of_processes = || {
+        let rate = |name| measured.rate_in_place(probe::PROCESS, name);
+        Some((rate("process_cpu_user_ns")? + rate("process_cpu_system_ns")?) / 1e9)
+    };
+    Some(match (&spec.lab, at_address(spec)) {
+        (Some(_), _) => measured.only_node()?.busy_cores()? / measured.throughput(),
+        (None, true) => of_processes()? / measured.throughput(),
+        (None, false) => of_generator(measured),
+    })
+}
+
+fn of_generator(measured: &Measured) -> f64 {
+    measured.cpu.process_ns as f64 / 1e9 / measured.operations() as f64
+}
+
+/// Which part of what a device read the server's processes asked for.
+fn own_share(measured: &Measured) -> f64 {
+    let own = measured.growth(probe::PROCESS, metric::PROCESS_DEVICE_READ_BYTES);
+    let all = measured.growth(probe::DEVICE, metric::DEVICE_READ_BYTES);
+    match own.zip(all) {
+        Some((own, all)) if own > 0.0 && all > own => own / all,
+        _ => 1.0,
+    }
+}
+
 /// Why a cell with these settings says nothing of a system that reads, if so.
 fn refusal(spec: &Spec) -> Option<String> {
-    if spec.target.kind.is_server() && spec.lab.is_none() {
-        let not_ours = "it was measured at an address, so memory, disk and processors of the server are not known: plan from \
-                        a study whose servers are the laboratory's own, such as `servers`";
-        return Some(not_ours.into());
-    }
-    if spec.target.kind != TargetKind::Wiredtiger && spec.lab.is_none() {
+    if spec.target.kind != TargetKind::Wiredtiger && !spec.is_served() {
         return Some("it is no engine that keeps records".into());
     }
     let mix = spec.workload.mix();
@@ -190,7 +247,7 @@ fn refusal(spec: &Spec) -> Option<String> {
 }
 
 impl Observed {
-    fn of(cell: &CellRecords<'_>, name: &str) -> Result<Observed, String> {
+    fn of(cell: &CellRecords<'_>, name: &str, told: &Told) -> Result<Observed, String> {
         let spec = &cell.cell.spec;
         if let Some(why) = refusal(spec).or_else(|| cell.conviction()) {
             return Err(why);
@@ -204,9 +261,15 @@ impl Observed {
         }
         let misses = mean(cell.misses_per_operation()).ok_or_else(|| cell.why_none())?;
         let record = cell.records.iter().rev().find(|record| record.is_valid());
-        let kept = Kept::of(spec, record.ok_or_else(|| cell.why_none())?)?;
-        let reads = mean(cell.per_operation_in_place(probe::DISK, metric::DISK_READ_REQUESTS));
-        let reads = reads.ok_or("counters are missing: those of the shaped disk")?;
+        let kept = Kept::of(spec, record.ok_or_else(|| cell.why_none())?, told)?;
+        let reads = cell.per_operation_of_disk(metric::DISK_READ_REQUESTS, metric::DEVICE_READ_REQUESTS);
+        let reads = mean(reads).ok_or(match at_address(spec) {
+            true => "its device was not counted, because its processes could not be seen: run the study on the server's \
+                     machine, or plan from the server at work (`tipover plan ADDRESS`)",
+            false => "counters are missing: those of the shaped disk",
+        })?;
+        // Others may read from a server's device too.
+        let reads = reads * mean(cell.mean(|m| Some(own_share(m)))).unwrap_or(1.0);
         let reads_per_miss = cell.reads_per_miss();
         let to_disk = match reads_per_miss {
             Some(k) if misses > IN_CACHE => (reads / (misses * k)).clamp(0.0, 1.0),
@@ -224,14 +287,13 @@ impl Observed {
         // Only a full page cache says what else there is.
         let is_full = to_disk > FILLED && kept.engine.is_buffered;
         let other = caches.filter(|_| is_full).map(|(engine, page)| kept.memory_bytes - engine - page);
-        let of_process = |m: &Measured| m.cpu.process_ns as f64 / 1e9 / m.operations() as f64;
-        let of_node = |m: &Measured| Some(m.only_node()?.busy_cores()? / m.throughput());
-        let cpu = match spec.lab {
-            None => mean(cell.mean(|m| Some(of_process(m)))),
-            Some(_) => mean(cell.mean(of_node)),
+        let cpu = mean(cell.mean(|m| processor_time(spec, m)));
+        let cpu_client = mean(cell.mean(|m| Some(of_generator(m)))).filter(|_| kept.clients_beside);
+        let disk = match (at_address(spec), &told.disk) {
+            (false, _) => spec.shape().map_err(|error| error.to_string())?,
+            (true, Some(disk)) => disk.clone(),
+            (true, None) => return Err(format!("{AT_ADDRESS}: say its disk, with --profile or --spec")),
         };
-        let cpu_client = mean(cell.mean(|m| Some(of_process(m)))).filter(|_| kept.clients_beside);
-        let disk = spec.shape().map_err(|error| error.to_string())?;
         modelled(&disk)?;
         Ok(Observed {
             name: name.into(),
@@ -265,7 +327,7 @@ impl Observed {
                 (asked > 0.0).then(|| m.cpu.disk_ns as f64 / 1e9 / asked)
             })),
             request_bytes: cell.request_bytes(),
-            writes: writes(cell),
+            writes: writes(cell, true),
             reads_per_miss,
             file_ratio: ratio(
                 of_engine(metric::ENGINE_FILE_READ_BYTES),
@@ -291,8 +353,26 @@ impl Observed {
 
     /// Whether one in a hundred operations does, for a page or for its journal.
     fn waits_for_disk(&self) -> bool {
+        self.waiting() > BEYOND_P99
+    }
+
+    /// Whether about one in a hundred does: then p99 is that of those who wait or of those who do not, and
+    /// says nothing of either.
+    fn is_at_edge(&self) -> bool {
+        (0.5..2.0).contains(&(self.waiting() / BEYOND_P99))
+    }
+
+    /// The share of operations that wait for the disk.
+    fn waiting(&self) -> f64 {
         let durable = self.writes.map_or(0.0, |writes| writes.durable);
-        (self.misses * (1.0 - self.hits.page_cache)).max(durable) > BEYOND_P99
+        (self.misses * (1.0 - self.hits.page_cache)).max(durable)
+    }
+
+    /// Whether its sessions spent a tenth of their time, or more, waiting for a journal.
+    fn waits_for_journal(&self) -> bool {
+        let Some(writes) = self.writes.filter(|writes| writes.durable > 0.0) else { return false };
+        let flush = Limits::of(&self.place.disk, READ, writes.size).flush();
+        writes.durable * flush > 0.1 * f64::from(self.sessions) / self.throughput
     }
 
     /// How requests were spread over pages.
@@ -307,25 +387,27 @@ impl Observed {
     }
 }
 
-/// What an operation of `cell` wrote to the disk; `None` where nothing changes records.
-fn writes(cell: &CellRecords<'_>) -> Option<Writes> {
+/// What an operation of `cell` wrote to the disk, and whether it waits for its journal if that `may_wait` at
+/// all; `None` where nothing changes records.
+fn writes(cell: &CellRecords<'_>, may_wait: bool) -> Option<Writes> {
     let spec = &cell.cell.spec;
     let mix = spec.workload.mix();
     let [all, updates] = [mix.weights().iter().sum::<f64>(), mix.update + mix.read_modify_write];
     if spec.workload.kind == WorkloadKind::YcsbReads || updates == 0.0 {
         return None;
     }
-    let per = |name| Some(cell.per_operation_in_place(probe::DISK, name)?.value);
-    let (requests, bytes) = (per(metric::DISK_WRITE_REQUESTS)?, per(metric::DISK_WRITE_BYTES)?);
-    let flushes = per(metric::DISK_FLUSH_REQUESTS)?;
+    let per = |shaped, kernel| Some(cell.per_operation_of_disk(shaped, kernel)?.value);
+    let requests = per(metric::DISK_WRITE_REQUESTS, metric::DEVICE_WRITE_REQUESTS)?;
+    let bytes = per(metric::DISK_WRITE_BYTES, metric::DEVICE_WRITE_BYTES)?;
+    let flushes = per(metric::DISK_FLUSH_REQUESTS, metric::DEVICE_FLUSH_REQUESTS)?;
     // A flush serves all sessions at the most: with fewer flushes nobody waits for them.
-    let waits = flushes * f64::from(spec.load.sessions) >= updates / all / 2.0;
-    let journal = flushes.min(requests);
+    let waits = may_wait && flushes * f64::from(spec.load.sessions) >= updates / all / 2.0;
+    let durable = if waits { updates / all } else { 0.0 };
     Some(Writes {
-        background: requests - journal,
-        journal,
+        background: if waits { (requests - flushes).max(0.0) } else { requests },
+        journal: durable,
         size: Bytes((bytes / requests.max(1e-9)).clamp(512.0, 1_048_576.0) as u64),
-        durable: if waits { updates / all } else { 0.0 },
+        durable,
     })
 }
 
@@ -369,8 +451,8 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
     let cost = cost(cells, middle).ok_or_else(|| missing("what a miss costs"))?;
     // A processor that waits for the disk is idle; what it could use is seen where the disk does not matter.
     let busy = |c: &Observed| (c.throughput * (c.cpu + c.cpu_client) / c.place.cores).min(1.0);
-    let efficiency =
-        over(&|c| (c.reads < NO_DISK).then(|| busy(c))).map(|r| Range::new(r.low, r.high.min(1.0)));
+    let efficiency = over(&|c| (c.reads < NO_DISK && !c.waits_for_journal()).then(|| busy(c)))
+        .map(|r| Range::new(r.low, r.high.min(1.0)));
     let efficiency = efficiency.unwrap_or_else(|| {
         assume("between half and all of the processors can be used".into(), "the disk limited every cell");
         Range::new(0.5, 1.0)
@@ -383,6 +465,8 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
         Range::new(0.0, cells.iter().filter_map(|c| written(c)).reduce(f64::min).unwrap_or(0.0))
     });
     let (engine_share, engine_reserve) = in_cache(cells, first, &mut assume);
+    let durable =
+        Range::over(cells.iter().filter_map(|c| c.writes).map(|w| w.durable), 0.0).unwrap_or(NOTHING);
     let system = System {
         sessions: first.sessions,
         popularity: vec![first.popularity()],
@@ -402,10 +486,9 @@ pub fn system(cells: &[&Observed], disturbance: f64) -> Result<(System, Vec<Assu
             (c.misses > MISSES).then(|| more / c.misses)
         })
         .unwrap_or(NOTHING),
-        journal: over(&|c| c.writes.map(|w| w.journal)).unwrap_or(NOTHING),
+        journal: durable,
         write: cells.iter().filter_map(|c| c.writes).map(|w| w.size).max().unwrap_or(READ),
-        durable: Range::over(cells.iter().filter_map(|c| c.writes).map(|w| w.durable), 0.0)
-            .unwrap_or(NOTHING),
+        durable,
         request: Bytes(request_bytes.round() as u64),
         cpu,
         // A client that waits for a disk is woken for each answer; its time matters where processors are the
@@ -484,8 +567,8 @@ fn p99_against_queueing(
     assume: &mut impl FnMut(String, &str),
 ) -> (Range, Range) {
     let mut of = |on_disk: bool, assumed: [f64; 2], more: f64, what: &str| {
-        let cells: Vec<&&Observed> =
-            cells.iter().filter(|c| c.p99.is_some() && c.waits_for_disk() == on_disk).collect();
+        let says = |c: &&&Observed| c.p99.is_some() && c.waits_for_disk() == on_disk && !c.is_at_edge();
+        let cells: Vec<&&Observed> = cells.iter().filter(says).collect();
         let factor = |c: &&&Observed| {
             let reads_per_miss = c.reads_per_miss.map_or(system.reads_per_miss, |k| Range::new(k, k));
             let own = System { disturbance: 0.0, reads_per_miss, ..system.clone() };

@@ -330,7 +330,8 @@ impl Watched {
         if bytes < 1.0 && each < 0.01 {
             return Written { background: NOTHING, journal: NOTHING, size: READ, durable: NOTHING };
         }
-        let journal = syncs.min(each);
+        // Who waits for nobody's flush writes the journal as anything else.
+        let journal = if self.waits_for_journal { syncs.min(each) } else { 0.0 };
         let more = if self.checkpointed { 1.25 } else { 2.0 };
         if !self.checkpointed {
             doubts.push(
