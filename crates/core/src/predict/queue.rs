@@ -183,7 +183,7 @@ impl Limits {
         self.durable.max(self.write_gate).max(self.write_alone)
     }
 
-    /// The most operations per second that the disk keeps up with; infinite where it is not asked.
+    /// The most operations per second that the disk keeps up with; without end, 1e15, where it is not asked.
     pub fn keeps_up(&self, work: &Work) -> f64 {
         let at = |rate: f64| 1.0 / self.busy(work, rate).max(1e-15);
         let (mut low, mut high) = (at(0.0), at(1e15));

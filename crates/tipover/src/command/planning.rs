@@ -35,9 +35,9 @@ use tipover_core::units::{Bytes, Rate, span};
 /// replicas have no model: from searches (`tipover find`) of any load, what has at least as much of
 /// everything as a place where the load held holds it too, and nothing is computed between such places.
 /// Of what was measured at an address (`tipover run --target`) say the server's machine, with --memory and
-/// --profile or --spec. From a server at work (at postgres://, mysql:// or mongodb://), which is only asked: its counters for as long
-/// as --watch says, and, where it is on this machine, what the kernel counts of its processes, its
-/// device and its memory. Of any other machine say --memory, --cores and --busy.
+/// --profile or --spec. From a server at work (at postgres://, mysql:// or mongodb://), which is only asked:
+/// its counters for as long as --watch says, and, where it is on this machine, what the kernel counts of its
+/// processes, its device and its memory. Of any other machine say --memory, --cores and --busy.
 /// Exit codes: 0 a candidate holds, 1 none does for sure, 2 the input cannot be used.
 #[derive(Debug, Args)]
 pub struct Plan {
