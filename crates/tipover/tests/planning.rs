@@ -498,6 +498,8 @@ fn what_does_not_fit_a_server_at_work_is_refused_before_it_is_asked() {
         (nobody, &["--cores", "2", "--busy", "3"], "cannot keep more busy than there are"),
         (nobody, &["--spec", "iopps=5"], "iopps"),
         ("redis://me@127.0.0.1:1/shop", &[], "is not modelled"),
+        (nobody, &["--target", nobody], "--target chooses results, and a server at work has none"),
+        ("working-set", &["--target", nobody, "--check"], "a server at an address is not imitated"),
         ("working-set", &["--busy", "1"], "--busy describes a server at work"),
         ("working-set", &["--spec", "iops=600"], "--profile or --spec describes a server at work"),
     ] {

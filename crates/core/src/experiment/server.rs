@@ -142,6 +142,8 @@ mod tests {
             assert!(experiment.sweeps.iter().all(|sweep| sweep.name != "device"));
             assert!(!experiment.sweeps.is_empty() && experiment.published.is_none());
         }
+        let axis = "[scale.full.sweep.reads.axis.disk]\nvalues = [\"iops=9\"]\nlabels = [\"nine\"]\n";
+        assert!(on_server(&format!("{plan}\n{axis}"), "full").is_ok());
         let strange = format!("{plan}\n[scale.full.sweep.nonsense]\nload.sessions = 2\n");
         let error = on_server(&strange, "full").unwrap_err().to_string();
         assert!(error.contains("unknown sweep `nonsense`"), "{error}");

@@ -620,7 +620,7 @@ fn next(source: &str, observed: &[Observed]) -> String {
     let edge = observed.iter().filter(misses).max_by(|a, b| a.hits.page_cache.total_cmp(&b.hits.page_cache));
     let only = edge.and_then(|cell| cell.working_set.as_ref());
     let only = only.map_or(String::new(), |(axis, set)| format!(" --only '{axis}={set}'"));
-    let target = observed[0].spec.target.address.as_ref().map(|address| format!(" --target {address}"));
+    let target = observed[0].spec.target.address.as_ref().map(|address| format!(" --target '{address}'"));
     format!("tipover run {} --repeats 9{only}{}", name_of(source), target.unwrap_or_default())
 }
 

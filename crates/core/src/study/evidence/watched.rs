@@ -330,7 +330,7 @@ impl Watched {
         if bytes < 1.0 && each < 0.01 {
             return Written { background: NOTHING, journal: NOTHING, size: READ, durable: NOTHING };
         }
-        // Who waits for nobody's flush writes the journal as anything else.
+        // Where nobody waits for the journal, its writes are like any others.
         let journal = if self.waits_for_journal { syncs.min(each) } else { 0.0 };
         let more = if self.checkpointed { 1.25 } else { 2.0 };
         if !self.checkpointed {
